@@ -1,0 +1,1 @@
+"""What a cleanup policy sees, and how its plan is carried out."""

@@ -1,0 +1,66 @@
+"""Engine settings and the one value that holds every bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stratalog.config.keys import INT_MAX, Section, key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits(Section):
+    """Every bound on memory, descriptors and sizes read from outside."""
+
+    title: ClassVar[str] = "Limits"
+
+    open_files: int = key(
+        "limits.open.files", 512, at_least=8, doc="Descriptors and maps kept open; least used close first."
+    )
+    read_bytes: int = key(
+        "limits.read.bytes", 1 << 20, at_least=1024, doc="One read of a log, unless a batch is larger."
+    )
+    batch_bytes: int = key(
+        "limits.batch.bytes",
+        1 << 30,
+        at_least=61,
+        at_most=INT_MAX,
+        doc="The largest batch accepted from a file or object.",
+    )
+    decompressed_bytes: int = key(
+        "limits.decompressed.bytes", 1 << 28, at_least=1024, doc="The largest result of decompressing one batch."
+    )
+    manifest_bytes: int = key("limits.manifest.bytes", 64 << 20, at_least=1024, doc="The largest manifest root read.")
+    checkpoint_bytes: int = key(
+        "limits.checkpoint.bytes", 64 << 20, at_least=1024, doc="The largest checkpoint file read."
+    )
+    index_cache_bytes: int = key("limits.index.cache.bytes", 64 << 20, at_least=0, doc="Remote indexes kept in memory.")
+    chunk_cache_bytes: int = key("limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Remote chunks kept in memory.")
+    fetch_chunk_bytes: int = key("limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="One ranged read of the tier.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig(Section):
+    """Settings of an engine as a whole; those of topics are in TopicConfig, those of plugins in their own sections."""
+
+    title: ClassVar[str] = "Engine settings"
+
+    log_dirs: tuple[str, ...] = key("log.dirs", (), doc="The log directories; the first also holds the topic settings.")
+    tier: str | None = key("tier", None, doc="URI of the object store and prefix for closed segments.")
+    plugins_allow: tuple[str, ...] = key(
+        "plugins.allow", (), doc="If given, only these entry points are imported; first-party ones are named too."
+    )
+    plugins_block: tuple[str, ...] = key("plugins.block", (), doc="Entry points that are never imported.")
+    durability: str = key(
+        "durability",
+        "written",
+        choices=("written", "durable"),
+        doc="What an append waits for unless it says otherwise.",
+    )
+    store_deadline_ms: int = key(
+        "store.deadline.ms", 60_000, at_least=1, doc="One object store call, retries included."
+    )
+    store_retries: int = key("store.retries", 5, at_least=0, doc="Further tries of a call that may be repeated.")
+    checkpoint_interval_ms: int = key(
+        "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0, doc="How old a checkpoint may grow."
+    )

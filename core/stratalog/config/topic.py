@@ -1,0 +1,144 @@
+"""Topic settings: Kafka's LogConfig, with its names, defaults and bounds, and what stratalog adds.
+
+Source: apache/kafka LogConfig, TopicConfig; KIP-405 for the remote ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from stratalog.config.keys import INT_MAX, LONG_MAX, Section, key
+
+USE_TOTAL: Final = -2  # local.retention.*: "the same as retention.*"
+UNLIMITED: Final = -1
+COMPRESSION_CHOICES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+def _gzip_level(value: int) -> str:
+    return "" if value == -1 or 1 <= value <= 9 else "must be -1 or 1 to 9"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicConfig(Section):
+    """The settings of one topic; those of Kafka carry Kafka's names and mean what they mean there."""
+
+    title: ClassVar[str] = "Topic settings"
+
+    cleanup_policy: tuple[str, ...] = key(
+        "cleanup.policy", ("delete",), doc="A comma list of cleanup policies; delete and compact are Kafka's."
+    )
+    compression_type: str = key(
+        "compression.type",
+        "producer",
+        choices=COMPRESSION_CHOICES,
+        doc="The codec on disk; producer keeps the client's.",
+    )
+    compression_gzip_level: int = key("compression.gzip.level", -1, check=_gzip_level, doc="-1 is zlib's default.")
+    compression_lz4_level: int = key("compression.lz4.level", 9, at_least=1, at_most=17, doc="The level for lz4.")
+    compression_zstd_level: int = key(
+        "compression.zstd.level", 3, at_least=-131072, at_most=22, doc="The level for zstd."
+    )
+    segment_bytes: int = key(
+        "segment.bytes", 1 << 30, at_least=14, at_most=INT_MAX, doc="Roll before passing this size."
+    )
+    segment_ms: int = key("segment.ms", 604_800_000, at_least=1, doc="Roll a segment whose records span this time.")
+    segment_jitter_ms: int = key(
+        "segment.jitter.ms", 0, at_least=0, doc="Up to this is taken off segment.ms at random, to spread rolls."
+    )
+    segment_index_bytes: int = key(
+        "segment.index.bytes", 10_485_760, at_least=12, at_most=INT_MAX, doc="The largest size of an index file."
+    )
+    index_interval_bytes: int = key(
+        "index.interval.bytes",
+        4096,
+        at_least=0,
+        at_most=INT_MAX,
+        doc="An index entry about every so many bytes of log.",
+    )
+    preallocate: bool = key("preallocate", False, doc="Allocate a segment file at its full size when it is made.")
+    max_message_bytes: int = key(
+        "max.message.bytes", 1_048_588, at_least=0, at_most=INT_MAX, doc="The largest batch an append may hold."
+    )
+    message_timestamp_type: str = key(
+        "message.timestamp.type",
+        "CreateTime",
+        choices=("CreateTime", "LogAppendTime"),
+        doc="Whether records keep the producer's time or get the time of the append.",
+    )
+    message_timestamp_before_max_ms: int = key(
+        "message.timestamp.before.max.ms", LONG_MAX, at_least=0, doc="How far in the past a CreateTime may lie."
+    )
+    message_timestamp_after_max_ms: int = key(
+        "message.timestamp.after.max.ms", LONG_MAX, at_least=0, doc="How far in the future a CreateTime may lie."
+    )
+    retention_ms: int = key(
+        "retention.ms",
+        604_800_000,
+        at_least=UNLIMITED,
+        doc="Delete segments whose newest record is older; -1 keeps all.",
+    )
+    retention_bytes: int = key(
+        "retention.bytes", UNLIMITED, doc="Delete the oldest segments of a partition above this size; -1 keeps all."
+    )
+    local_retention_ms: int = key(
+        "local.retention.ms", USE_TOTAL, at_least=USE_TOTAL, doc="retention.ms for local disk; -2 means retention.ms."
+    )
+    local_retention_bytes: int = key(
+        "local.retention.bytes",
+        USE_TOTAL,
+        at_least=USE_TOTAL,
+        doc="retention.bytes for local disk; -2 means retention.bytes.",
+    )
+    remote_storage_enable: bool = key("remote.storage.enable", False, doc="Move closed segments to the engine's tier.")
+    remote_log_copy_disable: bool = key(
+        "remote.log.copy.disable", False, doc="Stop copying; what is there stays readable."
+    )
+    delete_retention_ms: int = key("delete.retention.ms", 86_400_000, at_least=0, doc="How long tombstones are kept.")
+    min_cleanable_dirty_ratio: float = key(
+        "min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1, doc="Compact when this share of a log is dirty."
+    )
+    min_compaction_lag_ms: int = key("min.compaction.lag.ms", 0, at_least=0, doc="Leave younger records uncompacted.")
+    max_compaction_lag_ms: int = key(
+        "max.compaction.lag.ms", LONG_MAX, at_least=1, doc="Compact older records at last."
+    )
+    file_delete_delay_ms: int = key(
+        "file.delete.delay.ms", 60_000, at_least=0, doc="How long a deleted segment's files stay under .deleted."
+    )
+    flush_messages: int = key("flush.messages", LONG_MAX, at_least=1, doc="Sync after this many records.")
+    flush_ms: int = key("flush.ms", LONG_MAX, at_least=0, doc="Sync after this time.")
+    record_version: int = key("record.version", 2, at_least=0, at_most=2, doc="The record format that appends write.")
+    index_formats: tuple[str, ...] = key(
+        "index.formats", ("offset", "time", "transaction"), doc="The index formats of new segments, by name."
+    )
+    tier_layout: str = key("tier.layout", "single", doc="How a segment becomes objects, by the layout's name.")
+
+    def contradiction(self) -> str:
+        """Kafka's rules for settings taken together (LogConfig.validateValues, validateRemoteStorage...)."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            return "min.compaction.lag.ms must not be above max.compaction.lag.ms"
+        for name, total, local in (
+            ("ms", self.retention_ms, self.local_retention_ms),
+            ("bytes", self.retention_bytes, self.local_retention_bytes),
+        ):
+            if local == USE_TOTAL or total < 0:
+                continue
+            if local == UNLIMITED or local > total:
+                return f"local.retention.{name}={local} must not be above retention.{name}={total}"
+        return ""
+
+    @property
+    def local_limit_ms(self) -> int:
+        """local.retention.ms with -2 resolved."""
+        return self.retention_ms if self.local_retention_ms == USE_TOTAL else self.local_retention_ms
+
+    @property
+    def local_limit_bytes(self) -> int:
+        """local.retention.bytes with -2 resolved."""
+        return self.retention_bytes if self.local_retention_bytes == USE_TOTAL else self.local_retention_bytes
+
+    def compression_level(self, codec: str) -> int | None:
+        """The configured level for this codec, None for "the codec's own default"."""
+        if codec == "gzip":
+            return None if self.compression_gzip_level == -1 else self.compression_gzip_level
+        return {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}.get(codec)

@@ -1,0 +1,1 @@
+"""The engine: log directories, topics, and the duties over all logs."""

@@ -1,0 +1,289 @@
+"""Files, behind a port: everything the engine does to a disk goes through a ``Vfs``.
+
+Descriptors are plain ints as ``os`` gives them. Errors are those of ``os`` (OSError); the segment store turns them
+into typed ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
+_OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None)
+_MAX_PARTS: Final = 1024  # IOV_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class FileStat:
+    """What a folder says of one entry."""
+
+    name: str
+    size_bytes: int
+    modified_ms: int
+    is_folder: bool
+
+
+class Vfs(Protocol):
+    """The file system port."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        """Open a file; ``create`` makes it and fails with FileExistsError if it is there."""
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+
+    def size_bytes(self, descriptor: int) -> int:
+        """The size of an open file."""
+
+    def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
+        """Read up to ``size_bytes``; fewer only at the end of the file."""
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Write at a position; returns how many bytes went in, fewer than given if the disk filled up."""
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Cut or extend a file."""
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Reserve disk space up to a size, so that writing through a map cannot fail. ENOSPC raises."""
+
+    def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
+        """Map the start of a file."""
+
+    def sync(self, descriptor: int) -> None:
+        """Make a file's bytes durable. Never called again on a descriptor for which it failed."""
+
+    def sync_folder(self, path: str) -> None:
+        """Make names in a folder durable."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing what is there."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, with its parents; FileExistsError if it is there."""
+
+    def remove_folder(self, path: str) -> None:
+        """Delete an empty folder."""
+
+    def list(self, path: str) -> list[FileStat]:
+        """What is in a folder, by name."""
+
+    def stat(self, path: str) -> FileStat | None:
+        """What is at a path, or None."""
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set a file's time, as a copied segment keeps that of its source."""
+
+    def lock(self, path: str) -> int | None:
+        """Take an exclusive lock on a file, made if missing; None if another holds it. Close to release."""
+
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds the lock of a file; makes and takes nothing."""
+
+
+class PosixVfs:
+    """The real file system."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        """Open a file."""
+        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
+        if create:
+            flags |= os.O_CREAT | os.O_EXCL
+        return os.open(path, flags, _FILE_MODE)
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        os.close(descriptor)
+
+    def size_bytes(self, descriptor: int) -> int:
+        """The size of an open file."""
+        return os.fstat(descriptor).st_size
+
+    def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
+        """Read, going on after short reads."""
+        data = os.pread(descriptor, size_bytes, position)
+        if len(data) == size_bytes or not data:
+            return data
+        parts = [data]
+        left = size_bytes - len(data)
+        while left and parts[-1]:
+            parts.append(os.pread(descriptor, left, position + size_bytes - left))
+            left -= len(parts[-1])
+        return b"".join(parts)
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Write, going on after short writes until nothing more goes in."""
+        left = [memoryview(part).cast("B") for part in parts if len(part)]
+        written = 0
+        while left:
+            try:
+                count = os.pwritev(descriptor, left[:_MAX_PARTS], position + written)
+            except OSError as error:
+                if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+                    return written
+                raise
+            written += count
+            while left and count >= len(left[0]):
+                count -= len(left.pop(0))
+            if count:
+                left[0] = left[0][count:]
+        return written
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Cut or extend a file."""
+        os.ftruncate(descriptor, size_bytes)
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Reserve disk space up to a size."""
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size_bytes)
+            return
+        have = os.fstat(descriptor).st_size  # macOS: write the zeros, a hole would fail later as SIGBUS
+        while have < size_bytes:
+            have += os.pwrite(descriptor, bytes(min(1 << 20, size_bytes - have)), have)
+
+    def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
+        """Map the start of a file."""
+        return mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_WRITE if write else mmap.ACCESS_READ)
+
+    def sync(self, descriptor: int) -> None:
+        """Make a file's bytes durable."""
+        os.fsync(descriptor)  # noqa: TID251 - this is the port
+
+    def sync_folder(self, path: str) -> None:
+        """Make names in a folder durable."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)  # noqa: TID251 - this is the port
+        finally:
+            os.close(descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing what is there."""
+        Path(old).replace(new)
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        Path(path).unlink()
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder, with its parents."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).mkdir(mode=_FOLDER_MODE)
+
+    def remove_folder(self, path: str) -> None:
+        """Delete an empty folder."""
+        Path(path).rmdir()
+
+    def list(self, path: str) -> list[FileStat]:
+        """What is in a folder, by name; entries that vanish meanwhile are left out."""
+        found = []
+        with os.scandir(path) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    found.append(_described(entry.name, entry.stat(follow_symlinks=False)))
+        return sorted(found, key=lambda item: item.name)
+
+    def stat(self, path: str) -> FileStat | None:
+        """What is at a path, or None."""
+        try:
+            return _described(Path(path).name, Path(path).stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def set_modified(self, path: str, modified_ms: int) -> None:
+        """Set a file's time."""
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def lock(self, path: str) -> int | None:
+        """Take an exclusive lock.
+
+        An open-file-description lock where there is one: it conflicts with the record lock that a running Kafka
+        broker holds on ``.lock``, conflicts between two engines of one process too, and is not dropped when some
+        other descriptor of the file closes. Elsewhere ``flock``. The file is never unlinked, and checked by inode.
+        """
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        try:
+            if _try_lock(descriptor) and _same_file(descriptor, path):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+        return None
+
+    def is_locked(self, path: str) -> bool:
+        """Whether somebody holds the lock; a file that is not there is not locked."""
+        with _opened(path) as descriptor:
+            if descriptor is None:
+                return False
+            get_lock = getattr(fcntl, "F_OFD_GETLK", None)
+            if get_lock is None:
+                return not _try_shared(descriptor)
+            answer = fcntl.fcntl(descriptor, get_lock, _lock_request(fcntl.F_RDLCK))
+            kind: int = struct.unpack_from("h", answer)[0]
+            return kind != fcntl.F_UNLCK
+
+
+def _described(name: str, status: os.stat_result) -> FileStat:
+    return FileStat(name, status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode))
+
+
+def _lock_request(kind: int) -> bytes:
+    return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if _OFD_SET_LOCK is not None:
+            fcntl.fcntl(descriptor, _OFD_SET_LOCK, _lock_request(fcntl.F_WRLCK))
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _try_shared(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def _same_file(descriptor: int, path: str) -> bool:
+    mine = os.fstat(descriptor)
+    try:
+        there = Path(path).stat()
+    except FileNotFoundError:
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int | None]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""Leader epochs: the cache, and its checkpoint file."""

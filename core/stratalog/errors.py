@@ -1,0 +1,366 @@
+"""Every error that stratalog raises, in one tree.
+
+::
+
+    StorageError
+    ├── ConfigError                 a setting, a name or an argument is wrong: fix the call
+    │   ├── UnknownSettingError
+    │   ├── InvalidTopicError
+    │   ├── TopicExistsError
+    │   └── UnknownTopicError
+    ├── PluginError                 a plugin cannot be used: install, block or choose
+    │   ├── PluginImportError
+    │   ├── PluginClashError
+    │   └── UnknownComponentError
+    ├── RecordError                 the records handed in are refused, nothing was written
+    │   ├── InvalidRecordError
+    │   ├── InvalidTimestampError
+    │   ├── RecordTooLargeError
+    │   ├── RecordBatchTooLargeError
+    │   ├── OutOfOrderSequenceError
+    │   ├── InvalidProducerEpochError
+    │   ├── InvalidTxnStateError
+    │   └── UnsupportedCompressionError
+    ├── OffsetOutOfRangeError       ask for an offset that the log has
+    ├── CorruptionError             bytes are not what they should be: repair, never retry
+    │   ├── CorruptBatchError
+    │   ├── CorruptIndexError
+    │   ├── CorruptSnapshotError
+    │   ├── CorruptCheckpointError
+    │   ├── CorruptManifestError
+    │   ├── CorruptObjectError
+    │   └── DecompressedSizeError
+    ├── LogDirError                 a log directory cannot be used
+    │   ├── LogDirNotFoundError
+    │   ├── LogDirLockedError
+    │   ├── LogDirOfflineError
+    │   ├── DiskFullError
+    │   └── ReadOnlyError
+    ├── StoreError                  an object store refused or failed
+    │   ├── ObjectNotFoundError
+    │   ├── StorePermissionError
+    │   ├── BucketNotFoundError
+    │   ├── StoreTimeoutError       retriable
+    │   └── StoreThrottledError     retriable
+    ├── FencedError                 another writer owns this log's tier now: stop
+    └── ClosedError                 used after close
+
+``retriable`` says whether the same call may succeed later; ``kafka_code`` is the code that Kafka's protocol gives the
+same condition (-1 where it has none). Arguments are positional and handed to ``super()``, so errors cross process
+borders.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StorageError(Exception):
+    """The root of the tree."""
+
+    retriable: ClassVar[bool] = False
+    kafka_code: ClassVar[int] = -1
+    advice: ClassVar[str] = ""
+
+    def __init__(self, reason: str, *details: object) -> None:
+        super().__init__(reason, *details)
+        self.reason = reason
+
+    def _where(self) -> str:
+        return ""
+
+    def __str__(self) -> str:
+        text = f"{self.reason}{self._where()}"
+        return f"{text}: {self.advice}" if self.advice else text
+
+
+class ConfigError(StorageError):
+    """A setting or an argument is wrong. Fix the call or the file; never retry."""
+
+    kafka_code = 40
+
+
+class UnknownSettingError(ConfigError):
+    """No setting has this name. ``nearest`` is the closest one there is, or ""."""
+
+    def __init__(self, name: str, source: str, nearest: str = "") -> None:
+        super().__init__(name, source, nearest)
+        self.name, self.source, self.nearest = name, source, nearest
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        return f"unknown setting {self.name!r} source={self.source}{hint}"
+
+
+class InvalidTopicError(ConfigError):
+    """A topic name breaks Kafka's rules (1 to 249 of ``[a-zA-Z0-9._-]``, not ``.`` or ``..``). Choose another."""
+
+    kafka_code = 17
+
+
+class TopicExistsError(ConfigError):
+    """The topic is there already. Open it, or choose another name."""
+
+    kafka_code = 36
+
+
+class UnknownTopicError(ConfigError):
+    """There is no such topic or partition here. Create it, or look at ``topics()``."""
+
+    kafka_code = 3
+
+
+class PluginError(StorageError):
+    """A plugin breaks the contract. Fix or block it."""
+
+
+class PluginImportError(PluginError):
+    """A plugin, or what it needs, cannot be imported. Install what the text names, or block the plugin."""
+
+    def __init__(self, reason: str, plugin: str, install: str = "") -> None:
+        super().__init__(reason, plugin, install)
+        self.plugin, self.install = plugin, install
+
+    def __str__(self) -> str:
+        hint = f": install it with: pip install '{self.install}'" if self.install else ""
+        return f"{self.reason} plugin={self.plugin}{hint}"
+
+
+class PluginClashError(PluginError):
+    """Two distributions offer the same name or scheme. Uninstall or block one, or choose in the settings."""
+
+
+class UnknownComponentError(PluginError):
+    """Nothing installed offers this name, scheme or version. Install a plugin that does."""
+
+
+class RecordError(StorageError):
+    """The records handed in are refused; nothing was written."""
+
+    kafka_code = 87
+
+
+class InvalidRecordError(RecordError):
+    """Contents break a rule. ``record_errors`` holds (index in the batch, message) where single records do."""
+
+    def __init__(self, reason: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
+        super().__init__(reason, record_errors)
+        self.record_errors = record_errors
+
+    def _where(self) -> str:
+        if not self.record_errors:
+            return ""
+        index, message = self.record_errors[0]
+        return f" records={len(self.record_errors)} first_index={index} first={message!r}"
+
+
+class InvalidTimestampError(InvalidRecordError):
+    """A timestamp is outside ``message.timestamp.before.max.ms`` / ``after.max.ms``. Correct the clock."""
+
+    kafka_code = 32
+
+
+class RecordTooLargeError(RecordError):
+    """A batch is above ``max.message.bytes``. Send smaller records or raise the setting."""
+
+    kafka_code = 10
+
+
+class RecordBatchTooLargeError(RecordError):
+    """One append is above ``segment.bytes``. Append less at once or raise the setting."""
+
+    kafka_code = 18
+
+
+class OutOfOrderSequenceError(RecordError):
+    """An idempotent producer skipped or repeated a sequence. The producer must start a new epoch."""
+
+    kafka_code = 45
+
+
+class InvalidProducerEpochError(RecordError):
+    """A newer instance of this producer has written already. Stop this one."""
+
+    kafka_code = 47
+
+
+class InvalidTxnStateError(RecordError):
+    """A transactional rule is broken: a plain batch inside an open transaction, say. Abort it first."""
+
+    kafka_code = 48
+
+
+class UnsupportedCompressionError(RecordError):
+    """The codec does not go with this record format or is not installed. Choose another ``compression.type``."""
+
+    kafka_code = 76
+
+
+class OffsetOutOfRangeError(StorageError):
+    """The offset is below the log start or above the log end. Ask again inside [log_start, log_end]."""
+
+    kafka_code = 1
+
+    def __init__(self, log: str, offset: int, log_start: int, log_end: int) -> None:
+        super().__init__("offset out of range", log, offset, log_start, log_end)
+        self.log, self.offset, self.log_start, self.log_end = log, offset, log_start, log_end
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.log, self.offset, self.log_start, self.log_end)
+
+    def __str__(self) -> str:
+        return (
+            f"offset out of range log={self.log} offset={self.offset} log_start={self.log_start} log_end={self.log_end}"
+        )
+
+
+class CorruptionError(StorageError):
+    """Bytes are not what they should be. ``file`` and ``position`` (bytes) say where; never retry."""
+
+    kafka_code = 2
+
+    def __init__(self, reason: str, file: str, position: int = 0) -> None:
+        super().__init__(reason, file, position)
+        self.file, self.position = file, position
+
+    def _where(self) -> str:
+        return f" file={self.file} position={self.position}"
+
+
+class CorruptBatchError(CorruptionError):
+    """The bytes at ``position`` are no valid record batch."""
+
+    advice = "restore this range from a replica or the tier; an engine cuts a damaged tail when it opens uncleanly"
+
+
+class CorruptIndexError(CorruptionError):
+    """An index contradicts its log. Indexes are disposable: it is rebuilt from the log."""
+
+    advice = "delete the index file, it is rebuilt from the .log at the next open"
+
+
+class CorruptSnapshotError(CorruptionError):
+    """A producer snapshot is damaged. An older one, or the log, is read instead."""
+
+    advice = "delete the snapshot, an older one or the log is read instead"
+
+
+class CorruptCheckpointError(CorruptionError):
+    """A checkpoint file cannot be parsed."""
+
+    advice = "delete the file if its log can be scanned again, or restore it"
+
+
+class CorruptManifestError(CorruptionError):
+    """A manifest root cannot be parsed, or does not continue the chain before it."""
+
+    advice = "do not write to this tier; compare the root with the one before it"
+
+
+class CorruptObjectError(CorruptionError):
+    """An object of the tier is not what the manifest says it is."""
+
+    advice = "restore the object from a version or a copy of the bucket; never delete local data for it"
+
+
+class DecompressedSizeError(CorruptionError):
+    """Compressed data would grow past the limit; nothing was allocated beyond it."""
+
+    advice = "if the data is genuine, raise limits.decompressed_bytes"
+
+
+class LogDirError(StorageError):
+    """A log directory cannot be used. ``path`` names it, or the file in it."""
+
+    kafka_code = 56
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(reason, path)
+        self.path = path
+
+    def _where(self) -> str:
+        return f" path={self.path}"
+
+
+class LogDirNotFoundError(LogDirError):
+    """There is no log directory here."""
+
+    advice = "check the path; a log directory holds one folder a partition, named topic-partition"
+
+
+class LogDirLockedError(LogDirError):
+    """Another engine or a running Kafka broker holds the directory."""
+
+    advice = "stop the other process, or read with open_reader, which takes no lock"
+
+
+class LogDirOfflineError(LogDirError):
+    """An I/O error took the directory out of service. Repair the disk, then open again."""
+
+    advice = "repair the disk and open the engine again; nothing is retried on a file that failed"
+
+
+class DiskFullError(LogDirError):
+    """No space is left. The append was cut back; reads go on."""
+
+    advice = "free space or offload and evict, then append again"
+
+
+class ReadOnlyError(LogDirError):
+    """A write was asked of something opened for reading."""
+
+    advice = "open the directory with open_engine to write"
+
+
+class StoreError(StorageError):
+    """An object store refused or failed. ``key`` names the object or prefix."""
+
+    kafka_code = 56
+
+    def __init__(self, reason: str, key: str) -> None:
+        super().__init__(reason, key)
+        self.key = key
+
+    def _where(self) -> str:
+        return f" key={self.key}"
+
+
+class ObjectNotFoundError(StoreError):
+    """There is no such object."""
+
+
+class StorePermissionError(StoreError):
+    """The credentials do not allow the request."""
+
+    advice = "grant list, get, put and delete on the prefix, or correct the credentials"
+
+
+class BucketNotFoundError(StoreError):
+    """The bucket, or the root folder of the store, is missing."""
+
+    advice = "create it first, or correct the tier URI; stratalog creates no buckets"
+
+
+class StoreTimeoutError(StoreError):
+    """The store did not answer inside the deadline."""
+
+    retriable = True
+    advice = "check the network and the endpoint; the same call may succeed later"
+
+
+class StoreThrottledError(StoreError):
+    """The store asks for fewer requests."""
+
+    retriable = True
+    advice = "lower the request rate; the same call may succeed later"
+
+
+class FencedError(StorageError):
+    """Another writer owns this log's tier now. Stop acknowledging; reopen to read what it did; never retry."""
+
+    kafka_code = 74
+    advice = "another writer owns this log now; stop this engine, or attach again to take over"
+
+
+class ClosedError(StorageError):
+    """Used after close. Open again."""

@@ -1,0 +1,1 @@
+"""All records of one topic partition: append, fetch, bounds, loading and recovery."""

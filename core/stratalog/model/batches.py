@@ -1,0 +1,187 @@
+"""Batches of records as a table: one row a batch, one column a header field."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from typing import Final, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+CODEC_MASK: Final = 0x07
+TIMESTAMP_TYPE_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+NO_TIMESTAMP: Final = -1
+NO_EPOCH: Final = -1
+NO_PRODUCER: Final = -1
+
+
+class TimestampType(IntEnum):
+    """Who set a record's timestamp. The numbers are Kafka's; persistent: never renumber."""
+
+    NONE = -1
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+    def __str__(self) -> str:
+        return _TIMESTAMP_TYPE_NAMES[self]
+
+
+_TIMESTAMP_TYPE_NAMES: Final = {
+    TimestampType.NONE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
+class ScanStop(StrEnum):
+    """Why a scan ended."""
+
+    END = "end of the range"
+    PARTIAL = "the range ends inside an entry"
+    OTHER_MAGIC = "an entry of another magic"
+    CORRUPT = "an entry is corrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """The header of one batch, as one row of a BatchTable.
+
+    ``position`` and ``size_bytes`` say where it stands in the scanned buffer or file. For V0 and V1 a batch is one
+    entry: ``base_offset`` equals ``last_offset`` and ``record_count`` is -1 when the entry is a compressed wrapper,
+    because only its contents know; epochs, producer fields and sequence are -1.
+    """
+
+    magic: int
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    leader_epoch: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    attributes: int
+    crc: int
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset after the batch."""
+        return self.last_offset + 1
+
+    @property
+    def codec_id(self) -> int:
+        """Bits 0 to 2 of the attributes."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """Who set the timestamps."""
+        if self.magic == 0:
+            return TimestampType.NONE
+        return TimestampType(1 if self.attributes & TIMESTAMP_TYPE_BIT else 0)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return self.magic == 2 and bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the batch holds markers for the log, never shown to readers."""
+        return self.magic == 2 and bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones or markers of this batch may go, if compaction has said so."""
+        if self.magic == 2 and self.attributes & DELETE_HORIZON_BIT:
+            return self.base_timestamp_ms
+        return None
+
+
+BATCH_COLUMNS: Final = (
+    "position",
+    "size_bytes",
+    "base_offset",
+    "last_offset",
+    "base_timestamp_ms",
+    "max_timestamp_ms",
+    "leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "record_count",
+    "attributes",
+    "crc",
+)
+
+
+class BatchTable:
+    """The batches of one magic that a scan found, as columns of int64, and why and where the scan stopped.
+
+    Args:
+        magic: of every batch in the table.
+        columns: one ``memoryview`` of format ``q`` and length n for each of ``BATCH_COLUMNS``, in that order.
+        stop: why the scan ended.
+        stop_position: where (bytes): the end of the last whole batch, that is the start of what stopped it.
+        reason: what is wrong there if ``stop`` is CORRUPT, else "".
+    """
+
+    __slots__ = (*BATCH_COLUMNS, "columns", "magic", "reason", "stop", "stop_position")
+
+    def __init__(
+        self, magic: int, columns: Sequence[memoryview], stop: ScanStop, stop_position: int, reason: str = ""
+    ) -> None:
+        self.magic, self.stop, self.stop_position, self.reason = magic, stop, stop_position, reason
+        self.columns = tuple(columns)
+        (
+            self.position,
+            self.size_bytes,
+            self.base_offset,
+            self.last_offset,
+            self.base_timestamp_ms,
+            self.max_timestamp_ms,
+            self.leader_epoch,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.record_count,
+            self.attributes,
+            self.crc,
+        ) = self.columns
+
+    @classmethod
+    def from_rows(
+        cls, magic: int, rows: Iterable[tuple[int, ...]], stop: ScanStop, stop_position: int, reason: str = ""
+    ) -> BatchTable:
+        """A table from one tuple a batch, fields in the order of ``BATCH_COLUMNS``."""
+        listed = list(rows)
+        columns = zip(*listed, strict=True) if listed else ((),) * len(BATCH_COLUMNS)
+        return cls(magic, [memoryview(array("q", column)) for column in columns], stop, stop_position, reason)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    def __getitem__(self, index: int) -> RecordBatch:
+        return RecordBatch(self.magic, *(column[index] for column in self.columns))
+
+    def __iter__(self) -> Iterator[RecordBatch]:
+        for row in zip(*self.columns, strict=True):
+            yield RecordBatch(self.magic, *row)
+
+    def take(self, start: int, end: int) -> BatchTable:
+        """The rows [start, end), sharing memory; the stop stays that of the whole scan."""
+        columns = [column[start:end] for column in self.columns]
+        return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason)
+
+    def keep(self, wanted: Sequence[bool]) -> BatchTable:
+        """The rows whose entry in ``wanted`` is true."""
+        rows = [row for row, keep in zip(zip(*self.columns, strict=True), wanted, strict=True) if keep]
+        return BatchTable.from_rows(self.magic, rows, self.stop, self.stop_position, self.reason)

@@ -1,0 +1,96 @@
+"""What listeners are told, after the fact: one frozen value an event, so that fields can be added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratalog.model.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOpened:
+    """A log was opened and serves readers."""
+
+    log: TopicPartition
+    log_start: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRecovered:
+    """A log that was not closed cleanly was checked; ``truncated_bytes`` were cut at its tail."""
+
+    log: TopicPartition
+    segments: int
+    truncated_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentRolled:
+    """The active segment was closed at ``base_offset`` of the new one."""
+
+    log: TopicPartition
+    base_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentOffloaded:
+    """A closed segment is in the tier, and a manifest root says so."""
+
+    log: TopicPartition
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentEvicted:
+    """A local segment went; the tier has it."""
+
+    log: TopicPartition
+    base_offset: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogCleaned:
+    """Compaction rewrote a log."""
+
+    log: TopicPartition
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentsDeleted:
+    """Retention deleted segments below ``log_start``; no tier has them any more."""
+
+    log: TopicPartition
+    log_start: int
+    segments: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochFenced:
+    """Another writer took over the log's tier with a higher epoch."""
+
+    log: TopicPartition
+    leader_epoch: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirOffline:
+    """An I/O error took a log directory out of service."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backpressure:
+    """Appends are slowed or refused, because of ``reason``."""
+
+    log: TopicPartition
+    reason: str

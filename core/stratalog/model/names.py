@@ -1,0 +1,195 @@
+"""Names of topics, files and object keys: the only place that builds or parses them.
+
+Source: the naming rules of Kafka's log directories (UnifiedLog, LocalLog, LogFileUtils, Topic).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from stratalog.errors import InvalidTopicError
+
+LOG_SUFFIX: Final = ".log"
+OFFSET_INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
+SNAPSHOT_SUFFIX: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+DELETED_SUFFIX: Final = ".deleted"
+CLEANED_SUFFIX: Final = ".cleaned"
+SWAP_SUFFIX: Final = ".swap"
+
+LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE: Final = "partition.metadata"
+RECOVERY_POINTS_FILE: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS_FILE: Final = "replication-offset-checkpoint"
+LOG_STARTS_FILE: Final = "log-start-offset-checkpoint"
+CLEANER_FILE: Final = "cleaner-offset-checkpoint"
+CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+LOCK_FILE: Final = ".lock"
+META_PROPERTIES_FILE: Final = "meta.properties"
+TOPICS_FILE: Final = "stratalog-topics.json"  # a plain file: Kafka ignores it, and would refuse an unknown folder
+
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+IGNORED_FOLDERS: Final = frozenset({"remote-log-index-cache"})
+
+MAX_TOPIC_LENGTH: Final = 249
+_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
+_PARTITION_FOLDER: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})\Z")
+_LEFT_FOLDER: Final = re.compile(r"(?P<topic>\S+)-(?P<partition>[0-9]+)\.[0-9a-f]{32}-(?P<fate>delete|future|stray)\Z")
+_SEGMENT_FILE: Final = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)(?P<state>\.deleted|\.cleaned|\.swap)?\Z")
+_SEGMENT_KEY: Final = re.compile(
+    r"(?P<base>[0-9]{20})-(?P<epoch>[0-9]+)-(?P<unique>[0-9a-f]{32})\.(?P<suffix>[a-z]+)\Z"
+)
+_TOPIC_FOLDER_KEY: Final = re.compile(r"(?P<topic>.+)-(?P<id>[A-Za-z0-9_-]{22})\Z")
+_MANIFEST_KEY: Final = re.compile(r"[0-9]{20}\Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicId:
+    """A topic's UUID, in Kafka's 22 characters of URL-safe base64 without padding."""
+
+    text: str
+
+    def __post_init__(self) -> None:
+        try:
+            raw = base64.urlsafe_b64decode(self.text.rstrip("=") + "==")
+        except (binascii.Error, ValueError):
+            raw = b""
+        if len(raw) != 16 or raw == bytes(16):
+            raise InvalidTopicError(f"{self.text!r} is no topic id: 22 characters of URL-safe base64 are expected")
+        object.__setattr__(self, "text", self.text.rstrip("="))
+
+    @classmethod
+    def from_uuid(cls, value: uuid.UUID) -> TopicId:
+        """The id with these 16 bytes."""
+        return cls(base64.urlsafe_b64encode(value.bytes).decode().rstrip("="))
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class TopicPartition(NamedTuple):
+    """One log's name. Sorts by topic, then partition."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic(topic: str) -> str:
+    """Return ``topic`` if Kafka would take it as a name.
+
+    Raises:
+        InvalidTopicError: it is empty, ``.`` or ``..``, longer than 249 characters, or has other characters than
+            ``[a-zA-Z0-9._-]``.
+    """
+    if topic in {"", ".", ".."} or len(topic) > MAX_TOPIC_LENGTH or not _TOPIC.match(topic):
+        raise InvalidTopicError(
+            f"topic name {topic!r} is not allowed: 1 to {MAX_TOPIC_LENGTH} of [a-zA-Z0-9._-], not '.' or '..'"
+        )
+    return topic
+
+
+def partition_folder(log: TopicPartition) -> str:
+    """The folder of a log in its log directory: ``topic-partition``."""
+    return f"{log.topic}-{log.partition}"
+
+
+def parse_partition_folder(name: str) -> TopicPartition | None:
+    """The log whose folder has this name; None for any other folder, ``-delete`` / ``-future`` / ``-stray`` included."""
+    found = _PARTITION_FOLDER.match(name)
+    if not found or not _TOPIC.match(found["topic"]) or len(found["topic"]) > MAX_TOPIC_LENGTH + 6:
+        return None
+    partition = int(found["partition"])
+    return TopicPartition(found["topic"], partition) if partition < 1 << 31 else None
+
+
+def left_folder_fate(name: str) -> str | None:
+    """``delete``, ``future`` or ``stray`` for a folder that Kafka set aside under such a name, else None."""
+    found = _LEFT_FOLDER.match(name)
+    return found["fate"] if found else None
+
+
+def deleted_folder(log: TopicPartition, unique: uuid.UUID) -> str:
+    """The name a folder gets while its log is being deleted; at most 255 characters, the topic is cut if need be."""
+    suffix = f"-{log.partition}.{unique.hex}-delete"
+    return log.topic[: 255 - len(suffix)] + suffix
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    """The name of a segment's file: 20 digits and a suffix, ``.log`` for instance."""
+    return f"{base_offset:020d}{suffix}"
+
+
+class SegmentFileName(NamedTuple):
+    """What a segment file's name says: base offset, kind (``.log``) and state (``""``, ``.deleted``, ...)."""
+
+    base_offset: int
+    suffix: str
+    state: str
+
+
+def parse_segment_file(name: str) -> SegmentFileName | None:
+    """Parse a segment file's name; None for any other file."""
+    found = _SEGMENT_FILE.match(name)
+    return SegmentFileName(int(found["base"]), found["suffix"], found["state"] or "") if found else None
+
+
+# --- object keys, relative to the tier's URI ---------------------------------------------------------------------
+
+
+def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
+    """The prefix of everything that a tier holds of one log; ends with a slash."""
+    return f"{check_topic(log.topic)}-{topic_id}/{log.partition}/"
+
+
+def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
+    """The log whose prefix ``key`` starts with, or None."""
+    parts = key.split("/", 2)
+    if len(parts) < 3 or not re.fullmatch(r"[0-9]{1,10}", parts[1]):
+        return None
+    found = _TOPIC_FOLDER_KEY.match(parts[0])
+    if not found or not _TOPIC.match(found["topic"]):
+        return None
+    try:
+        return TopicPartition(found["topic"], int(parts[1])), TopicId(found["id"])
+    except InvalidTopicError:
+        return None
+
+
+def segment_key(prefix: str, base_offset: int, leader_epoch: int, unique: uuid.UUID, suffix: str = "seg") -> str:
+    """The key of a new segment object; unique, so that no object is ever overwritten."""
+    return f"{prefix}segments/{base_offset:020d}-{leader_epoch}-{unique.hex}.{suffix}"
+
+
+def is_segment_key(prefix: str, key: str) -> bool:
+    """Whether ``key`` names a segment object of the log under ``prefix``."""
+    start = f"{prefix}segments/"
+    return key.startswith(start) and bool(_SEGMENT_KEY.match(key[len(start) :]))
+
+
+def manifest_prefix(prefix: str) -> str:
+    """Where a log's manifest roots lie; ends with a slash."""
+    return f"{prefix}manifest/"
+
+
+def manifest_key(prefix: str, version: int) -> str:
+    """The key of the manifest root with this version."""
+    return f"{prefix}manifest/{version:020d}"
+
+
+def parse_manifest_key(prefix: str, key: str) -> int | None:
+    """The version of the manifest root with this key, or None if it is no root of the log under ``prefix``."""
+    start = manifest_prefix(prefix)
+    if not key.startswith(start) or not _MANIFEST_KEY.match(key[len(start) :]):
+        return None
+    return int(key[len(start) :])

@@ -1,0 +1,82 @@
+"""Offsets count records, positions count bytes: the small values that say which is meant."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from stratalog.errors import ConfigError
+
+
+class Isolation(StrEnum):
+    """How far a reader sees: to the log end, the high watermark, or the last stable offset."""
+
+    LOG_END = "log_end"
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+    @classmethod
+    def of(cls, value: str) -> Isolation:
+        """The isolation named ``value``; ConfigError names the choices."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigError(f"isolation {value!r} is none of {', '.join(cls)}") from None
+
+
+class Durability(StrEnum):
+    """What an acknowledged append survives: the process (``written``) or a power loss (``durable``)."""
+
+    WRITTEN = "written"
+    DURABLE = "durable"
+
+    @classmethod
+    def of(cls, value: str) -> Durability:
+        """The durability named ``value``; ConfigError names the choices."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigError(f"durability {value!r} is none of {', '.join(cls)}") from None
+
+
+class OffsetPosition(NamedTuple):
+    """An offset and the byte position in the ``.log`` file where its batch set starts."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """A timestamp (ms) and an offset that belongs to it."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class EpochEntry(NamedTuple):
+    """The first offset written in a leader epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogOffsets:
+    """All bounds of one log at one moment, from one view.
+
+    ``log_start <= last_stable <= high_watermark <= log_end`` and ``log_start <= local_log_start <= log_end``.
+    """
+
+    log_start: int
+    local_log_start: int
+    recovery_point: int
+    high_watermark: int
+    last_stable: int
+    log_end: int
+
+    def bound(self, isolation: Isolation) -> int:
+        """The offset that a reader of this isolation does not go past (exclusive)."""
+        if isolation is Isolation.LOG_END:
+            return self.log_end
+        return self.high_watermark if isolation is Isolation.READ_UNCOMMITTED else self.last_stable

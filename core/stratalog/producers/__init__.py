@@ -1,0 +1,1 @@
+"""What a log remembers of producers: sequences, open transactions, snapshots."""

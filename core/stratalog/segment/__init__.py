@@ -1,0 +1,1 @@
+"""One slice of a log: its files, how it grows, how it is searched, how it is recovered."""

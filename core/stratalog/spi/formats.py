@@ -1,0 +1,177 @@
+"""Record formats and codecs: what turns records into bytes and back.
+
+Implementations are pure and thread-safe, and work in bulk: one call a fetch or append, never one a batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import ClassVar
+
+from stratalog.errors import UnsupportedCompressionError
+from stratalog.model.batches import (
+    NO_EPOCH,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    BatchTable,
+    Buffer,
+    TimestampType,
+)
+from stratalog.model.records import Fields, Record, RecordColumns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchHeader:
+    """What a new batch's header says beside its records.
+
+    ``append_time_ms`` is used when ``timestamp_type`` is LOG_APPEND_TIME: every record then reads as this time.
+    """
+
+    base_offset: int = 0
+    leader_epoch: int = NO_EPOCH
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    append_time_ms: int = NO_TIMESTAMP
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+    control: bool = False
+
+
+class Verdict(IntEnum):
+    """What cleaning does with a record. One byte each; persistent within a job only."""
+
+    KEEP = 0
+    DROP = 1
+    DROP_AT_HORIZON = 2
+
+
+class Codec(ABC):
+    """One compression codec.
+
+    Attributes:
+        id: bits 0 to 2 of the attributes; persistent.
+        levels: the levels allowed, None if the codec has none.
+    """
+
+    id: ClassVar[int]
+    levels: ClassVar[range | None]
+
+    @abstractmethod
+    def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
+        """Compress one batch's records. ``level`` None is the codec's default; ``magic`` matters to lz4 alone."""
+
+    @abstractmethod
+    def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
+        """The decompressed bytes.
+
+        Raises:
+            DecompressedSizeError: the result would pass ``limit_bytes``; raised before allocating past it.
+            CorruptBatchError: the data is no valid stream of this codec; position is 0.
+        """
+
+
+class CodecTable:
+    """The codecs of an engine, by id and by name."""
+
+    def __init__(self, codecs: Iterable[tuple[str, Codec]] = ()) -> None:
+        listed = list(codecs)
+        self._by_name = dict(listed)
+        self._by_id = {codec.id: codec for _, codec in listed}
+
+    def by_id(self, codec_id: int) -> Codec:
+        """The codec with this id; UnsupportedCompressionError if none is installed."""
+        try:
+            return self._by_id[codec_id]
+        except KeyError:
+            raise UnsupportedCompressionError(f"no codec with id {codec_id} is installed") from None
+
+    def by_name(self, name: str) -> Codec:
+        """The codec with this name; UnsupportedCompressionError if none is installed."""
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnsupportedCompressionError(f"no codec {name!r} is installed") from None
+
+    def name_of(self, codec_id: int) -> str:
+        """The name of the codec with this id, ``none`` for 0; UnsupportedCompressionError if none is installed."""
+        if codec_id == 0:
+            return "none"
+        codec = self.by_id(codec_id)
+        return next(name for name, found in self._by_name.items() if found is codec)
+
+
+class RecordFormat(ABC):
+    """One magic. Positions are bytes into ``data``.
+
+    Attributes:
+        magic: byte 16 of each entry.
+    """
+
+    magic: ClassVar[int]
+
+    @abstractmethod
+    def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
+        """The batches in [start, end) until another magic, a partial entry or a bad one. Never raises on bytes.
+
+        ``table.stop`` says why it ended and ``table.stop_position`` where; ``table.reason`` what is wrong there.
+        Fewer than 17 bytes left are a partial entry.
+        """
+
+    @abstractmethod
+    def decode(
+        self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
+    ) -> Iterator[RecordColumns]:
+        """The records of ``batches``, one RecordColumns an arena (a run of raw batches, or one decompressed batch).
+
+        Control batches are decoded like others; the caller leaves them out by their attributes. Order is kept.
+
+        Args:
+            data: what was scanned.
+            batches: rows of a scan of ``data``.
+            fields: what to fill.
+            limit_bytes: the largest decompressed batch.
+
+        Raises:
+            CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
+            DecompressedSizeError: a batch decompresses past ``limit_bytes``.
+            UnsupportedCompressionError: no codec with the batch's id.
+        """
+
+    @abstractmethod
+    def encode(
+        self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
+    ) -> bytearray:
+        """One batch with the offsets ``header.base_offset``, +1, +2, ... (V0, V1 uncompressed: one entry a record).
+
+        Timestamps are taken as they are; the caller has replaced "no timestamp". ``codec`` None is uncompressed.
+
+        Raises:
+            InvalidRecordError: no records, or a record that this format cannot hold (headers in V0 and V1).
+        """
+
+    @abstractmethod
+    def assign(
+        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
+    ) -> BatchTable:
+        """Give batches of ``data`` their offsets in place, the first record getting ``base_offset``.
+
+        ``append_time_ms`` makes them LogAppendTime; None leaves timestamps. A CRC is computed again only if a field
+        that it covers changes.
+        """
+
+    def retain(
+        self, data: Buffer, batches: BatchTable, verdicts: Sequence[Buffer], horizon_ms: int | None
+    ) -> Iterable[Buffer]:
+        """Cleaning: the batches without dropped records, headers kept as Kafka keeps them.
+
+        Args:
+            data: what was scanned.
+            batches: rows of a scan of ``data``.
+            verdicts: for each batch one ``Verdict`` byte a record.
+            horizon_ms: the delete horizon to set on batches that keep a tombstone, or None.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not rewrite batches")

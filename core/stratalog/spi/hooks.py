@@ -1,0 +1,150 @@
+"""The hook specs: plain collecting hooks, each called once per engine, when it is constructed.
+
+A plugin is a module (or object) with some of these functions, decorated with ``hookimpl``. The order of plugins means
+nothing. Hooks that offer components run on the thread that opens the engine, before any directory is touched.
+Listeners run on the notifier thread, with no lock held, after the fact; one that raises is logged and counted, the
+others still hear. All hooks are of contract version 1: the entry-point group ``stratalog.v1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import pluggy
+
+from stratalog.model.events import (
+    Backpressure,
+    EpochFenced,
+    LogCleaned,
+    LogDirOffline,
+    LogOpened,
+    LogRecovered,
+    SegmentEvicted,
+    SegmentOffloaded,
+    SegmentRolled,
+    SegmentsDeleted,
+)
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.formats import Codec, RecordFormat
+from stratalog.spi.indexes import IndexFormat
+from stratalog.spi.layouts import TierLayout
+from stratalog.spi.objects import ObjectStore
+from stratalog.spi.providers import Provider
+from stratalog.spi.segments import SegmentStore
+from stratalog.spi.services import Command, Service
+
+CONTRACT_GROUP: Final = "stratalog.v1"
+PROJECT: Final = "stratalog"
+
+hookspec: Final = pluggy.HookspecMarker(PROJECT)
+hookimpl: Final = pluggy.HookimplMarker(PROJECT)
+
+# --- components --------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
+    """Offer record formats. Topics choose by ``record.version``; readers by each entry's magic."""
+    return ()
+
+
+@hookspec
+def stratalog_codecs() -> Iterable[Provider[Codec]]:
+    """Offer codecs. Topics choose by ``compression.type``; readers by each batch's attributes."""
+    return ()
+
+
+@hookspec
+def stratalog_index_formats() -> Iterable[Provider[IndexFormat[object]]]:
+    """Offer index formats. Topics choose by ``index.formats``."""
+    return ()
+
+
+@hookspec
+def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
+    """Offer stores for log directories, chosen by the scheme of a log directory (``local`` without one)."""
+    return ()
+
+
+@hookspec
+def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
+    """Offer object stores for tiers, chosen by the scheme of the tier's URI."""
+    return ()
+
+
+@hookspec
+def stratalog_tier_layouts() -> Iterable[Provider[TierLayout]]:
+    """Offer tier layouts. Topics choose by ``tier.layout``; readers by each manifest entry."""
+    return ()
+
+
+@hookspec
+def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
+    """Offer cleanup policies. Topics choose by ``cleanup.policy``."""
+    return ()
+
+
+@hookspec
+def stratalog_services() -> Iterable[Provider[Service]]:
+    """Offer services: replication, gateways, exporters. Each is started with the engine."""
+    return ()
+
+
+@hookspec
+def stratalog_commands() -> Iterable[Command]:
+    """Offer further commands for the command line. Called by the command line alone."""
+    return ()
+
+
+# --- listeners ---------------------------------------------------------------------------------------------------
+
+
+@hookspec
+def stratalog_on_log_opened(event: LogOpened) -> None:
+    """A log was opened."""
+
+
+@hookspec
+def stratalog_on_log_recovered(event: LogRecovered) -> None:
+    """A log that was not closed cleanly was checked and perhaps cut."""
+
+
+@hookspec
+def stratalog_on_segment_rolled(event: SegmentRolled) -> None:
+    """The active segment was closed and a new one begun."""
+
+
+@hookspec
+def stratalog_on_segment_offloaded(event: SegmentOffloaded) -> None:
+    """A closed segment is in the tier."""
+
+
+@hookspec
+def stratalog_on_segment_evicted(event: SegmentEvicted) -> None:
+    """A local segment went; the tier has it."""
+
+
+@hookspec
+def stratalog_on_log_cleaned(event: LogCleaned) -> None:
+    """Compaction rewrote a log."""
+
+
+@hookspec
+def stratalog_on_segments_deleted(event: SegmentsDeleted) -> None:
+    """Retention deleted segments for good."""
+
+
+@hookspec
+def stratalog_on_epoch_fenced(event: EpochFenced) -> None:
+    """Another writer took over a log's tier."""
+
+
+@hookspec
+def stratalog_on_log_dir_offline(event: LogDirOffline) -> None:
+    """A log directory went out of service."""
+
+
+@hookspec
+def stratalog_on_backpressure(event: Backpressure) -> None:
+    """Appends to a log are slowed or refused."""

@@ -1,0 +1,128 @@
+"""Index formats: search and encoding over buffers. They own no file.
+
+An index is a run of entries of fixed size, ascending, without header or checksum. Indexes are disposable: a reader
+that meets one that contradicts its log rebuilds it from the log.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Generic, TypeVar
+
+from stratalog.config.topic import TopicConfig
+from stratalog.model.batches import Buffer
+from stratalog.model.segments import AbortedTransaction
+
+Entry = TypeVar("Entry")
+
+
+class IndexRole(StrEnum):
+    """What a log uses an index for; one index each of the first three per log, any number of EXTRA."""
+
+    OFFSET = "offset"
+    TIME = "time"
+    TRANSACTION = "transaction"
+    EXTRA = "extra"
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """One batch that was written to a segment.
+
+    ``position`` is where it starts in the ``.log`` file. ``aborted`` is the transaction that this batch, an abort
+    marker, ends.
+    """
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp_ms: int
+    aborted: AbortedTransaction | None = None
+
+
+class IndexBuilder(ABC):
+    """Makes the entries of one segment's index, in the order of its batches."""
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether the segment must be rolled before the next batch."""
+
+    @abstractmethod
+    def add(self, appended: Appended) -> bytes:
+        """Tell of a batch; returns the entry bytes due now, often ``b""``."""
+
+    @abstractmethod
+    def finish(self) -> bytes:
+        """Entry bytes due when the segment is rolled or closed, often ``b""``; calling twice adds nothing twice."""
+
+
+class IndexReader(ABC, Generic[Entry]):
+    """Searches one segment's index. Targets: offset for OFFSET and TRANSACTION, timestamp (ms) for TIME."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Number of entries."""
+
+    @abstractmethod
+    def __getitem__(self, index: int) -> Entry:
+        """The entry at ``index``, which may be negative."""
+
+    @abstractmethod
+    def floor(self, target: int) -> Entry | None:
+        """The last entry whose key is at or below ``target``; None if all are above.
+
+        The key of a TRANSACTION entry is the offset of its marker.
+        """
+
+    @abstractmethod
+    def after(self, target: int) -> Entry | None:
+        """The first entry whose key is at or above ``target``; None if there is none.
+
+        For OFFSET the key is here the position (bytes), because a fetch asks what lies behind its last byte.
+        """
+
+    @abstractmethod
+    def check(self, end_offset: int, size_bytes: int) -> None:
+        """Compare with the segment: offsets in [base_offset, end_offset), positions below ``size_bytes``, keys ascending.
+
+        Raises:
+            CorruptIndexError: an entry contradicts that, or the buffer ends inside one; ``position`` is the entry's.
+                ``file`` is "": the caller knows it.
+        """
+
+    def __iter__(self) -> Iterator[Entry]:
+        return (self[index] for index in range(len(self)))
+
+
+class IndexFormat(ABC, Generic[Entry]):
+    """One kind of index.
+
+    ``Entry`` is OffsetPosition for OFFSET, TimestampOffset for TIME, AbortedTransaction for TRANSACTION, anything for
+    EXTRA.
+
+    Attributes:
+        role: what a log uses it for.
+        suffix: of its file, with the dot; unique among the formats of an engine.
+        entry_bytes: size of one entry.
+    """
+
+    role: ClassVar[IndexRole]
+    suffix: ClassVar[str]
+    entry_bytes: ClassVar[int]
+
+    @abstractmethod
+    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
+        """A builder for a segment; ``entries`` are those already written, when an index is continued."""
+
+    @abstractmethod
+    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Entry]:
+        """A reader over ``entries``, which it does not copy; bytes after the last whole entry are left out."""
+
+    @abstractmethod
+    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
+        """How many bytes of ``entries`` stay when everything from ``end_offset`` on is truncated."""

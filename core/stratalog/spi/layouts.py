@@ -1,0 +1,94 @@
+"""Tier layouts: how a segment's files become objects.
+
+A layout sees a range reader and a sink, never a store: it cannot bypass verification, budget or cache.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
+from stratalog.spi.objects import ByteSource, ObjectInfo
+from stratalog.spi.providers import Section
+
+RangeReader = Callable[[str, int, int], bytes]
+"""``fetch(key, start, end)``: bytes [start, end) of an object of this log, exactly that many."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSource:
+    """A closed segment on its way to the tier.
+
+    ``log`` are the bytes of the ``.log`` file, streamed; ``files`` the whole contents of the small ones.
+    """
+
+    info: SegmentInfo
+    log: ByteSource
+    files: Mapping[FileKind, bytes]
+
+
+class ObjectSink(Protocol):
+    """Where a layout puts objects. The core chooses the keys; they are unique and never overwritten."""
+
+    def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
+        """Upload one object whose key ends with ``.suffix``; ``info.key`` is relative to the tier."""
+
+    def key(self, suffix: str = "seg") -> str:
+        """The key that the next ``put`` with this suffix will use, for layouts that write it into the object."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A segment in the tier: the entry that manifests hold.
+
+    Attributes:
+        info: the segment as Kafka knows it.
+        layout: ``name@version`` of the layout that wrote it, and must read it.
+        slices: where the bytes of each file are, as the layout stored them.
+        sha256: of the ``.log`` file's original bytes, hex.
+        requires: further ``name@version`` that a reader needs (a codec, an encryption).
+        extra: the layout's own notes; JSON values.
+    """
+
+    info: SegmentInfo
+    layout: str
+    slices: Mapping[FileKind, ObjectSlice]
+    sha256: str
+    requires: tuple[str, ...] = ()
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """All objects that hold a part of the segment."""
+        return frozenset(place.key for place in self.slices.values())
+
+
+class TierLayout(ABC):
+    """One way to store segments. Components hold no topic state; thread-safe."""
+
+    @abstractmethod
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        """Store a segment; ``section`` holds the topic's settings of this layout, if it has any.
+
+        ``StoredSegment.layout`` is left "" and filled by the core.
+        """
+
+    @abstractmethod
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        """Bytes [start, end) of the original ``.log`` file, in order, in one or more pieces.
+
+        Raises:
+            CorruptObjectError: what was fetched cannot be what was stored.
+        """
+
+    @abstractmethod
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        """The original bytes of a small file; None if the segment has none of this kind."""
+
+    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
+        """The segments among ``objects`` of one log, for a bucket whose manifests are lost. Optional: finds none."""
+        del objects, fetch
+        return iter(())

@@ -1,0 +1,118 @@
+"""Object stores: whole, immutable objects under keys.
+
+Deadlines are moments of the monotonic clock in nanoseconds (``Env.clock.monotonic_ns``). A store makes one try a
+call; retrying, budgets and verification are the core's.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, Flag, auto
+from types import TracebackType
+from typing import Protocol, Self
+
+from stratalog.errors import StoreError
+from stratalog.model.batches import Buffer
+
+
+class Capability(Flag):
+    """What a store can do beyond the minimum. Declared here, and probed by the core before it trusts CREATE.
+
+    CREATE: ``create`` is atomic, one of several racers wins. LIST_AFTER: ``list(after=)`` is done by the store.
+    BATCH_DELETE: ``delete`` takes many keys in one request. CHECKSUM: uploads carry a checksum the store verifies.
+    """
+
+    NONE = 0
+    CREATE = auto()
+    LIST_AFTER = auto()
+    BATCH_DELETE = auto()
+    CHECKSUM = auto()
+
+
+class Created(Enum):
+    """How a create-only-if-absent ended. UNKNOWN: the reply was lost; read back to find out."""
+
+    CREATED = "created"
+    EXISTS = "exists"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    """One object. ``etag`` is "" where the store has none; ``modified_ms`` is 0 where it tells no time."""
+
+    key: str
+    size_bytes: int
+    etag: str = ""
+    modified_ms: int = 0
+
+
+class ByteSource(Protocol):
+    """Bytes to upload, readable again and again: a retry reads them from the start."""
+
+    @property
+    def size_bytes(self) -> int:
+        """How many there are."""
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All bytes from the start, in pieces of at most ``chunk_bytes``."""
+
+
+class ObjectStore(ABC):
+    """Keys are relative to the store's URI and use ``/``. A context manager; thread-safe."""
+
+    @property
+    @abstractmethod
+    def capabilities(self) -> Capability:
+        """What it declares."""
+
+    @property
+    @abstractmethod
+    def uri(self) -> str:
+        """Where it is, without secrets, for error texts."""
+
+    @abstractmethod
+    def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
+        """Upload in pieces; the object is visible whole or not at all, also when this raises."""
+
+    @abstractmethod
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Write a small object only if the key is free. Atomic if CREATE is declared.
+
+        Raises StoreError only when it is certain that nothing was written; a lost reply is UNKNOWN.
+        """
+
+    @abstractmethod
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        """Bytes [start, end) of an object, in exactly one request; None is the start or the end of the object.
+
+        Fewer bytes come back only if the object ends before ``end``.
+
+        Raises:
+            ObjectNotFoundError: no such object.
+        """
+
+    @abstractmethod
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        """Up to ``limit`` objects whose key starts with ``prefix`` and is above ``after``.
+
+        Ascending by the key's bytes, strongly consistent. Fewer than ``limit`` means that there are no more.
+        """
+
+    @abstractmethod
+    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
+        """Delete objects; a missing one is success. Returns what went wrong, by key."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of connections. Twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,204 @@
+"""Segment stores: one log directory's names, bytes and durability. They know nothing of records."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from stratalog.env.files import FileStat
+from stratalog.model.batches import Buffer
+from stratalog.model.segments import FileSlice
+
+
+class SegmentFile(ABC):
+    """One append-only file of a log. One writer; any number of readers, without locks."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Bytes written so far; space reserved behind them does not count."""
+
+    @property
+    @abstractmethod
+    def modified_ms(self) -> int:
+        """When the file was last written."""
+
+    @abstractmethod
+    def append(self, parts: Sequence[Buffer]) -> int:
+        """Write all parts behind each other at the end; the position (bytes) where they start.
+
+        All or nothing: a short write is cut back.
+
+        Raises:
+            DiskFullError: no space; nothing stays written.
+            LogDirOfflineError: the write failed; the file is out of service.
+            ReadOnlyError: the store was opened for reading.
+        """
+
+    @abstractmethod
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Up to ``size_bytes`` from ``position``; fewer at the end of the file, none past it."""
+
+    @abstractmethod
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """The same, pinned: valid until released even if the segment is deleted meanwhile."""
+
+    @abstractmethod
+    def truncate(self, size_bytes: int) -> None:
+        """Cut to ``size_bytes``."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make the bytes durable. After a failure every later call raises LogDirOfflineError: it is never retried."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Cut reserved space and close. Twice is fine."""
+
+
+class IndexFile(ABC):
+    """One index file: written only at its end, read as one buffer while it grows."""
+
+    @property
+    @abstractmethod
+    def size_bytes(self) -> int:
+        """Bytes of entries; space reserved behind them does not count."""
+
+    @abstractmethod
+    def append(self, entries: Buffer) -> None:
+        """Add entries. Errors as ``SegmentFile.append``."""
+
+    @abstractmethod
+    def view(self) -> memoryview:
+        """The entries written so far. It stays valid while the file grows; release it before ``close``."""
+
+    @abstractmethod
+    def truncate(self, size_bytes: int) -> None:
+        """Keep the first ``size_bytes`` of entries."""
+
+    @abstractmethod
+    def trim(self) -> None:
+        """Give back reserved space: what a closed segment's index looks like."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make the entries durable; failures as ``SegmentFile.sync``."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Trim and close. Twice is fine."""
+
+
+class LogFiles(ABC):
+    """The folder of one log."""
+
+    name: str
+
+    @abstractmethod
+    def path(self, name: str = "") -> str:
+        """Where a file is, for error texts."""
+
+    @abstractmethod
+    def list(self) -> list[FileStat]:
+        """The files, by name. Folders are left out."""
+
+    @abstractmethod
+    def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
+        """Open a ``.log`` file; ``create`` makes it and refuses one that is there (FileExistsError)."""
+
+    @abstractmethod
+    def open_index(self, name: str, *, max_bytes: int, writable: bool) -> IndexFile:
+        """Open an index file, made if missing and ``writable``.
+
+        Args:
+            name: its file name.
+            max_bytes: it never grows past this.
+            writable: the active segment's: it grows as a map. Otherwise the file's bytes are the entries.
+        """
+
+    @abstractmethod
+    def read_small(self, name: str) -> bytes | None:
+        """A whole small file, or None if it is not there. CorruptCheckpointError if above the limit."""
+
+    @abstractmethod
+    def replace_small(self, name: str, data: Buffer) -> None:
+        """Replace a small file: atomic, and durable on return (temporary file, sync, rename, sync of the folder)."""
+
+    @abstractmethod
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file; one that is missing is no error."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Delete a file; one that is missing is no error."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make the folder's names durable."""
+
+
+class SegmentStore(ABC):
+    """One log directory, the failure domain. A context manager; ``close`` releases what ``acquire`` took."""
+
+    @abstractmethod
+    def path(self, name: str = "") -> str:
+        """Where the directory, or a file in it, is: for error texts."""
+
+    @abstractmethod
+    def acquire(self) -> None:
+        """Take the directory for writing, made if missing.
+
+        Raises:
+            LogDirLockedError: another engine or a running Kafka broker has it.
+            ReadOnlyError: the store was opened for reading.
+        """
+
+    @abstractmethod
+    def is_acquired_elsewhere(self) -> bool:
+        """Whether somebody holds the directory for writing now; takes nothing, writes nothing."""
+
+    @abstractmethod
+    def logs(self) -> list[str]:
+        """The names of the folders in the directory.
+
+        Raises:
+            LogDirNotFoundError: there is no such directory.
+        """
+
+    @abstractmethod
+    def open_log(self, name: str, *, create: bool = False) -> LogFiles:
+        """Open a log's folder; ``create`` makes it and refuses one that is there (FileExistsError)."""
+
+    @abstractmethod
+    def rename_log(self, old: str, new: str) -> None:
+        """Rename a log's folder, durable on return."""
+
+    @abstractmethod
+    def remove_log(self, name: str) -> None:
+        """Delete a log's folder with all files in it."""
+
+    @abstractmethod
+    def read_small(self, name: str) -> bytes | None:
+        """A whole small file of the directory itself, or None."""
+
+    @abstractmethod
+    def replace_small(self, name: str, data: Buffer) -> None:
+        """Replace a small file of the directory itself, as ``LogFiles.replace_small``."""
+
+    @abstractmethod
+    def remove_small(self, name: str) -> None:
+        """Delete a small file of the directory itself, durable on return; one that is missing is no error."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the directory. Twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,1 @@
+"""For plugin authors: contracts to subclass, fixtures, a local S3."""

@@ -1,0 +1,1 @@
+"""Contract classes: subclass one, give its fixture, and pytest checks a component of that kind."""

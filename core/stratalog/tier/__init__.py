@@ -1,0 +1,1 @@
+"""Closed segments in an object store: manifest chain, commit, offload, fetch, expiry."""
