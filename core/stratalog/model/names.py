@@ -168,13 +168,31 @@ def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
 
 def segment_key(prefix: str, base_offset: int, leader_epoch: int, unique: uuid.UUID, suffix: str = "seg") -> str:
     """The key of a new segment object; unique, so that no object is ever overwritten."""
-    return f"{prefix}segments/{base_offset:020d}-{leader_epoch}-{unique.hex}.{suffix}"
+    return f"{segments_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{unique.hex}.{suffix}"
+
+
+def segments_prefix(prefix: str) -> str:
+    """Where a log's segment objects lie; ends with a slash."""
+    return f"{prefix}segments/"
+
+
+class SegmentKey(NamedTuple):
+    """What a segment object's key says: the base offset, and the leader epoch of the writer that uploaded it."""
+
+    base_offset: int
+    leader_epoch: int
+
+
+def parse_segment_key(prefix: str, key: str) -> SegmentKey | None:
+    """Parse the key of a segment object of the log under ``prefix``; None for any other key."""
+    start = segments_prefix(prefix)
+    found = _SEGMENT_KEY.match(key[len(start) :]) if key.startswith(start) else None
+    return SegmentKey(int(found["base"]), int(found["epoch"])) if found else None
 
 
 def is_segment_key(prefix: str, key: str) -> bool:
     """Whether ``key`` names a segment object of the log under ``prefix``."""
-    start = f"{prefix}segments/"
-    return key.startswith(start) and bool(_SEGMENT_KEY.match(key[len(start) :]))
+    return parse_segment_key(prefix, key) is not None
 
 
 def manifest_prefix(prefix: str) -> str:
@@ -193,3 +211,13 @@ def parse_manifest_key(prefix: str, key: str) -> int | None:
     if not key.startswith(start) or not _MANIFEST_KEY.match(key[len(start) :]):
         return None
     return int(key[len(start) :])
+
+
+def after_log_prefix(prefix: str) -> str:
+    """A key above every key under ``prefix``, and below those of the next log: where a listing goes on."""
+    return prefix.removesuffix("/") + chr(ord("/") + 1)
+
+
+def probe_key(unique: uuid.UUID) -> str:
+    """The key of an object that exists only while a store is being tried out."""
+    return f"stratalog-probe/{unique.hex}"

@@ -1,0 +1,235 @@
+"""What stands between the tier and any object store: deadline, retry, budget, size check, counters.
+
+A store makes one try a call. Here a call is given a deadline from the engine's settings, repeated while that helps,
+and counted. A budget shared by all calls stops retries when a store is down, so that they do not multiply the load.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Protocol, TypeVar
+
+from stratalog.config.engine import EngineConfig
+from stratalog.env import Env
+from stratalog.errors import CorruptObjectError, StoreError
+from stratalog.model.batches import Buffer
+from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore
+from stratalog.tier.metrics import RequestCounter, StoreMetrics
+
+LIST_LIMIT: Final = 1000  # keys a page, S3's own
+DELETE_LIMIT: Final = 1000  # keys a request, S3's own
+UPLOAD_STEP_BYTES: Final = 64 << 20  # each one begun gives an upload one more deadline
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 5_000
+_BUDGET_RETRIES: Final = 32.0
+_BUDGET_REFILL: Final = 0.1
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Request(Protocol[T_co]):
+    def __call__(self, *, deadline_ns: int) -> T_co: ...
+
+
+class _ShortReadError(StoreError):
+    """Fewer or more bytes than asked came back; worth another try, because a broken connection looks like this."""
+
+    retriable: ClassVar[bool] = True
+
+
+class RetryBudget:
+    """Retries that all calls of a store share: each takes one, each success gives back a tenth. Thread-safe."""
+
+    def __init__(self, retries: float = _BUDGET_RETRIES) -> None:
+        self._most = self._left = retries
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Whether one more retry is allowed."""
+        with self._lock:
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+    def succeeded(self) -> None:
+        """Tell of a success."""
+        with self._lock:
+            self._left = min(self._most, self._left + _BUDGET_REFILL)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call under way: when it must be over, and how often it was repeated."""
+
+    end_ns: int
+    retries: int = 0
+
+
+class TierStore:
+    """An object store as the tier uses it: no deadlines to pass, sizes checked. Takes over the store. Thread-safe.
+
+    Args:
+        store: what makes the requests; closed by ``close``.
+        env: clock and chance.
+        config: ``store.deadline.ms`` bounds one call, ``store.retries`` its repetitions. An upload gets the deadline
+            once more for each 64 MiB.
+    """
+
+    def __init__(self, store: ObjectStore, env: Env, config: EngineConfig) -> None:
+        self._store, self._env = store, env
+        self._deadline_ns, self._retries = config.store_deadline_ms * 1_000_000, config.store_retries
+        self._budget = RetryBudget()
+        self._counters = {kind: RequestCounter() for kind in ("puts", "creates", "reads", "lists", "deletes")}
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without secrets."""
+        return self._store.uri
+
+    @property
+    def capabilities(self) -> Capability:
+        """What the store declares."""
+        return self._store.capabilities
+
+    def metrics(self) -> StoreMetrics:
+        """What was asked of the store so far."""
+        return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
+
+    def put(self, key: str, source: ByteSource) -> ObjectInfo:
+        """Upload an object under a new key.
+
+        Raises:
+            CorruptObjectError: the store kept another number of bytes.
+            StoreError: it failed, or still failed after the last try; the object may be there.
+        """
+
+        def request(*, deadline_ns: int) -> ObjectInfo:
+            return self._store.put_file(key, source, deadline_ns=deadline_ns)
+
+        deadline_ns = self._deadline_ns * (1 + source.size_bytes // UPLOAD_STEP_BYTES)
+        info = self._call("puts", request, lambda _: source.size_bytes, deadline_ns)
+        if info.size_bytes != source.size_bytes:
+            raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, the store has {info.size_bytes}", key)
+        return info
+
+    def create(self, key: str, data: Buffer) -> Created:
+        """Create an object only if the key is free. A lost reply is UNKNOWN, and is not repeated here."""
+
+        def request(*, deadline_ns: int) -> Created:
+            return self._store.create(key, data, deadline_ns=deadline_ns)
+
+        return self._call("creates", request, lambda _: len(data))
+
+    def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it is not there."""
+
+        def request(*, deadline_ns: int) -> bytes:
+            return self._store.read(key, start, end, deadline_ns=deadline_ns)
+
+        return self._call("reads", request, len)
+
+    def read_exactly(self, key: str, start: int, end: int) -> bytes:
+        """Bytes [start, end) of an object, all of them.
+
+        Raises:
+            CorruptObjectError: the object is shorter, also when asked again.
+            ObjectNotFoundError: it is not there.
+        """
+        if start >= end:
+            return b""
+
+        def request(*, deadline_ns: int) -> bytes:
+            data = self._store.read(key, start, end, deadline_ns=deadline_ns)
+            if len(data) != end - start:
+                raise _ShortReadError(f"asked for {end - start} bytes, got {len(data)}", key)
+            return data
+
+        try:
+            return self._call("reads", request, len)
+        except _ShortReadError as error:
+            raise CorruptObjectError(error.reason, key, start) from error
+
+    def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
+        """One page of objects; fewer than ``limit`` means that there are no more."""
+
+        def request(*, deadline_ns: int) -> Sequence[ObjectInfo]:
+            return self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
+
+        return self._call("lists", request, lambda _: 0)
+
+    def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """All objects, page by page as they are consumed."""
+        while True:
+            page = self.list(prefix, after=after)
+            yield from page
+            if len(page) < LIST_LIMIT:
+                return
+            after = page[-1].key
+
+    def delete(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
+        """Delete objects; a missing one is success. What went wrong, by key; those that may be retried were."""
+        failed: dict[str, StoreError] = {}
+        for first in range(0, len(keys), DELETE_LIMIT):
+            failed.update(self._delete_page(keys[first : first + DELETE_LIMIT]))
+        return failed
+
+    def close(self) -> None:
+        """Close the store. Twice is fine."""
+        self._store.close()
+
+    def _delete_page(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
+        left = list(keys)
+        failed: dict[str, StoreError] = {}
+
+        def request(*, deadline_ns: int) -> None:
+            answer = self._store.delete(left, deadline_ns=deadline_ns)
+            failed.update({key: error for key, error in answer.items() if not error.retriable})
+            again = {key: error for key, error in answer.items() if error.retriable}
+            left[:] = again
+            if again:
+                raise next(iter(again.values()))
+
+        try:
+            self._call("deletes", request, lambda _: 0)
+        except StoreError as error:
+            failed.update(dict.fromkeys(left, error))
+        return failed
+
+    def _call(self, kind: str, request: _Request[T], moved: Callable[[T], int], deadline_ns: int | None = None) -> T:
+        counter = self._counters[kind]
+        call = _Call(self._env.clock.monotonic_ns() + (self._deadline_ns if deadline_ns is None else deadline_ns))
+        while True:
+            try:
+                answer = request(deadline_ns=self._try_deadline_ns(kind, call))
+            except StoreError as error:
+                counter.failed()
+                if not error.retriable or not self._may_repeat(call):
+                    raise
+                call.retries += 1
+                counter.repeated()
+            else:
+                counter.succeeded(moved(answer))
+                self._budget.succeeded()
+                return answer
+
+    def _try_deadline_ns(self, kind: str, call: _Call) -> int:
+        """Half of the time left, so that one silent connection leaves time for another; an upload gets it all."""
+        if kind == "puts" or call.retries >= self._retries:
+            return call.end_ns
+        now = self._env.clock.monotonic_ns()
+        return now + max(0, call.end_ns - now) // 2
+
+    def _may_repeat(self, call: _Call) -> bool:
+        """Wait before the next try; False if there is none."""
+        if call.retries >= self._retries:
+            return False
+        longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)
+        pause_ms = round(longest * (0.5 + self._env.chance.random() / 2))
+        if self._env.clock.monotonic_ns() + pause_ms * 1_000_000 >= call.end_ns or not self._budget.take():
+            return False
+        self._env.clock.sleep_ms(pause_ms)
+        return True
