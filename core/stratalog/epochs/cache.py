@@ -1,0 +1,92 @@
+"""The leader epochs of one log: which epoch began at which offset.
+
+Source: apache/kafka LeaderEpochFileCache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stratalog.errors import ConfigError
+from stratalog.model.batches import NO_EPOCH
+from stratalog.model.offsets import EpochEntry
+
+
+class EpochCache:
+    """Entries ascend in epoch and start offset. An immutable value: each change returns another cache."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
+        kept: tuple[EpochEntry, ...] = ()
+        for entry in entries:
+            kept = _assigned(kept, entry)
+        self.entries = kept
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EpochCache) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+    def __repr__(self) -> str:
+        return f"EpochCache({list(map(tuple, self.entries))})"
+
+    @property
+    def latest(self) -> int:
+        """The highest epoch, -1 if there is none."""
+        return self.entries[-1].epoch if self.entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> EpochCache:
+        """Note that ``epoch`` begins at ``start_offset``; the same cache if it says so already.
+
+        Raises:
+            ConfigError: a value is negative.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise ConfigError(f"epoch {epoch} at offset {start_offset}: neither may be negative")
+        entries = _assigned(self.entries, EpochEntry(epoch, start_offset))
+        return self if entries is self.entries else _cache(entries)
+
+    def truncate_from_end(self, offset: int) -> EpochCache:
+        """Forget epochs that begin at or after ``offset``."""
+        return _cache(tuple(entry for entry in self.entries if entry.start_offset < offset))
+
+    def truncate_from_start(self, offset: int) -> EpochCache:
+        """Forget what lies before ``offset``; the epoch in force there begins there."""
+        below = [entry for entry in self.entries if entry.start_offset <= offset]
+        above = tuple(entry for entry in self.entries if entry.start_offset > offset)
+        return _cache((EpochEntry(below[-1].epoch, offset), *above) if below else above)
+
+    def at(self, offset: int) -> int:
+        """The epoch in force at ``offset``, -1 if none is known."""
+        return next((entry.epoch for entry in reversed(self.entries) if entry.start_offset <= offset), NO_EPOCH)
+
+    def between(self, start: int, end: int) -> tuple[EpochEntry, ...]:
+        """The entries as they are for [start, end) alone."""
+        return self.truncate_from_start(start).truncate_from_end(end).entries
+
+    def end_offset_for(self, epoch: int, log_end: int) -> EpochEntry:
+        """Where ``epoch`` ended: (largest epoch at or below it, first offset after it); (-1, -1) if unknown."""
+        if epoch == NO_EPOCH:
+            return EpochEntry(NO_EPOCH, -1)
+        if epoch == self.latest:
+            return EpochEntry(epoch, log_end)
+        higher = next((entry for entry in self.entries if entry.epoch > epoch), None)
+        if higher is None:
+            return EpochEntry(NO_EPOCH, -1)
+        floor = max((entry.epoch for entry in self.entries if entry.epoch <= epoch), default=epoch)
+        return EpochEntry(floor, higher.start_offset)
+
+
+def _cache(entries: tuple[EpochEntry, ...]) -> EpochCache:
+    made = EpochCache()
+    made.entries = entries
+    return made
+
+
+def _assigned(entries: tuple[EpochEntry, ...], new: EpochEntry) -> tuple[EpochEntry, ...]:
+    if entries and entries[-1].epoch == new.epoch and new.start_offset >= entries[-1].start_offset:
+        return entries
+    kept = tuple(entry for entry in entries if entry.epoch < new.epoch and entry.start_offset < new.start_offset)
+    return (*kept, new)
