@@ -35,6 +35,7 @@
     │   ├── LogDirLockedError
     │   ├── LogDirOfflineError
     │   ├── DiskFullError
+    │   ├── SegmentGoneError        retriable
     │   └── ReadOnlyError
     ├── StoreError                  an object store refused or failed
     │   ├── ObjectNotFoundError
@@ -304,6 +305,13 @@ class DiskFullError(LogDirError):
     """No space is left. The append was cut back; reads go on."""
 
     advice = "free space or offload and evict, then append again"
+
+
+class SegmentGoneError(LogDirError):
+    """A segment's file was deleted by retention while it was read. Read again from the same offset."""
+
+    retriable = True
+    advice = "read again from the same offset: retention took the file, the log goes on without it or from the tier"
 
 
 class ReadOnlyError(LogDirError):

@@ -29,6 +29,10 @@ class ReadableSegment(Protocol):
         """The largest record timestamp, -1 if no record has one."""
 
     @property
+    def age_from_ms(self) -> int:
+        """What retention by time goes by: the largest timestamp, or when the file was last written."""
+
+    @property
     def label(self) -> str:
         """The file or object, for error texts."""
 

@@ -39,7 +39,11 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``; fewer at the end of the file, none past it."""
+        """Up to ``size_bytes`` from ``position``; fewer at the end of the file, none past it.
+
+        Raises:
+            SegmentGoneError: the file was renamed or deleted meanwhile.
+        """
 
     @abstractmethod
     def slice(self, position: int, size_bytes: int) -> FileSlice:

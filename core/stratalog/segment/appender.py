@@ -1,0 +1,126 @@
+"""Growing the active segment: bytes, index entries, when to roll.
+
+Source: apache/kafka LogSegment.append, shouldRoll; the index rule per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.model.batches import Buffer, RecordBatch
+from stratalog.model.offsets import TimestampOffset
+from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.segment.rebuild import appended
+from stratalog.segment.search import batch_at
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexRole
+from stratalog.spi.segments import IndexFile
+
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+
+
+class Appender:
+    """Writes to one active segment. Used under the log's lock alone.
+
+    Args:
+        segment: the active segment; borrowed.
+        config: of the topic, when the segment became active.
+        jitter_ms: taken off ``segment.ms`` for this segment.
+    """
+
+    def __init__(self, segment: Segment, parts: Components, config: TopicConfig, jitter_ms: int = 0) -> None:
+        self.segment, self._parts, self._config, self._jitter_ms = segment, parts, config, jitter_ms
+        self._created_ms = parts.env.clock.now_ms()
+        self._first_timestamp_ms: int | None = None
+        self._builders: dict[IndexRole, IndexBuilder] = {}
+        for role, found in parts.indexes.items():
+            entries = bytes(segment.index_entries(role))
+            self._builders[role] = found.builder(segment.base_offset, config, entries=entries)
+            if role is not IndexRole.TRANSACTION or entries:
+                self._open_index(role, found, entries)
+
+    def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
+        """Whether a set of this size, end and time must go to a new segment."""
+        segment = self.segment
+        if segment.size_bytes and segment.size_bytes + size_bytes > self._config.segment_bytes:
+            return True
+        if segment.size_bytes and self._waited_ms(max_timestamp_ms) > self._roll_ms():
+            return True
+        if any(builder.full for builder in self._builders.values()):
+            return True
+        return not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+
+    def append(
+        self,
+        parts: Sequence[Buffer],
+        batches: Sequence[RecordBatch],
+        aborted: Mapping[int, AbortedTransaction] | None = None,
+    ) -> None:
+        """Write batches behind each other; all or none.
+
+        An index that is full takes no further entry: a search then scans a little further.
+
+        Args:
+            parts: the bytes.
+            batches: their headers, positions relative to the first byte.
+            aborted: transactions that abort markers among the batches end, by the marker's offset.
+        """
+        segment = self.segment
+        start = segment.log.append(parts)
+        due: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
+        largest = segment.largest
+        for batch in batches:
+            if self._first_timestamp_ms is None:
+                self._first_timestamp_ms = batch.max_timestamp_ms
+            told = appended(batch, start + batch.position, (aborted or {}).get(batch.last_offset))
+            for role, builder in self._builders.items():
+                if not builder.full:
+                    due[role].append(builder.add(told))
+            if batch.max_timestamp_ms > largest.timestamp_ms:
+                largest = TimestampOffset(batch.max_timestamp_ms, batch.last_offset)
+        for role, entries in due.items():
+            self._write_index(role, b"".join(entries))
+        segment.largest = largest
+        segment.end_offset = batches[-1].next_offset
+
+    def finish(self) -> None:
+        """Write the closing entries and seal the segment."""
+        for role, builder in self._builders.items():
+            self._write_index(role, builder.finish())
+        self.segment.seal()
+
+    def _write_index(self, role: IndexRole, entries: bytes) -> None:
+        if not entries:
+            return
+        index = self.segment.indexes().get(role) or self._open_index(role, self._parts.indexes[role], b"")
+        index.append(entries)
+
+    def _open_index(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> IndexFile:
+        name = self.segment.file_name(found.suffix)
+        limit = self._config.segment_index_bytes // found.entry_bytes * found.entry_bytes
+        index = self.segment.files.open_index(name, max_bytes=max(limit, len(entries)), writable=True)
+        if bytes(index.view()) != entries:  # it did not fit the log, or was left preallocated by a crash
+            index.truncate(0)
+            index.append(entries)
+        self.segment.use_index(role, index)
+        return index
+
+    def _roll_ms(self) -> int:
+        limit = self._config.segment_ms
+        if "compact" in self._config.cleanup_policy:
+            limit = min(limit, self._config.max_compaction_lag_ms)
+        return limit - self._jitter_ms
+
+    def _waited_ms(self, max_timestamp_ms: int) -> int:
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = self._stored_first_timestamp_ms()
+        if self._first_timestamp_ms >= 0:
+            return max_timestamp_ms - self._first_timestamp_ms
+        return self._parts.env.clock.now_ms() - self._created_ms
+
+    def _stored_first_timestamp_ms(self) -> int:
+        first = batch_at(self.segment, 0, self._parts)
+        return -1 if first is None else first.max_timestamp_ms

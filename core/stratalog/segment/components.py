@@ -1,0 +1,42 @@
+"""The components that a log works with, frozen when the log is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stratalog.config.engine import Limits
+from stratalog.env import Env
+from stratalog.errors import CorruptBatchError
+from stratalog.spi.formats import CodecTable, RecordFormat
+from stratalog.spi.indexes import IndexFormat, IndexRole
+
+
+class FormatTable:
+    """The record formats of an engine, by magic."""
+
+    def __init__(self, formats: Iterable[RecordFormat]) -> None:
+        self._by_magic = {found.magic: found for found in formats}
+
+    def get(self, magic: int) -> RecordFormat | None:
+        """The format of this magic, or None."""
+        return self._by_magic.get(magic)
+
+    def of(self, magic: int, file: str, position: int) -> RecordFormat:
+        """The format of this magic; CorruptBatchError at ``position`` of ``file`` if none is installed."""
+        found = self._by_magic.get(magic)
+        if found is None:
+            raise CorruptBatchError(f"unknown magic {magic}", file, position)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Components:
+    """What a log needs to read and write; holds no state of any log. ``indexes`` has one format a role."""
+
+    env: Env
+    limits: Limits
+    formats: FormatTable
+    codecs: CodecTable
+    indexes: Mapping[IndexRole, IndexFormat[Any]]

@@ -1,0 +1,119 @@
+"""Walking entries of any magic: the 17 bytes that every format shares, and whole batches read in large pieces.
+
+Source: apache/kafka LogInputStream, FileLogInputStream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+from stratalog.errors import CorruptBatchError
+from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.segment.components import Components, FormatTable
+from stratalog.segment.readable import ReadableSegment
+
+FRAME: Final = Struct(">qiib")  # offset, size, CRC or leader epoch, magic
+FRAME_BYTES: Final = FRAME.size  # 17
+OVERHEAD_BYTES: Final = 12  # offset and size; the size counts what follows them
+MIN_SIZE: Final = 14  # of the smallest V0 message
+
+
+@dataclass(frozen=True, slots=True)
+class MixedScan:
+    """Tables of batches, one a run of equal magic, and why and where (bytes into the buffer) the scan stopped."""
+
+    tables: tuple[BatchTable, ...]
+    stop: ScanStop
+    stop_position: int
+    reason: str
+
+
+def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc: bool) -> MixedScan:
+    """All whole batches in [start, end) of ``data``, whatever their magic. Never raises on bytes."""
+    tables: list[BatchTable] = []
+    position = start
+    while True:
+        if position == end:
+            return MixedScan(tuple(tables), ScanStop.END, position, "")
+        if end - position < FRAME_BYTES:
+            return MixedScan(tuple(tables), ScanStop.PARTIAL, position, "the last entry is cut off")
+        magic = FRAME.unpack_from(data, position)[3]
+        found = formats.get(magic)
+        if found is None:
+            return MixedScan(tuple(tables), ScanStop.CORRUPT, position, f"unknown magic {magic}")
+        table = found.scan(data, position, end, check_crc=check_crc)
+        if len(table):
+            tables.append(table)
+        if table.stop is not ScanStop.OTHER_MAGIC:
+            return MixedScan(tuple(tables), table.stop, table.stop_position, table.reason)
+        if table.stop_position == position:
+            return MixedScan(tuple(tables), ScanStop.CORRUPT, position, f"magic {magic} is refused by its format")
+        position = table.stop_position
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole batches read in one piece. Table positions are into ``data``; add ``position`` for those of the file."""
+
+    data: memoryview
+    position: int
+    tables: tuple[BatchTable, ...]
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """The headers, with positions into ``data``."""
+        for table in self.tables:
+            yield from table
+
+    @property
+    def end_position(self) -> int:
+        """The file position after the last batch."""
+        last = self.tables[-1]
+        return self.position + last.position[-1] + last.size_bytes[-1]
+
+
+def walk(
+    segment: ReadableSegment, position: int, parts: Components, *, check_crc: bool = True, read_bytes: int = 0
+) -> Iterator[Chunk]:
+    """The batches of a segment from ``position`` (a batch's start) to its end.
+
+    Reads ``read_bytes`` at a time (0: ``limits.read.bytes``), more only for a batch that is larger.
+
+    Raises:
+        CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
+    """
+    end = segment.size_bytes
+    usual = want = read_bytes or parts.limits.read_bytes
+    while position < end:
+        data = segment.read(position, min(want, end - position))
+        found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
+        if found.tables:
+            chunk = Chunk(data, position, found.tables)
+            yield chunk
+            position = chunk.end_position
+            want = usual
+        if found.stop is ScanStop.CORRUPT:
+            raise CorruptBatchError(found.reason, segment.label, position)
+        if found.stop is ScanStop.PARTIAL and not found.tables:
+            want = _entry_bytes(data, segment, position, parts)
+
+
+def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, parts: Components) -> int:
+    """The size of the entry at the start of ``data``, which did not fit; an error if the segment ends inside it."""
+    left = segment.size_bytes - position
+    if left < FRAME_BYTES or len(data) < FRAME_BYTES:
+        raise CorruptBatchError(f"the last entry is cut off, {left} bytes are left", segment.label, position)
+    needed: int = FRAME.unpack_from(data)[1] + OVERHEAD_BYTES
+    if needed > left:
+        raise CorruptBatchError(f"an entry of {needed} bytes is cut off, {left} are left", segment.label, position)
+    if needed > parts.limits.batch_bytes:
+        raise CorruptBatchError(
+            f"an entry of {needed} bytes is above limits.batch.bytes={parts.limits.batch_bytes}",
+            segment.label,
+            position,
+        )
+    if needed <= len(data):
+        raise CorruptBatchError(f"an entry of {needed} bytes is refused by its format", segment.label, position)
+    return needed

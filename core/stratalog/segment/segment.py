@@ -1,0 +1,146 @@
+"""A segment on local disk: its files, and what is known of it without reading all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stratalog.errors import CorruptIndexError
+from stratalog.model.batches import Buffer
+from stratalog.model.names import LOG_SUFFIX, segment_file
+from stratalog.model.offsets import TimestampOffset
+from stratalog.model.segments import FileSlice
+from stratalog.segment.components import Components
+from stratalog.segment.rebuild import rebuilt_entries
+from stratalog.segment.search import largest_timestamp
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile
+
+
+class Segment:
+    """One segment of a log directory, a ReadableSegment.
+
+    The bounds of a closed segment never change. Those of the active one are moved by the appender, under the log's
+    lock, after the bytes are written: a reader that sees the new end finds the bytes.
+
+    Args:
+        files: the log's folder.
+        base_offset: names the files.
+        end_offset: the first offset after the segment.
+        parts: the log's components.
+        log: the opened ``.log`` file; taken over.
+        size_bytes: how much of it counts; None: all, also what is appended later.
+        names: file names to use instead of the usual ones, by suffix (a swap that was not finished).
+        index_entries: entries to use instead of the index files, which are then not opened (a reader's recovery).
+    """
+
+    def __init__(
+        self,
+        files: LogFiles,
+        base_offset: int,
+        end_offset: int,
+        parts: Components,
+        log: SegmentFile,
+        *,
+        size_bytes: int | None = None,
+        names: Mapping[str, str] | None = None,
+        index_entries: Mapping[IndexRole, Buffer] | None = None,
+    ) -> None:
+        self.files, self.log, self.parts = files, log, parts
+        self.base_offset, self.end_offset = base_offset, end_offset
+        self._size_bytes, self.names = size_bytes, dict(names or {})
+        self._given = dict(index_entries or {})
+        self._opened: dict[IndexRole, IndexFile] = {}
+        self._largest: TimestampOffset | None = None
+
+    def __repr__(self) -> str:
+        return f"Segment({self.label}, offsets=[{self.base_offset}, {self.end_offset}), bytes={self.size_bytes})"
+
+    @property
+    def label(self) -> str:
+        """The path of the ``.log`` file."""
+        return self.files.path(self.file_name(LOG_SUFFIX))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the ``.log`` file, as far as it counts."""
+        return self.log.size_bytes if self._size_bytes is None else min(self._size_bytes, self.log.size_bytes)
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest record timestamp, -1 if no record has one; the first call may scan the segment's end."""
+        return self.largest.timestamp_ms
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp and an offset that belongs to it."""
+        if self._largest is None:
+            self._largest = largest_timestamp(self, self.parts)
+        return self._largest
+
+    @largest.setter
+    def largest(self, value: TimestampOffset) -> None:
+        self._largest = value
+
+    @property
+    def age_from_ms(self) -> int:
+        """What retention by time goes by: the largest timestamp, or the file's time if there is none."""
+        stamp = self.max_timestamp_ms
+        return stamp if stamp >= 0 else self.log.modified_ms
+
+    def file_name(self, suffix: str) -> str:
+        """The name of the segment's file with this suffix."""
+        return self.names.get(suffix) or segment_file(self.base_offset, suffix)
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Up to ``size_bytes`` from ``position``."""
+        return self.log.read(position, min(size_bytes, self.size_bytes - position))
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """The same, pinned until released."""
+        return self.log.slice(position, min(size_bytes, self.size_bytes - position))
+
+    def index_entries(self, role: IndexRole) -> Buffer:
+        """The entries of an index: of its file if that fits the log, else made again from the log, in memory."""
+        if role not in self._given:
+            opened = self._opened.get(role)
+            if opened is not None:
+                return opened.view()
+            self._given[role] = self._checked_entries(role)
+        return self._given[role]
+
+    def use_index(self, role: IndexRole, index: IndexFile) -> None:
+        """Serve an index from this growing file from now on; taken over."""
+        self._given.pop(role, None)
+        self._opened[role] = index
+
+    def indexes(self) -> Mapping[IndexRole, IndexFile]:
+        """The growing index files, of the active segment alone."""
+        return self._opened
+
+    def seal(self) -> None:
+        """Close the growing index files, trimmed: the segment takes no more appends."""
+        for index in self._opened.values():
+            index.close()
+        self._opened.clear()
+
+    def close(self) -> None:
+        """Close all files. Twice is fine."""
+        self.seal()
+        self._given.clear()
+        self.log.close()
+
+    def _checked_entries(self, role: IndexRole) -> Buffer:
+        found = self.parts.indexes[role]
+        name = self.file_name(found.suffix)
+        index = self.files.open_index(name, max_bytes=1 << 31, writable=False)
+        try:
+            entries = bytes(index.view())
+        finally:
+            index.close()
+        if role is IndexRole.TRANSACTION and not entries:
+            return b""
+        try:
+            found.reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
+        except CorruptIndexError:
+            return rebuilt_entries(self, role, self.parts)
+        return entries
