@@ -1,0 +1,151 @@
+"""Appending as leader: offsets, bytes, index, publish.
+
+Source: apache/kafka UnifiedLog.append.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stratalog.errors import DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
+from stratalog.log.load import write_epochs
+from stratalog.log.replay import replay
+from stratalog.log.roll import roll
+from stratalog.log.state import LogState
+from stratalog.log.sync import flush
+from stratalog.log.validate import Prepared, prepare_batches, prepare_records
+from stratalog.model.batches import NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.offsets import Durability
+from stratalog.model.records import Record
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where records went: offsets [base_offset, last_offset], both inclusive.
+
+    ``append_time_ms`` is the log's clock, or of the earlier append if ``duplicate``: a retry that was answered from
+    memory and not written again.
+    """
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    duplicate: bool = False
+
+
+def append_records(state: LogState, records: Sequence[Record], durability: Durability) -> AppendResult:
+    """Encode and append records. Errors as ``prepare_records`` and ``write``."""
+    return write(state, prepare_records(records, state.config, state.parts), durability)
+
+
+def append_batches(state: LogState, data: Buffer, durability: Durability) -> AppendResult:
+    """Append batches that a client encoded. Errors as ``prepare_batches`` and ``write``."""
+    prepared = prepare_batches(data, state.config, state.parts)
+    if not prepared:
+        raise InvalidRecordError("no whole batch was given")
+    return write(state, prepared, durability)
+
+
+def write(state: LogState, prepared: Sequence[Prepared], durability: Durability) -> AppendResult:
+    """Give batches their offsets and write them, under the log's lock.
+
+    What goes to one segment is written at once, all or nothing.
+
+    Raises:
+        RecordBatchTooLargeError: more bytes than ``segment.bytes``.
+        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: an idempotent producer broke a rule.
+        DiskFullError: no space; the log stays as it was before the segment's write, and goes on reading.
+        LogDirOfflineError: writing failed; the log is out of service.
+    """
+    size = sum(len(piece.data) for piece in prepared)
+    with state.lock:
+        state.check_writable()
+        if size > state.config.segment_bytes:
+            raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
+        earlier = _duplicate(state, prepared)
+        if earlier is not None:
+            return earlier
+        base = state.log_end
+        now = state.parts.env.clock.now_ms()
+        try:
+            for group in _by_segment(state, _assigned(state, prepared, base)):
+                _write_group(state, group)
+        except DiskFullError:
+            raise
+        except StorageError as error:
+            if not isinstance(error, RecordBatchTooLargeError):
+                state.failure = error
+            raise
+        finally:
+            state.publish()
+        result = AppendResult(base, state.log_end - 1, now)
+        due = state.log_end - state.recovery_point >= state.config.flush_messages
+    if due or durability is Durability.DURABLE:
+        flush(state)
+    return result
+
+
+def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
+    batches = [batch for piece in prepared for batch in piece.table]
+    if all(batch.producer_id == NO_PRODUCER for batch in batches):
+        return None
+    if len(batches) > 1:
+        raise InvalidRecordError("an append of an idempotent producer holds exactly one batch")
+    seen = state.producers.duplicate_of(batches[0])
+    if seen is not None:
+        return AppendResult(seen.first_offset, seen.last_offset, seen.timestamp_ms, duplicate=True)
+    state.producers.check(batches[0])
+    return None
+
+
+def _assigned(state: LogState, prepared: Sequence[Prepared], base: int) -> list[tuple[memoryview, RecordBatch]]:
+    """Each batch with its bytes, offsets and leader epoch patched in."""
+    listed: list[tuple[memoryview, RecordBatch]] = []
+    for piece in prepared:
+        table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, None)
+        base = table.last_offset[-1] + 1
+        data = memoryview(piece.data)
+        listed.extend((data[batch.position : batch.position + batch.size_bytes], batch) for batch in table)
+    return listed
+
+
+def _by_segment(
+    state: LogState, batches: Sequence[tuple[memoryview, RecordBatch]]
+) -> list[list[tuple[memoryview, RecordBatch]]]:
+    """Split at the places where the segment's size says so; other reasons to roll are looked at per group."""
+    limit = state.config.segment_bytes
+    groups: list[list[tuple[memoryview, RecordBatch]]] = [[]]
+    size = state.segments[-1].size_bytes
+    for data, batch in batches:
+        if size and size + len(data) > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append((data, batch))
+        size += len(data)
+    return [group for group in groups if group]
+
+
+def _write_group(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -> None:
+    size = sum(len(data) for data, _ in group)
+    largest = max(batch.max_timestamp_ms for _, batch in group)
+    if state.appender.should_roll(size, group[-1][1].last_offset, largest):
+        roll(state)
+    _assign_epoch(state, group)
+    headers, position = [], 0
+    for data, batch in group:
+        headers.append(replace(batch, position=position))
+        position += len(data)
+    state.appender.append([data for data, _ in group], headers)
+    for data, batch in group:
+        replay(state.producers, data, replace(batch, position=0), state.parts)
+
+
+def _assign_epoch(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -> None:
+    first = group[0][1]
+    if first.magic < 2:
+        return
+    epochs = state.epochs.assign(first.leader_epoch, first.base_offset)
+    if epochs is not state.epochs:
+        write_epochs(state.files, epochs)
+        state.epochs = epochs

@@ -1,0 +1,75 @@
+"""Taking the oldest segments off local disk, and raising the log start.
+
+Source: apache/kafka UnifiedLog.deleteSegments, maybeIncrementLogStartOffset; lifecycle of ``.deleted`` files.
+"""
+
+from __future__ import annotations
+
+from stratalog.errors import OffsetOutOfRangeError
+from stratalog.log.load import set_aside, write_epochs
+from stratalog.log.roll import roll
+from stratalog.log.state import LogState
+from stratalog.segment.segment import Segment
+
+
+def raise_log_start(state: LogState, offset: int) -> int:
+    """Make ``offset`` the first one that readers may ask for; a lower one changes nothing. The log start after it.
+
+    Raises:
+        OffsetOutOfRangeError: above the high watermark.
+    """
+    with state.lock:
+        state.check_writable()
+        offsets = state.view.offsets
+        if offset > offsets.high_watermark or offset < 0:
+            raise OffsetOutOfRangeError(str(state.log), offset, offsets.log_start, offsets.high_watermark)
+        if offset > offsets.log_start:
+            state.log_start = offset
+            state.recovery_point = max(state.recovery_point, offset)
+            _forget_epochs(state, offset)
+            state.publish()
+        return state.view.offsets.log_start
+
+
+def drop_segments(state: LogState, end: int) -> list[Segment]:
+    """Take local segments that end at or below ``end`` off the disk; the active one is rolled first if it must go.
+
+    The caller has made sure that nothing is lost: the log start is above them, or the tier has them.
+
+    Returns:
+        The segments, closed.
+    """
+    with state.lock:
+        state.check_writable()
+        if state.log_end <= end and state.segments[-1].size_bytes:
+            roll(state)
+        gone = [segment for segment in state.segments[:-1] if segment.end_offset <= end]
+        if not gone:
+            return []
+        state.segments = state.segments[len(gone) :]
+        state.publish()
+        due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
+        for segment in gone:
+            segment.close()
+            state.leaving.extend((due_ns, name) for name in set_aside(state.files, segment))
+        state.files.sync()
+    remove_left(state)
+    return gone
+
+
+def remove_left(state: LogState, *, all_now: bool = False) -> int:
+    """Delete the ``.deleted`` files whose delay is over (or all); how many."""
+    with state.lock:
+        now = state.parts.env.clock.monotonic_ns()
+        due = [name for due_ns, name in state.leaving if all_now or due_ns <= now]
+        state.leaving = [(due_ns, name) for due_ns, name in state.leaving if name not in set(due)]
+        for name in due:
+            state.files.remove(name)
+        return len(due)
+
+
+def _forget_epochs(state: LogState, offset: int) -> None:
+    epochs = state.epochs.truncate_from_start(offset)
+    if epochs != state.epochs:
+        write_epochs(state.files, epochs)
+        state.epochs = epochs

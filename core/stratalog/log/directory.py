@@ -1,0 +1,94 @@
+"""What a log directory says of its logs: clean or not, recovery points, start offsets, high watermarks, topic ids.
+
+Source: apache/kafka LogManager, OffsetCheckpointFile, PartitionMetadataFile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stratalog.epochs.checkpoint import parse_offsets
+from stratalog.errors import CorruptCheckpointError, InvalidTopicError
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARKS_FILE,
+    IGNORED_FOLDERS,
+    LOG_STARTS_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINTS_FILE,
+    TopicId,
+    TopicPartition,
+    left_folder_fate,
+    parse_partition_folder,
+)
+from stratalog.spi.segments import LogFiles, SegmentStore
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """The small files of a log directory, read once.
+
+    ``clean`` is whether whoever wrote last stopped in order; ``live`` whether somebody is writing now.
+    """
+
+    clean: bool
+    live: bool
+    recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
+    """Read the checkpoints. A damaged one counts as empty, as in Kafka: recovery then starts further back."""
+    return DirectoryState(
+        clean=store.read_small(CLEAN_SHUTDOWN_FILE) is not None and not live,
+        live=live,
+        recovery_points=_offsets(store, RECOVERY_POINTS_FILE),
+        log_starts=_offsets(store, LOG_STARTS_FILE),
+        high_watermarks=_offsets(store, HIGH_WATERMARKS_FILE),
+    )
+
+
+def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
+    try:
+        return parse_offsets(store.read_small(name) or b"", store.path(name))
+    except CorruptCheckpointError:
+        return {}
+
+
+def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
+    """The folders of logs in a directory; those of deleted, moving or stray ones, and foreign ones, are left out."""
+    found: dict[TopicPartition, str] = {}
+    for name in store.logs():
+        if name in IGNORED_FOLDERS or left_folder_fate(name):
+            continue
+        log = parse_partition_folder(name)
+        if log is not None:
+            found[log] = name
+    return dict(sorted(found.items()))
+
+
+def read_topic_id(files: LogFiles) -> TopicId | None:
+    """The topic id in ``partition.metadata``, None if there is no such file (before Kafka 2.8).
+
+    Raises:
+        CorruptCheckpointError: the file is malformed.
+    """
+    data = files.read_small(PARTITION_METADATA_FILE)
+    if data is None:
+        return None
+    path = files.path(PARTITION_METADATA_FILE)
+    lines = data.decode("utf-8", "replace").splitlines()
+    values = [line.split(": ", 1)[-1].strip() for line in lines[:2]]
+    if len(values) < 2 or not values[0].isdigit():
+        raise CorruptCheckpointError("two lines, version and topic_id, are expected", path)
+    try:
+        return TopicId(values[1])
+    except InvalidTopicError as error:
+        raise CorruptCheckpointError(error.reason, path, len(lines[0]) + 1) from error
+
+
+def format_topic_id(topic_id: TopicId) -> bytes:
+    """The bytes of ``partition.metadata``: no final newline, as Kafka writes it."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()

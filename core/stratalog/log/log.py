@@ -1,0 +1,186 @@
+"""A log that is open for writing: state, lock, delegation; no algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import FencedError
+from stratalog.log.append import AppendResult, append_batches, append_records
+from stratalog.log.delete import drop_segments, raise_log_start, remove_left
+from stratalog.log.load import LoadedLog
+from stratalog.log.reader import LogReader
+from stratalog.log.remote import RemoteLog
+from stratalog.log.roll import roll, write_snapshot
+from stratalog.log.state import LogState, make_view
+from stratalog.log.sync import flush
+from stratalog.log.view import LogView
+from stratalog.model.batches import Buffer
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import Durability
+from stratalog.model.records import Record
+from stratalog.segment.appender import Appender
+from stratalog.segment.components import Components
+from stratalog.segment.segment import Segment
+from stratalog.spi.segments import LogFiles
+
+
+class Log(LogReader):
+    """One log of an engine. Any number of threads may read and append; appends are serialised by one lock."""
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        topic_id: TopicId,
+        files: LogFiles,
+        parts: Components,
+        config: TopicConfig,
+        loaded: LoadedLog,
+        *,
+        remote: RemoteLog | None,
+        notify: Callable[[object], None],
+        durability: Durability,
+    ) -> None:
+        super().__init__(name, topic_id, parts)
+        self._durability = durability
+        view = make_view(
+            name,
+            loaded.segments,
+            loaded.producers,
+            loaded.epochs,
+            log_start=loaded.log_start,
+            recovery_point=loaded.recovery_point,
+            high_watermark=loaded.log_end,
+            remote=remote,
+            damage=loaded.damage,
+        )
+        if view.remote is not None and view.remote.segments and view.remote.segments[-1].end_offset > loaded.log_end:
+            end = view.remote.segments[-1].end_offset
+            raise FencedError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
+        self._state = LogState(
+            log=name,
+            topic_id=topic_id,
+            files=files,
+            parts=parts,
+            config=config,
+            segments=loaded.segments,
+            appender=Appender(loaded.segments[-1], parts, config),
+            producers=loaded.producers,
+            epochs=loaded.epochs,
+            log_start=loaded.log_start,
+            recovery_point=loaded.recovery_point,
+            leader_epoch=max(loaded.epochs.latest, 0),
+            view=view,
+            notify=notify,
+            remote=remote,
+            damage=loaded.damage,
+        )
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings as the log has them now."""
+        return self._state.config
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that appended batches carry."""
+        return self._state.leader_epoch
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the log can be written to and closed cleanly."""
+        return self._state.failure is None and self._state.damage is None
+
+    def notify(self, event: object) -> None:
+        """Tell listeners of an event of this log."""
+        self._state.notify(event)
+
+    def view(self) -> LogView:
+        """The state as of now: one immutable value."""
+        return self._state.view
+
+    def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult:
+        """Append records as leader, in batches of at most ``max.message.bytes``.
+
+        Args:
+            records: offsets, epochs and partition are ignored; a timestamp of -1 becomes the clock's time.
+            durability: ``"written"`` or ``"durable"``; None is the engine's setting.
+
+        Raises:
+            InvalidRecordError, InvalidTimestampError: a record breaks a rule of the topic; nothing was written.
+            RecordTooLargeError, RecordBatchTooLargeError: too many bytes; nothing was written.
+            DiskFullError: no space; the log goes on reading.
+        """
+        return append_records(self._state, records, self._durability_of(durability))
+
+    def append_as_leader(self, data: Buffer, durability: str | None = None) -> AppendResult:
+        """Append batches that a producer encoded: checked, offsets and leader epoch assigned.
+
+        Batches that do not fit the topic's ``record.version`` or ``compression.type`` are encoded again.
+
+        Raises:
+            CorruptBatchError: framing or CRC is wrong.
+            OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: see the idempotent producer.
+            Others as ``append``.
+        """
+        return append_batches(self._state, data, self._durability_of(durability))
+
+    def flush(self) -> int:
+        """Make everything written so far durable; the new recovery point (offset)."""
+        return flush(self._state)
+
+    def roll(self) -> int:
+        """Close the active segment and begin one at the log end; its base offset."""
+        with self._state.lock:
+            self._state.check_writable()
+            return roll(self._state)
+
+    def delete_records(self, before: int) -> int:
+        """Hide the records below offset ``before``; files go when retention finds whole segments below it.
+
+        -1 is the high watermark. Returns the log start after it.
+
+        Raises:
+            OffsetOutOfRangeError: above the high watermark.
+        """
+        return raise_log_start(self._state, self.offsets().high_watermark if before == -1 else before)
+
+    def drop_local(self, end: int) -> list[Segment]:
+        """Take closed segments below offset ``end`` off local disk: for retention, which knows that it may."""
+        return drop_segments(self._state, end)
+
+    def remove_left(self) -> int:
+        """Delete ``.deleted`` files whose delay is over; how many."""
+        return remove_left(self._state)
+
+    def refresh_remote(self) -> None:
+        """Show readers what the tier holds since its last commit."""
+        with self._state.lock:
+            self._state.publish()
+
+    def close(self) -> bool:
+        """Flush, write the closing snapshot and index entries, close the files. Twice is fine.
+
+        Returns:
+            Whether the log was closed cleanly.
+        """
+        state = self._state
+        with state.lock:
+            if state.closed:
+                return True
+            clean = self.healthy
+            try:
+                if clean:
+                    state.appender.finish()
+                    write_snapshot(state, state.log_end)
+                    state.folder_dirty = True
+                    flush(state)
+                    remove_left(state, all_now=True)
+            finally:
+                state.closed = True
+                for segment in state.segments:
+                    segment.close()
+            return clean
+
+    def _durability_of(self, durability: str | None) -> Durability:
+        return self._durability if durability is None else Durability.of(durability)

@@ -1,0 +1,114 @@
+"""What anybody may do with a log: read it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from stratalog.log.fetch import Fetched, fetch, read_columns
+from stratalog.log.timestamps import offset_for_timestamp
+from stratalog.log.view import LogView
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import LogOffsets
+from stratalog.model.records import Fields, Record, RecordColumns, to_arrow
+from stratalog.segment.components import Components
+from stratalog.segment.segment import Segment
+from stratalog.spi.cleanup import SegmentSummary
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+
+class LogReader(ABC):
+    """One log of either tier, for reading. Thread-safe, takes no lock.
+
+    Isolation is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable offset,
+    without aborted transactions) or ``"log_end"``.
+
+    Attributes:
+        name: topic and partition.
+        topic_id: the topic's id, None for directories older than topic ids.
+    """
+
+    def __init__(self, name: TopicPartition, topic_id: TopicId | None, parts: Components) -> None:
+        self.name, self.topic_id, self._parts = name, topic_id, parts
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.name)!r})"
+
+    @abstractmethod
+    def view(self) -> LogView:
+        """The state as of now: one immutable value."""
+
+    def offsets(self) -> LogOffsets:
+        """All bounds, of one view."""
+        return self.view().offsets
+
+    def columns(
+        self,
+        start: int = 0,
+        end: int | None = None,
+        isolation: str = "read_uncommitted",
+        fields: Fields = Fields.ALL,
+    ) -> Iterator[RecordColumns]:
+        """Records as columns, about 1 MiB of log at a time; arguments and errors as ``records``."""
+        return read_columns(self.view, self._parts, start, end, isolation, fields)
+
+    def records(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> Iterator[Record]:
+        """The records with offsets in [start, end), in order; control records are never shown.
+
+        Args:
+            start: 0 is the log start, wherever that is.
+            end: exclusive; None is the isolation's bound when iteration begins.
+            isolation: how far a reader sees.
+
+        Raises:
+            OffsetOutOfRangeError: ``start`` is not 0 and below the log start, or above the log end.
+            CorruptBatchError: a bad entry; all good records before it have been yielded.
+        """
+        for columns in self.columns(start, end, isolation):
+            yield from columns.to_records(self.name.partition)
+
+    def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
+        """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""
+        return to_arrow(list(self.columns(start, end, isolation)), self.name.partition)
+
+    def fetch(self, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted") -> Fetched:
+        """Raw batches from the one that holds ``offset``: whole ones, at least one, of one segment.
+
+        Raises:
+            OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
+        """
+        return fetch(self.view, self._parts, offset, max_bytes, isolation)
+
+    def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
+        """The offset of the first record with a timestamp at or above ``timestamp_ms``; None if there is none."""
+        found = offset_for_timestamp(self.view(), self._parts, timestamp_ms, isolation)
+        return None if found is None else found.offset
+
+    def segments(self) -> tuple[SegmentSummary, ...]:
+        """All segments of both tiers, oldest first; one that is in both stands once."""
+        return summaries(self.view())
+
+
+def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
+    """The segments of a view, for tables and for cleanup policies."""
+    remote = {} if view.remote is None else {found.base_offset: found for found in view.remote.segments}
+    remote_end = max((found.end_offset for found in remote.values()), default=-1)
+    listed = []
+    for segment in view.readable():
+        local = isinstance(segment, Segment)
+        active = local and segment is view.segments[-1]
+        listed.append(
+            SegmentSummary(
+                base_offset=segment.base_offset,
+                end_offset=segment.end_offset,
+                size_bytes=segment.size_bytes,
+                age_from_ms=segment.age_from_ms,
+                is_local=local,
+                is_remote=not local or (not active and segment.end_offset <= remote_end),
+                is_active=active,
+            )
+        )
+    return tuple(listed)

@@ -1,0 +1,87 @@
+"""Bringing the producers' state forward over batches of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple
+
+from stratalog.errors import CorruptSnapshotError, StorageError
+from stratalog.model.batches import NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file
+from stratalog.model.records import Fields
+from stratalog.model.segments import AbortedTransaction
+from stratalog.producers.snapshot import decode_snapshot
+from stratalog.producers.state import ProducerState
+from stratalog.producers.transactions import EndMarker, parse_marker
+from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import chunks_from
+from stratalog.spi.segments import LogFiles
+
+
+def read_marker(data: Buffer, batch: RecordBatch, parts: Components) -> EndMarker | None:
+    """The end marker in a control batch of ``data``; None for a batch that holds none, or an emptied one."""
+    if not batch.is_control or batch.record_count <= 0:
+        return None
+    found = parts.formats.get(batch.magic)
+    if found is None:
+        return None
+    row = BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
+    fields = Fields.KEY | Fields.VALUE
+    try:
+        columns = next(found.decode(data, row, fields=fields, limit_bytes=parts.limits.decompressed_bytes), None)
+    except StorageError:
+        return None  # Kafka, too, ignores control records that it cannot parse when it replays a log
+    if columns is None or not columns.count:
+        return None
+    return parse_marker(columns.keys()[0], columns.values()[0])
+
+
+def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:
+    """Take note of one batch; returns the index entry of the transaction that it aborted, if it did."""
+    if batch.producer_id == NO_PRODUCER:
+        state.end_offset = batch.next_offset
+        return None
+    ended = state.update(batch, read_marker(data, batch, parts))
+    if ended is None or not ended.aborted:
+        return None
+    return AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, state.last_stable_at(ended))
+
+
+def replay_range(
+    state: ProducerState, segments: Iterable[ReadableSegment], start: int, end: int, parts: Components
+) -> None:
+    """Take note of every batch of ``segments`` with offsets in [start, end)."""
+    for segment in segments:
+        if segment.end_offset <= start or segment.base_offset >= end:
+            continue
+        for chunk in chunks_from(segment, start, parts, check_crc=False):
+            _replay_chunk(state, chunk, start, end, parts)
+    state.end_offset = max(state.end_offset, end)
+
+
+def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, parts: Components) -> None:
+    for batch in chunk.batches():
+        if start <= batch.last_offset < end:
+            replay(state, chunk.data, batch, parts)
+
+
+def snapshot_offsets(files: LogFiles) -> list[int]:
+    """The offsets of the snapshots in a log's folder, ascending."""
+    found = (parse_segment_file(file.name) for file in files.list())
+    return [name.base_offset for name in found if name and name.suffix == SNAPSHOT_SUFFIX and not name.state]
+
+
+def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> ProducerState | None:
+    """The state of the newest good snapshot at or below ``at_most``; damaged ones are passed over."""
+    for offset in sorted((offset for offset in offsets if offset <= at_most), reverse=True):
+        name = f"{offset:020d}{SNAPSHOT_SUFFIX}"
+        data = files.read_small(name)
+        if data is None:
+            continue
+        try:
+            return ProducerState.restored(decode_snapshot(data, files.path(name)), offset)
+        except CorruptSnapshotError:
+            continue
+    return None

@@ -1,0 +1,119 @@
+"""The mutable part of a log that is open for writing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from stratalog.config.topic import TopicConfig
+from stratalog.epochs.cache import EpochCache
+from stratalog.errors import ClosedError, CorruptBatchError, StorageError
+from stratalog.log.remote import RemoteLog
+from stratalog.log.view import LogView
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import LogOffsets
+from stratalog.producers.state import ProducerState
+from stratalog.segment.appender import Appender
+from stratalog.segment.components import Components
+from stratalog.segment.segment import Segment
+from stratalog.spi.segments import LogFiles
+
+
+@dataclass(slots=True)
+class LogState:
+    """Everything about one open log. Every field is read and changed under ``lock`` only, but for ``view``.
+
+    ``view`` is replaced as a whole, by ``publish``; readers load it without the lock. ``failure`` takes the log out of
+    service: appends raise it, reads go on. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    """
+
+    log: TopicPartition
+    topic_id: TopicId
+    files: LogFiles
+    parts: Components
+    config: TopicConfig
+    segments: list[Segment]
+    appender: Appender
+    producers: ProducerState
+    epochs: EpochCache
+    log_start: int
+    recovery_point: int
+    leader_epoch: int
+    view: LogView
+    notify: Callable[[object], None]
+    remote: RemoteLog | None = None
+    damage: CorruptBatchError | None = None
+    failure: StorageError | None = None
+    closed: bool = False
+    folder_dirty: bool = True
+    leaving: list[tuple[int, str]] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def log_end(self) -> int:
+        """The offset of the next record."""
+        return self.segments[-1].end_offset
+
+    def check_writable(self) -> None:
+        """Raise what keeps the log from being written to, if anything does."""
+        if self.closed:
+            raise ClosedError(f"log {self.log} is closed")
+        if self.failure is not None:
+            raise self.failure
+        if self.damage is not None:
+            raise self.damage
+
+    def publish(self) -> None:
+        """Make the state as it is now visible to readers."""
+        self.view = make_view(
+            self.log,
+            self.segments,
+            self.producers,
+            self.epochs,
+            log_start=self.log_start,
+            recovery_point=self.recovery_point,
+            high_watermark=self.log_end,
+            remote=self.remote,
+            damage=self.damage,
+        )
+
+
+def make_view(
+    log: TopicPartition,
+    segments: list[Segment],
+    producers: ProducerState,
+    epochs: EpochCache,
+    *,
+    log_start: int,
+    recovery_point: int,
+    high_watermark: int,
+    remote: RemoteLog | None,
+    damage: CorruptBatchError | None,
+) -> LogView:
+    """Bring the bounds of a log into one value, in the order that they must keep.
+
+    With segments in the tier the log starts where the tier says, or later; without, at the first local segment.
+    """
+    remote_view = None if remote is None else remote.view()
+    first = segments[0].base_offset if segments else log_start
+    end = segments[-1].end_offset if segments else first
+    if remote_view is not None and remote_view.segments:
+        start = max(log_start, remote_view.log_start)
+        if not segments:
+            end = max(end, remote_view.segments[-1].end_offset)
+            first = end
+    else:
+        start = max(log_start, first)
+    high_watermark = min(max(high_watermark, start), end)
+    unstable = producers.first_unstable(high_watermark)
+    last_stable = high_watermark if unstable is None else min(max(unstable, start), high_watermark)
+    offsets = LogOffsets(
+        log_start=start,
+        local_log_start=min(max(start, first), end),
+        recovery_point=min(max(recovery_point, start), end),
+        high_watermark=high_watermark,
+        last_stable=last_stable,
+        log_end=end,
+    )
+    return LogView(log, tuple(segments), offsets, epochs, remote_view, damage)
