@@ -1,0 +1,105 @@
+"""One log directory of an engine: lock, clean marker, checkpoints, the logs in it.
+
+Source: apache/kafka LogManager, KafkaScheduler's checkpoint tasks, CleanShutdownFileHandler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from stratalog.epochs.checkpoint import format_offsets
+from stratalog.log.directory import partition_folders, read_directory
+from stratalog.log.load import LoadRequest
+from stratalog.log.log import Log
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARKS_FILE,
+    LOG_STARTS_FILE,
+    RECOVERY_POINTS_FILE,
+    TopicPartition,
+)
+from stratalog.spi.segments import SegmentStore
+
+CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
+
+
+class LogDir:
+    """A log directory, acquired for writing.
+
+    Opening it takes the lock, notes whether the last writer stopped in order, and removes that marker at once: a crash
+    from now on must count as one.
+    """
+
+    def __init__(self, store: SegmentStore) -> None:
+        self.store = store
+        store.acquire()
+        try:
+            self._state = read_directory(store, live=False)
+            store.remove_small(CLEAN_SHUTDOWN_FILE)
+            self.folders = {
+                log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
+            }
+        except BaseException:
+            store.close()
+            raise
+        self.logs: dict[TopicPartition, Log] = {}
+
+    @property
+    def clean(self) -> bool:
+        """Whether the last writer stopped in order."""
+        return self._state.clean
+
+    def request(self, log: TopicPartition) -> LoadRequest:
+        """What the checkpoints say of a log."""
+        state = self._state
+        return LoadRequest(
+            log=log,
+            clean=state.clean,
+            recovery_point=state.recovery_points.get(log, 0),
+            log_start=state.log_starts.get(log),
+            high_watermark=state.high_watermarks.get(log) if state.clean else None,
+            writable=True,
+        )
+
+    def write_checkpoints(self) -> None:
+        """Store recovery points, log starts and high watermarks of all logs, each file durable on return.
+
+        Logs that could not be opened keep what the checkpoints said before.
+        """
+        bounds = {name: log.offsets() for name, log in self.logs.items()}
+        unopened = self.folders.keys() - bounds.keys()
+
+        def merged(before: Mapping[TopicPartition, int], now: dict[TopicPartition, int]) -> bytes:
+            return format_offsets({name: before[name] for name in unopened if name in before} | now)
+
+        recovery = {name: found.recovery_point for name, found in bounds.items()}
+        watermarks = {name: found.high_watermark for name, found in bounds.items()}
+        starts = {name: found.log_start for name, found in bounds.items() if found.log_start != self._first_base(name)}
+        self.store.replace_small(RECOVERY_POINTS_FILE, merged(self._state.recovery_points, recovery))
+        self.store.replace_small(LOG_STARTS_FILE, merged(self._state.log_starts, starts))
+        self.store.replace_small(HIGH_WATERMARKS_FILE, merged(self._state.high_watermarks, watermarks))
+
+    def _first_base(self, name: TopicPartition) -> int:
+        return self.logs[name].view().segments[0].base_offset
+
+    def close(self, *, failed: bool) -> bool:
+        """Close all logs, write checkpoints and, if everything closed in order, the clean marker; release the lock.
+
+        Args:
+            failed: a log of this directory could not be opened: the marker is then not written.
+
+        Returns:
+            Whether the directory is clean.
+        """
+        clean = not failed
+        try:
+            for log in self.logs.values():
+                clean = log.close() and clean
+            self.write_checkpoints()
+            if clean:
+                self.store.replace_small(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)
+        finally:
+            self.store.close()
+        return clean

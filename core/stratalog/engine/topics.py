@@ -1,0 +1,90 @@
+"""The topics of an engine and their settings: one plain JSON file in the first log directory.
+
+Kafka keeps these in its cluster metadata. It ignores plain files in a log directory and refuses unknown folders.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, CorruptCheckpointError
+from stratalog.model.names import TOPICS_FILE, TopicId, check_topic
+from stratalog.spi.segments import SegmentStore
+
+FORMAT_VERSION: Final = 1
+KEEP_EVERYTHING: Final[Mapping[str, object]] = {"retention.ms": -1}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicEntry:
+    """What is stored of a topic: its id and the settings that somebody chose."""
+
+    topic_id: TopicId
+    config: Mapping[str, object]
+
+
+class TopicTable:
+    """Stored topics, and the settings of any topic.
+
+    Args:
+        store: the first log directory; borrowed.
+        defaults: ``[topic_defaults]``.
+        has_tier: whether the engine has a tier: ``remote.storage.enable`` is then on unless somebody says otherwise.
+    """
+
+    def __init__(self, store: SegmentStore, defaults: Mapping[str, object], *, has_tier: bool) -> None:
+        self._store = store
+        self._defaults = {"remote.storage.enable": has_tier, **defaults}
+        self._entries = _parse(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
+
+    def entry(self, topic: str) -> TopicEntry | None:
+        """What is stored of a topic, None for one that was found in a directory and never configured here."""
+        return self._entries.get(topic)
+
+    def config(self, topic: str) -> TopicConfig:
+        """The settings of a topic: its own over the defaults.
+
+        A topic that was found without settings keeps everything unless the defaults say how long: what its owner had
+        configured is not known here, and deleting is not a guess to make.
+        """
+        entry = self._entries.get(topic)
+        if entry is None:
+            return TopicConfig.from_mapping({**KEEP_EVERYTHING, **self._defaults}, "topic_defaults")
+        return self.checked(entry.config, f"topic {topic}")
+
+    def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
+        """Settings over the defaults; errors as ``Section.from_mapping``."""
+        return TopicConfig.from_mapping(self._defaults, "topic_defaults").replaced(config, source)
+
+    def put(self, topic: str, entry: TopicEntry) -> None:
+        """Store a topic, durable on return."""
+        self._entries[topic] = entry
+        body = {
+            "version": FORMAT_VERSION,
+            "topics": {
+                name: {"id": str(found.topic_id), "config": dict(found.config)}
+                for name, found in sorted(self._entries.items())
+            },
+        }
+        self._store.replace_small(TOPICS_FILE, json.dumps(body, indent=1).encode() + b"\n")
+
+
+def _parse(data: bytes | None, file: str) -> dict[str, TopicEntry]:
+    if data is None:
+        return {}
+    entries = {}
+    try:
+        body = json.loads(data)
+        if body["version"] != FORMAT_VERSION:
+            raise ValueError(f"version {body['version']!r} is not supported by this release")
+        for name, found in body["topics"].items():
+            TopicConfig.from_mapping(found["config"], file)
+            entries[check_topic(name)] = TopicEntry(TopicId(found["id"]), found["config"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
+        position = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise CorruptCheckpointError(f"the topics file is malformed: {error}", file, position) from error
+    return entries

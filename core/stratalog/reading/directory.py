@@ -1,0 +1,72 @@
+"""Reading a log directory: an engine's, or one that a Kafka broker left or is writing to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from stratalog.config.topic import TopicConfig
+from stratalog.log.directory import partition_folders, read_directory, read_topic_id
+from stratalog.log.load import LoadRequest, load
+from stratalog.log.state import make_view
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.reading.reader import Reader, StaticLog
+from stratalog.segment.components import Components
+from stratalog.spi.segments import SegmentStore
+from stratalog.tier.tier import Tier
+
+
+class DirectoryReader(Reader):
+    """The logs of one directory, and of the tier behind it if one is given.
+
+    A directory whose writer has stopped is read to its end; one that is being written to, up to its high watermark
+    checkpoint.
+    """
+
+    def __init__(self, location: str, parts: Components, store: SegmentStore, tier: Tier | None) -> None:
+        super().__init__(location, parts)
+        self._store, self._tier = store, tier
+        self._folders = partition_folders(store)
+        self._state = read_directory(store, live=store.is_acquired_elsewhere())
+
+    def _names(self) -> Collection[TopicPartition]:
+        return self._folders
+
+    def _topic_id(self, name: TopicPartition) -> TopicId | None:
+        return read_topic_id(self._store.open_log(self._folders[name]))
+
+    def _open(self, name: TopicPartition) -> StaticLog:
+        state = self._state
+        files = self._store.open_log(self._folders[name])
+        watermark = state.high_watermarks.get(name)
+        request = LoadRequest(
+            log=name,
+            clean=state.clean,
+            recovery_point=state.recovery_points.get(name, 0),
+            log_start=state.log_starts.get(name),
+            high_watermark=watermark if state.clean else None,
+            writable=False,
+        )
+        loaded = load(files, self._parts, TopicConfig(), request)
+        topic_id = read_topic_id(files)
+        remote = None
+        if self._tier is not None and topic_id is not None:
+            remote = self._tier.log(name, topic_id)
+        stopped_in_disorder = not state.clean and not state.live
+        high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
+        view = make_view(
+            name,
+            loaded.segments,
+            loaded.producers,
+            loaded.epochs,
+            log_start=loaded.log_start,
+            recovery_point=loaded.recovery_point,
+            high_watermark=high_watermark,
+            remote=remote,
+            damage=None if state.live else loaded.damage,
+        )
+        return StaticLog(view, topic_id, self._parts)
+
+    def _close(self) -> None:
+        self._store.close()
+        if self._tier is not None:
+            self._tier.close()

@@ -1,0 +1,113 @@
+"""Reading without an engine: the logs of a directory or a tier, as they were when each was opened."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ClosedError, UnknownTopicError
+from stratalog.log.reader import LogReader
+from stratalog.log.view import LogView
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.segment.components import Components
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """One topic. ``topic_id`` is None where the directory is older than topic ids."""
+
+    name: str
+    topic_id: TopicId | None
+    partitions: tuple[int, ...]
+    config: TopicConfig
+
+
+class StaticLog(LogReader):
+    """A log as it was when it was opened."""
+
+    def __init__(self, view: LogView, topic_id: TopicId | None, parts: Components) -> None:
+        super().__init__(view.log, topic_id, parts)
+        self._view = view
+
+    def view(self) -> LogView:
+        """Always the same value."""
+        return self._view
+
+    def close(self) -> None:
+        """Close the segments' files."""
+        for segment in self._view.segments:
+            segment.close()
+
+
+class Reader(ABC):
+    """Everything in one directory or one tier, for reading. A context manager.
+
+    Logs are opened at first use; ``log`` gives the same object again.
+    """
+
+    def __init__(self, location: str, parts: Components) -> None:
+        self.location, self._parts = location, parts
+        self._logs: dict[TopicPartition, StaticLog] = {}
+        self._closed = False
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """All logs, sorted."""
+        return tuple(sorted(self._names()))
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """All topics, by name."""
+        grouped: dict[str, list[TopicPartition]] = {}
+        for name in self.partitions():
+            grouped.setdefault(name.topic, []).append(name)
+        return {
+            topic: TopicInfo(topic, self._topic_id(names[0]), tuple(name.partition for name in names), TopicConfig())
+            for topic, names in grouped.items()
+        }
+
+    def log(self, topic: str, partition: int) -> StaticLog:
+        """One log.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            CorruptCheckpointError, CorruptManifestError: what describes it is malformed.
+        """
+        if self._closed:
+            raise ClosedError("the reader is closed")
+        name = TopicPartition(topic, partition)
+        if name not in self._logs:
+            if name not in self._names():
+                raise UnknownTopicError(f"there is no {name} in {self.location}")
+            self._logs[name] = self._open(name)
+        return self._logs[name]
+
+    def close(self) -> None:
+        """Close all files and connections. Twice is fine."""
+        if not self._closed:
+            self._closed = True
+            for log in self._logs.values():
+                log.close()
+            self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _names(self) -> Collection[TopicPartition]: ...
+
+    @abstractmethod
+    def _topic_id(self, name: TopicPartition) -> TopicId | None: ...
+
+    @abstractmethod
+    def _open(self, name: TopicPartition) -> StaticLog: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
