@@ -1,0 +1,67 @@
+"""Every relative link in the project's Markdown leads to a file, and to a heading if it names one.
+
+check_links.py [ROOT]; exit code 1 and a line for each broken link. Addresses elsewhere are not visited.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+_FENCE: Final = re.compile(r"^(`{3,}|~{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
+_CODE: Final = re.compile(r"`[^`\n]*`")
+_LINK: Final = re.compile(r"!?\[[^\]]*\]\(\s*<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\s*\)")
+_HEADING: Final = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
+_ELSEWHERE: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_FOLDERS: Final = ("docs", "examples", "benchmarks", "tests")
+
+
+def documents(root: Path) -> list[Path]:
+    """The Markdown files of the project under ``root``, none of an environment or a cache beside them."""
+    return sorted(root.glob("*.md")) + sorted(file for name in _FOLDERS for file in (root / name).rglob("*.md"))
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which the headings of ``text`` are linked to, as code hosts build them."""
+    seen: dict[str, int] = {}
+    result = set()
+    for title in _HEADING.findall(_FENCE.sub("", text)):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        count = seen.get(slug, 0)
+        seen[slug] = count + 1
+        result.add(f"{slug}-{count}" if count else slug)
+    return result
+
+
+def broken_links(document: Path, root: Path) -> Iterator[str]:
+    """A sentence for each relative link of ``document`` that leads nowhere, or out of ``root``."""
+    text = _CODE.sub("", _FENCE.sub("", document.read_text(encoding="utf-8")))
+    for link in _LINK.findall(text):
+        if _ELSEWHERE.match(link):
+            continue
+        path, _, anchor = unquote(link).partition("#")
+        target = (document.parent / path).resolve() if path else document.resolve()
+        where = f"{document.relative_to(root)}: {link}"
+        if not target.is_relative_to(root.resolve()):
+            yield f"{where} leads out of the project"
+        elif not target.exists():
+            yield f"{where} leads nowhere"
+        elif anchor and anchor not in anchors(target.read_text(encoding="utf-8")):
+            yield f"{where} names a heading that is not there"
+
+
+def main(root: Path) -> int:
+    """Check all documents under ``root``; the number of the exit code."""
+    failures = [line for document in documents(root) for line in broken_links(document, root)]
+    for line in failures:
+        print(line)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent))
