@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ class Settings:
     plugins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
-def read_settings(path: Path | None, environment: Mapping[str, str]) -> Settings:
-    """Settings of the file at ``path`` (None: no file), overridden by ``STRATALOG_*`` of ``environment``.
+def read_settings(
+    origin: str | os.PathLike[str] | Mapping[str, object] | None, environment: Mapping[str, str]
+) -> Settings:
+    """Settings of a file, or of its contents as a mapping, overridden by ``STRATALOG_*`` of ``environment``.
 
     ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. Nested TOML tables are joined with dots, so
     ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
@@ -37,19 +40,21 @@ def read_settings(path: Path | None, environment: Mapping[str, str]) -> Settings
         ConfigError: the file is missing, is no TOML, or holds a wrong value.
         UnknownSettingError: it holds an unknown name.
     """
-    tree = _load(path) if path is not None else {}
-    source = str(path) if path is not None else "defaults"
+    if origin is None or isinstance(origin, Mapping):
+        tree, source = dict(origin or {}), "config"
+    else:
+        tree, source = _load(Path(origin)), os.fspath(origin)
     tables: dict[str, Mapping[str, object]] = {}
     for name in _TABLES:
         table = tree.pop(name, {})
-        if not isinstance(table, dict):
+        if not isinstance(table, Mapping):
             raise ConfigError(f"[{name}] must be a table source={source}")
         tables[name] = table
     defaults = _flat(tables["topic_defaults"])
     TopicConfig.from_mapping(defaults, f"{source} [topic_defaults]")
     engine_values, plugin_sections = _flat(tree), dict[str, Mapping[str, object]]()
     for name, section in tables["plugins"].items():
-        if isinstance(section, dict):
+        if isinstance(section, Mapping):
             plugin_sections[name] = _flat(section)
         else:
             engine_values[f"plugins.{name}"] = section
@@ -72,7 +77,7 @@ def _load(path: Path) -> dict[str, object]:
 def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     result: dict[str, object] = {}
     for name, value in table.items():
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             result.update(_flat(value, f"{prefix}{name}."))
         else:
             result[prefix + name] = value

@@ -79,12 +79,13 @@ def _parse(data: bytes | None, file: str) -> dict[str, TopicEntry]:
     entries = {}
     try:
         body = json.loads(data)
-        if body["version"] != FORMAT_VERSION:
-            raise ValueError(f"version {body['version']!r} is not supported by this release")
+        version = body["version"]
         for name, found in body["topics"].items():
             TopicConfig.from_mapping(found["config"], file)
             entries[check_topic(name)] = TopicEntry(TopicId(found["id"]), found["config"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0
         raise CorruptCheckpointError(f"the topics file is malformed: {error}", file, position) from error
+    if version != FORMAT_VERSION:
+        raise CorruptCheckpointError(f"topics file version {version!r} is not supported by this release", file)
     return entries

@@ -9,8 +9,8 @@ from stratalog.log.directory import partition_folders, read_directory, read_topi
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.state import make_view
 from stratalog.model.names import TopicId, TopicPartition
+from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
-from stratalog.segment.components import Components
 from stratalog.spi.segments import SegmentStore
 from stratalog.tier.tier import Tier
 
@@ -22,8 +22,8 @@ class DirectoryReader(Reader):
     checkpoint.
     """
 
-    def __init__(self, location: str, parts: Components, store: SegmentStore, tier: Tier | None) -> None:
-        super().__init__(location, parts)
+    def __init__(self, location: str, host: ComponentHost, store: SegmentStore, tier: Tier | None) -> None:
+        super().__init__(location, host)
         self._store, self._tier = store, tier
         self._folders = partition_folders(store)
         self._state = read_directory(store, live=store.is_acquired_elsewhere())

@@ -13,6 +13,7 @@ from stratalog.errors import ClosedError, UnknownTopicError
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
+from stratalog.reading.parts import ComponentHost
 from stratalog.segment.components import Components
 
 
@@ -49,8 +50,9 @@ class Reader(ABC):
     Logs are opened at first use; ``log`` gives the same object again.
     """
 
-    def __init__(self, location: str, parts: Components) -> None:
-        self.location, self._parts = location, parts
+    def __init__(self, location: str, host: ComponentHost) -> None:
+        self.location, self._host = location, host
+        self._parts = host.parts(TopicConfig())
         self._logs: dict[TopicPartition, StaticLog] = {}
         self._closed = False
 
@@ -91,6 +93,7 @@ class Reader(ABC):
             for log in self._logs.values():
                 log.close()
             self._close()
+            self._host.close()
 
     def __enter__(self) -> Self:
         return self

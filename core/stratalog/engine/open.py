@@ -1,0 +1,82 @@
+"""``open_engine``: settings, plugins, tier and log directories become an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+
+from stratalog.config.files import Settings, read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.engine import Engine
+from stratalog.env import Env
+from stratalog.errors import ConfigError
+from stratalog.reading.open import open_host, open_tier
+
+PathLike = str | os.PathLike[str]
+
+
+def open_engine(
+    log_dirs: PathLike | Sequence[PathLike] | None = None,
+    *,
+    tier: str | None = None,
+    tier_options: Mapping[str, object] | None = None,
+    config: PathLike | Mapping[str, object] | None = None,
+    plugins: Sequence[object] = (),
+    topic_defaults: Mapping[str, object] | None = None,
+    env: Env | None = None,
+) -> Engine:
+    """Open log directories for reading and writing: new ones, an engine's, or what a stopped Kafka broker left.
+
+    Every log is loaded, and recovered if the last writer did not stop in order.
+
+    Args:
+        log_dirs: one or several directories, made if missing; None takes ``log.dirs`` of ``config``.
+        tier: URI of the object store and prefix for closed segments.
+        tier_options: options for the library that talks to the store (credentials, endpoint); never logged or stored.
+        config: a ``stratalog.toml``, or its contents as a mapping. Arguments win over ``STRATALOG_*`` variables, which
+            win over it.
+        plugins: modules with hooks, beside the installed ones.
+        topic_defaults: topic settings that hold unless a topic says otherwise.
+        env: clock, files and chance; the real ones if None.
+
+    Raises:
+        LogDirLockedError: another engine or a running broker has a directory.
+        ConfigError, UnknownSettingError: a setting is wrong.
+        StoreError, UnknownComponentError: the tier cannot be opened.
+    """
+    settings = _settings(log_dirs, tier, config, topic_defaults)
+    host = open_host(settings, plugins, env)
+    opened = None
+    try:
+        if settings.engine.tier is not None:
+            opened = open_tier(host, settings.engine.tier, tier_options, read_only=False)
+        return Engine(settings, host, opened)
+    except BaseException:
+        if opened is not None:
+            opened.close()
+        host.close()
+        raise
+
+
+def _settings(
+    log_dirs: PathLike | Sequence[PathLike] | None,
+    tier: str | None,
+    config: PathLike | Mapping[str, object] | None,
+    topic_defaults: Mapping[str, object] | None,
+) -> Settings:
+    settings = read_settings(config, os.environ)
+    values: dict[str, object] = {}
+    if log_dirs is not None:
+        listed = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else list(log_dirs)
+        values["log.dirs"] = [os.fspath(path) for path in listed]
+    if tier is not None:
+        values["tier"] = tier
+    engine = settings.engine.replaced(values, "open_engine")
+    if not engine.log_dirs:
+        raise ConfigError("no log directory was given: open_engine(path), or log.dirs in the settings")
+    if len(set(engine.log_dirs)) < len(engine.log_dirs):
+        raise ConfigError(f"a log directory is named twice: {', '.join(engine.log_dirs)}")
+    defaults = {**settings.topic_defaults, **(topic_defaults or {})}
+    TopicConfig.from_mapping(defaults, "topic_defaults")
+    return dataclasses.replace(settings, engine=engine, topic_defaults=defaults)

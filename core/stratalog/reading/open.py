@@ -1,0 +1,94 @@
+"""``open_reader``: a directory of an engine or of a Kafka broker, or a tier alone. No lock, no write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from stratalog.config.files import Settings, read_settings
+from stratalog.env import Env
+from stratalog.errors import ConfigError
+from stratalog.reading.bucket import BucketReader
+from stratalog.reading.directory import DirectoryReader
+from stratalog.reading.parts import ComponentHost, split_scheme
+from stratalog.reading.reader import Reader
+from stratalog.registry.registry import Registry
+from stratalog.tier.tier import Tier
+
+
+def open_reader(
+    location: str | os.PathLike[str],
+    *,
+    tier: str | None = None,
+    tier_options: Mapping[str, object] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    plugins: Sequence[object] = (),
+    env: Env | None = None,
+) -> Reader:
+    """Open logs for reading, without an engine.
+
+    Nothing is locked, written, truncated or deleted, whatever state the directory is in: what a recovery would give
+    is worked out in memory.
+
+    Args:
+        location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a
+            tier, which is then read alone.
+        tier: the tier behind a directory, for what is no longer local.
+        tier_options: options for the library that talks to the store (credentials, endpoint); never logged.
+        config: a ``stratalog.toml``, or its contents as a mapping.
+        plugins: modules with hooks, beside the installed ones.
+        env: clock, files and chance; the real ones if None.
+
+    Raises:
+        LogDirNotFoundError: there is no such directory.
+        BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be read.
+        UnknownComponentError: nothing installed knows the URI's scheme.
+        UnknownSettingError, ConfigError: see ``config``.
+    """
+    text = os.fspath(location)
+    settings = read_settings(config, os.environ)
+    host = open_host(settings, plugins, env)
+    opened: Tier | None = None
+    try:
+        scheme, path = split_scheme(text)
+        if scheme:
+            opened = open_tier(host, text, tier_options, read_only=True)
+            return BucketReader(text, host, opened)
+        if tier is not None:
+            opened = open_tier(host, tier, tier_options, read_only=True)
+        store = host.segment_store(path, read_only=True)
+        return DirectoryReader(path, host, store, opened)
+    except BaseException:
+        if opened is not None:
+            opened.close()
+        host.close()
+        raise
+
+
+def open_tier(
+    host: ComponentHost, uri: str, options: Mapping[str, object] | None, *, read_only: bool
+) -> Tier:
+    """Open the store at a tier's URI; the caller closes it.
+
+    Raises:
+        UnknownComponentError: nothing installed knows the scheme.
+        StoreError: the store refused or failed.
+    """
+    scheme, _ = split_scheme(uri)
+    if not scheme:
+        raise ConfigError(f"tier {uri!r} is no URI: s3://bucket/prefix or file:///folder are")
+    provider = host.registry.object_stores().by_scheme(scheme)
+    store = provider.open(host.context(provider, location=uri, options=options, read_only=read_only))
+    try:
+        return Tier.open(store, host.env, host.settings, host.layout_by_label, read_only=read_only)
+    except BaseException:
+        store.close()
+        raise
+
+
+def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
+    """Discover plugins and get ready to open what they offer."""
+    registry = Registry.load(
+        plugins, allow=settings.engine.plugins_allow, block=settings.engine.plugins_block
+    )
+    return ComponentHost(registry, settings, env or Env())

@@ -1,0 +1,145 @@
+"""Opening components: what plugins offer becomes what an engine or a reader works with, each at first use and once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from stratalog.config.files import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.env.handles import HandlePool
+from stratalog.errors import UnknownComponentError
+from stratalog.registry.registry import Registry
+from stratalog.segment.components import Components, FormatTable
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.formats import CodecTable
+from stratalog.spi.indexes import IndexFormat, IndexRole
+from stratalog.spi.layouts import TierLayout
+from stratalog.spi.providers import OpenContext, Provider
+from stratalog.spi.segments import SegmentStore
+
+C = TypeVar("C")
+
+
+class ComponentHost:
+    """The components of one engine or reader. Nothing is shared with another host.
+
+    Args:
+        registry: what is installed.
+        settings: of the engine.
+        env: the outside world.
+    """
+
+    def __init__(self, registry: Registry, settings: Settings, env: Env) -> None:
+        self.registry, self.settings, self.env = registry, settings, env
+        self.handles = HandlePool(env.files, settings.limits.open_files)
+        self._opened: dict[tuple[str, str], object] = {}
+        self._parts: dict[tuple[str, ...], Components] = {}
+        self._codecs = CodecTable()
+        self._codecs = CodecTable(
+            (offer.provider.name, self._open("codec", offer.provider)) for offer in registry.codecs()
+        )
+        self._formats = FormatTable(
+            self._open("record format", offer.provider) for offer in registry.record_formats()
+        )
+
+    def parts(self, config: TopicConfig) -> Components:
+        """What logs with these settings work with.
+
+        Raises:
+            UnknownComponentError: an index format is not installed, or a role is missing or taken twice.
+        """
+        names = config.index_formats
+        if names not in self._parts:
+            self._parts[names] = Components(
+                self.env, self.settings.limits, self._formats, self._codecs, self._indexes(names)
+            )
+        return self._parts[names]
+
+    def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
+        """A store for a log directory; the caller closes it."""
+        scheme, path = split_scheme(location)
+        provider = self.registry.segment_stores().by_scheme(scheme or "file")
+        return provider.open(self.context(provider, location=path if scheme in {"", "file"} else location, read_only=read_only))
+
+    def layout(self, name: str) -> TierLayout:
+        """The tier layout with this name."""
+        return self._open("tier layout", self.registry.tier_layouts().by_name(name))
+
+    def layout_by_label(self, label: str) -> TierLayout:
+        """The tier layout that a manifest entry requires, ``name@version``.
+
+        Raises:
+            UnknownComponentError: it is not installed, or not in this version; the text says what to install.
+        """
+        name = label.partition("@")[0]
+        provider = self.registry.tier_layouts().by_name(name)
+        if provider.label != label:
+            raise UnknownComponentError(f"a segment needs the tier layout {label}, installed is {provider.label}")
+        return self._open("tier layout", provider)
+
+    def policy(self, name: str) -> CleanupPolicy:
+        """The cleanup policy with this name."""
+        return self._open("cleanup policy", self.registry.cleanup_policies().by_name(name))
+
+    def check_topic_config(self, config: TopicConfig) -> None:
+        """Raise UnknownComponentError if a topic names something that is not installed."""
+        self.parts(config)
+        for policy in config.cleanup_policy:
+            self.registry.cleanup_policies().by_name(policy)
+        self.registry.tier_layouts().by_name(config.tier_layout)
+
+    def context(
+        self,
+        provider: Provider[Any],
+        *,
+        location: str = "",
+        options: Mapping[str, object] | None = None,
+        read_only: bool = False,
+    ) -> OpenContext:
+        """What a component is opened with; its section is read from ``[plugins.NAME]``."""
+        section = None
+        if provider.engine_section is not None:
+            values = self.settings.plugins.get(provider.name, {})
+            section = provider.engine_section.from_mapping(values, f"[plugins.{provider.name}]")
+        return OpenContext(
+            env=self.env,
+            limits=self.settings.limits,
+            handles=self.handles,
+            codecs=self._codecs,
+            section=section,
+            location=location,
+            options=dict(options or {}),
+            read_only=read_only,
+        )
+
+    def close(self) -> None:
+        """Close idle descriptors. Twice is fine."""
+        self.handles.close()
+
+    def _open(self, kind: str, provider: Provider[C]) -> C:
+        key = (kind, provider.name)
+        if key not in self._opened:
+            self._opened[key] = provider.open(self.context(provider))
+        return cast(C, self._opened[key])
+
+    def _indexes(self, names: tuple[str, ...]) -> dict[IndexRole, IndexFormat[Any]]:
+        found: dict[IndexRole, IndexFormat[Any]] = {}
+        for name in names:
+            index = self._open("index format", self.registry.index_formats().by_name(name))
+            if index.role in found:
+                raise UnknownComponentError(f"index.formats names two formats of role {index.role}")
+            found[index.role] = index
+        for role in (IndexRole.OFFSET, IndexRole.TIME, IndexRole.TRANSACTION):
+            if role not in found:
+                raise UnknownComponentError(f"index.formats={','.join(names)} names no format of role {role}")
+        return found
+
+
+def split_scheme(location: str) -> tuple[str, str]:
+    """``scheme://rest`` as (scheme, rest); a plain path has the scheme ``""``."""
+    scheme, mark, rest = location.partition("://")
+    return (scheme.lower(), rest) if mark else ("", location)
+
+
