@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from stratalog.model.names import TopicPartition
 
@@ -94,3 +95,17 @@ class Backpressure:
 
     log: TopicPartition
     reason: str
+
+
+Event: TypeAlias = (
+    LogOpened
+    | LogRecovered
+    | SegmentRolled
+    | SegmentOffloaded
+    | SegmentEvicted
+    | LogCleaned
+    | SegmentsDeleted
+    | EpochFenced
+    | LogDirOffline
+    | Backpressure
+)

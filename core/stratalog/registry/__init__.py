@@ -1,1 +1,9 @@
-"""Discovers plugins, asks them what they offer, and resolves names and schemes to components."""
+"""Plugins: found, filtered, loaded, asked and resolved. The only room that calls hooks."""
+
+from __future__ import annotations
+
+from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
+from stratalog.registry.registry import Registry
+from stratalog.registry.resolve import Catalogue, Offer, Shelf
+
+__all__ = ["Catalogue", "Offer", "OfferInfo", "PluginInfo", "PluginStatus", "Registry", "Shelf"]

@@ -1,0 +1,182 @@
+"""Installed plugins: found by entry point without importing, filtered, then imported one by one.
+
+The group's name is the contract's major version, so that nothing of another version is ever imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from stratalog.errors import PluginClashError, PluginError, PluginImportError
+from stratalog.spi.hooks import CONTRACT_GROUP
+
+_SEPARATORS = re.compile(r"[-_.]+")
+_EXTRA = re.compile(r"""\bextra\s*==\s*["']([^"']+)["']""")
+_REQUIRED_NAME = re.compile(r"\s*([A-Za-z0-9._-]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An entry point that was found. Nothing of it is imported before ``load``.
+
+    Attributes:
+        name: of the entry point; settings allow and block it by this name, or by ``distribution:name``.
+        distribution: the installed distribution that has it, "" if its metadata is broken.
+        version: of the distribution.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    entry_point: importlib.metadata.EntryPoint = field(repr=False, compare=False)
+
+    def load(self) -> object:
+        """Import the plugin.
+
+        Raises:
+            PluginImportError: it, or something that it imports, is not installed; the text says what to install.
+            PluginError: importing it failed in another way.
+        """
+        try:
+            return self.entry_point.load()
+        except ImportError as error:
+            raise self.import_failure(error) from error
+        except PluginError:
+            raise
+        except Exception as error:  # plugins are strangers: whatever they raise is theirs, not the engine's
+            raise PluginError(f"importing plugin {self.name!r} of {self.distribution} raised {error!r}") from error
+
+    def import_failure(self, error: ImportError) -> PluginImportError:
+        """What to tell about an ImportError of this plugin: the extra of its distribution that would help, if any."""
+        return PluginImportError(str(error), self.name, self._to_install(error.name or ""))
+
+    def _to_install(self, module: str) -> str:
+        root = module.partition(".")[0]
+        if not root or root == self.entry_point.module.partition(".")[0]:
+            return self.distribution  # its own files are missing: installing it again helps
+        distribution = self.entry_point.dist
+        requirements = (distribution.requires or []) if distribution is not None else []
+        return install_hint(self.distribution, requirements, root) or root
+
+
+def install_hint(distribution: str, requirements: Iterable[str], module: str) -> str:
+    """What to install so that ``module`` can be imported, from the metadata of the distribution that needs it.
+
+    Args:
+        distribution: the distribution's name.
+        requirements: its ``Requires-Dist`` lines.
+        module: the top-level module that is missing.
+
+    Returns:
+        ``distribution[extra]`` with the smallest extra that holds the module, the requirement itself where it belongs
+        to no extra, "" if no requirement has the module's name.
+    """
+    extras: dict[str, int] = Counter()
+    holding: list[str] = []
+    for line in requirements:
+        named = _REQUIRED_NAME.match(line)
+        required, _, marker = line.partition(";")
+        extra = _EXTRA.search(marker)
+        if extra:
+            extras[extra[1]] += 1
+        if named and _normal(named[1]) == _normal(module):
+            if not extra:
+                return required.strip()
+            holding.append(extra[1])
+    return f"{distribution}[{min(holding, key=lambda name: (extras[name], name))}]" if holding else ""
+
+
+def find_candidates(group: str = CONTRACT_GROUP) -> tuple[Candidate, ...]:
+    """All installed plugins of a contract version, by name. Reads metadata only: imports nothing."""
+    found = [
+        Candidate(entry_point.name, *_owner(entry_point), entry_point)
+        for entry_point in importlib.metadata.entry_points(group=group)
+    ]
+    return tuple(sorted(found, key=lambda candidate: (candidate.name, candidate.distribution)))
+
+
+def _owner(entry_point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    if entry_point.dist is None:
+        return "", ""
+    try:
+        metadata = entry_point.dist.metadata
+    except (OSError, TypeError):  # a folder without METADATA: which of the two depends on Python's version
+        return "", ""
+    return metadata["Name"] or "", metadata["Version"] or ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the settings make of the installed plugins.
+
+    Attributes:
+        wanted: to be imported.
+        blocked: left alone.
+        ambiguous: wanted, but their name is used by two distributions, so that settings cannot have meant one of them.
+        missing: allowed by name and not installed.
+    """
+
+    wanted: tuple[Candidate, ...]
+    blocked: tuple[Candidate, ...]
+    ambiguous: tuple[Candidate, ...]
+    missing: tuple[str, ...]
+
+
+def select(candidates: Collection[Candidate], allow: Collection[str], block: Collection[str]) -> Selection:
+    """Filter by name, before anything is imported.
+
+    Args:
+        candidates: what is installed.
+        allow: names, or ``distribution:name``; if not empty only these are wanted.
+        block: the same; a block wins over an allow.
+    """
+    allowed, refused = {_listed(name) for name in allow}, {_listed(name) for name in block}
+    passed, blocked = list[Candidate](), list[Candidate]()
+    for candidate in candidates:
+        names = {candidate.name, f"{_normal(candidate.distribution)}:{candidate.name}"}
+        (blocked if names & refused or (allowed and not names & allowed) else passed).append(candidate)
+    uses = Counter(candidate.name for candidate in passed)
+    known = {_listed(f"{candidate.distribution}:{candidate.name}") for candidate in candidates}
+    known |= {candidate.name for candidate in candidates}
+    return Selection(
+        tuple(candidate for candidate in passed if uses[candidate.name] == 1),
+        tuple(blocked),
+        tuple(candidate for candidate in passed if uses[candidate.name] > 1),
+        tuple(sorted(name for name in allow if _listed(name) not in known)),
+    )
+
+
+def ambiguity(candidate: Candidate, others: Iterable[Candidate]) -> PluginClashError:
+    """The error for a name that several distributions use."""
+    owners = sorted(f"{other.distribution} {other.version}" for other in others if other.name == candidate.name)
+    return PluginClashError(
+        f"the entry point {candidate.name!r} is in {' and in '.join(owners)}: "
+        f"uninstall one, or block it as 'distribution:{candidate.name}' in plugins.block"
+    )
+
+
+def import_named(module: str) -> object:
+    """Import a plugin that the caller named by its module.
+
+    Raises:
+        PluginImportError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise PluginImportError(str(error), module, (error.name or module).partition(".")[0]) from error
+
+
+def _listed(name: str) -> str:
+    distribution, colon, entry = name.rpartition(":")
+    return f"{_normal(distribution)}{colon}{entry}" if colon else name
+
+
+def _normal(name: str) -> str:
+    """A distribution's name as the packaging rules compare it."""
+    return _SEPARATORS.sub("-", name).lower()

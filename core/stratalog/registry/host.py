@@ -1,0 +1,263 @@
+"""The only caller of pluggy: one typed method a hook.
+
+Every hook is called plugin by plugin: pluggy's own call stops at the first exception, and nobody could say which
+plugin offered what.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import pluggy
+
+from stratalog.errors import PluginError
+from stratalog.model.events import (
+    Backpressure,
+    EpochFenced,
+    Event,
+    LogCleaned,
+    LogDirOffline,
+    LogOpened,
+    LogRecovered,
+    SegmentEvicted,
+    SegmentOffloaded,
+    SegmentRolled,
+    SegmentsDeleted,
+)
+from stratalog.spi import hooks
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.formats import Codec, RecordFormat
+from stratalog.spi.indexes import IndexFormat
+from stratalog.spi.layouts import TierLayout
+from stratalog.spi.objects import ObjectStore
+from stratalog.spi.providers import Provider
+from stratalog.spi.segments import SegmentStore
+from stratalog.spi.services import Command, Service
+
+_LOGGER: Final = logging.getLogger("stratalog.registry")
+_PREFIX: Final = f"{hooks.PROJECT}_"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What one plugin answered to a collecting hook: its offers, or why there are none."""
+
+    plugin: str
+    offers: tuple[T, ...] = ()
+    error: Exception | None = None
+
+
+class Host:
+    """The plugins of one engine. Two hosts share nothing.
+
+    Registering happens on the thread that opens the engine; listeners may be told from any one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._manager = pluggy.PluginManager(hooks.PROJECT)
+        self._manager.add_hookspecs(hooks)
+        self._failures: Counter[str] = Counter()  # under _lock: told on the notifier thread, read on any
+        self._lock = threading.Lock()
+        self._listeners: Mapping[type[Event], Callable[[Any], None]] = {  # Any: each takes its own event
+            LogOpened: self.on_log_opened,
+            LogRecovered: self.on_log_recovered,
+            SegmentRolled: self.on_segment_rolled,
+            SegmentOffloaded: self.on_segment_offloaded,
+            SegmentEvicted: self.on_segment_evicted,
+            LogCleaned: self.on_log_cleaned,
+            SegmentsDeleted: self.on_segments_deleted,
+            EpochFenced: self.on_epoch_fenced,
+            LogDirOffline: self.on_log_dir_offline,
+            Backpressure: self.on_backpressure,
+        }
+
+    # --- plugins ---------------------------------------------------------------------------------------------------
+
+    def register(self, plugin: object, name: str) -> None:
+        """Register ``plugin``, or raise PluginError and leave the host as it was.
+
+        Raises:
+            PluginError: a hook is misspelt, has arguments that its spec lacks or no ``hookimpl``; there is no hook at
+                all; the plugin or its name is registered already.
+        """
+        if not isinstance(plugin, Hashable):
+            raise PluginError(f"plugin {name!r} cannot be hashed: pass a module, or an object with a __hash__")
+        if name in self or self.is_registered(plugin):
+            raise PluginError(f"plugin {name!r} is registered already")
+        try:
+            self._manager.register(plugin, name)
+            self._manager.check_pending()  # else a misspelt hook is silently ignored
+            self._check_hooks(plugin, name)
+        except (pluggy.PluginValidationError, PluginError, ValueError) as error:  # ValueError: an equal one is there
+            if name in self:  # pluggy leaves half a plugin behind
+                self._manager.unregister(name=name)
+            raise PluginError(f"plugin {name!r} is refused: {error}{_spelling(plugin)}") from error
+
+    def unregister(self, name: str) -> None:
+        """Forget a plugin; its hooks are not called again."""
+        self._manager.unregister(name=name)
+
+    def is_registered(self, plugin: object) -> bool:
+        """Whether this very object is registered."""
+        return any(known is plugin for known in self._manager.get_plugins())
+
+    def __contains__(self, name: str) -> bool:
+        return self._manager.has_plugin(name)
+
+    def _check_hooks(self, plugin: object, name: str) -> None:
+        for hook in _spec_names():
+            function = inspect.getattr_static(plugin, hook, None)
+            implemented = any(found.plugin is plugin for found in self._caller(hook).get_hookimpls())
+            if function is not None and not implemented:
+                raise PluginError(f"{hook} is not decorated with stratalog.spi.hookimpl")
+            if function is None and implemented:
+                raise PluginError(f"{hook} is implemented under another name: specname is not supported")
+        if not self._manager.get_hookcallers(plugin):
+            raise PluginError(f"{name} has no stratalog hook")
+
+    # --- components ------------------------------------------------------------------------------------------------
+
+    def record_formats(self) -> tuple[Answer[Provider[RecordFormat]], ...]:
+        """Call ``stratalog_record_formats``."""
+        return self._ask("stratalog_record_formats", Provider)
+
+    def codecs(self) -> tuple[Answer[Provider[Codec]], ...]:
+        """Call ``stratalog_codecs``."""
+        return self._ask("stratalog_codecs", Provider)
+
+    def index_formats(self) -> tuple[Answer[Provider[IndexFormat[object]]], ...]:
+        """Call ``stratalog_index_formats``."""
+        return self._ask("stratalog_index_formats", Provider)
+
+    def segment_stores(self) -> tuple[Answer[Provider[SegmentStore]], ...]:
+        """Call ``stratalog_segment_stores``."""
+        return self._ask("stratalog_segment_stores", Provider)
+
+    def object_stores(self) -> tuple[Answer[Provider[ObjectStore]], ...]:
+        """Call ``stratalog_object_stores``."""
+        return self._ask("stratalog_object_stores", Provider)
+
+    def tier_layouts(self) -> tuple[Answer[Provider[TierLayout]], ...]:
+        """Call ``stratalog_tier_layouts``."""
+        return self._ask("stratalog_tier_layouts", Provider)
+
+    def cleanup_policies(self) -> tuple[Answer[Provider[CleanupPolicy]], ...]:
+        """Call ``stratalog_cleanup_policies``."""
+        return self._ask("stratalog_cleanup_policies", Provider)
+
+    def services(self) -> tuple[Answer[Provider[Service]], ...]:
+        """Call ``stratalog_services``."""
+        return self._ask("stratalog_services", Provider)
+
+    def commands(self) -> tuple[Answer[Command], ...]:
+        """Call ``stratalog_commands``."""
+        return self._ask("stratalog_commands", Command)
+
+    # --- listeners -------------------------------------------------------------------------------------------------
+
+    def notify(self, event: Event) -> None:
+        """Tell every listener of ``event``. Never raises for what a listener does."""
+        self._listeners[type(event)](event)
+
+    @property
+    def listener_failures(self) -> dict[str, int]:
+        """How often a listener of each plugin raised."""
+        with self._lock:
+            return dict(self._failures)
+
+    def on_log_opened(self, event: LogOpened) -> None:
+        """Tell ``stratalog_on_log_opened``."""
+        self._tell("stratalog_on_log_opened", event)
+
+    def on_log_recovered(self, event: LogRecovered) -> None:
+        """Tell ``stratalog_on_log_recovered``."""
+        self._tell("stratalog_on_log_recovered", event)
+
+    def on_segment_rolled(self, event: SegmentRolled) -> None:
+        """Tell ``stratalog_on_segment_rolled``."""
+        self._tell("stratalog_on_segment_rolled", event)
+
+    def on_segment_offloaded(self, event: SegmentOffloaded) -> None:
+        """Tell ``stratalog_on_segment_offloaded``."""
+        self._tell("stratalog_on_segment_offloaded", event)
+
+    def on_segment_evicted(self, event: SegmentEvicted) -> None:
+        """Tell ``stratalog_on_segment_evicted``."""
+        self._tell("stratalog_on_segment_evicted", event)
+
+    def on_log_cleaned(self, event: LogCleaned) -> None:
+        """Tell ``stratalog_on_log_cleaned``."""
+        self._tell("stratalog_on_log_cleaned", event)
+
+    def on_segments_deleted(self, event: SegmentsDeleted) -> None:
+        """Tell ``stratalog_on_segments_deleted``."""
+        self._tell("stratalog_on_segments_deleted", event)
+
+    def on_epoch_fenced(self, event: EpochFenced) -> None:
+        """Tell ``stratalog_on_epoch_fenced``."""
+        self._tell("stratalog_on_epoch_fenced", event)
+
+    def on_log_dir_offline(self, event: LogDirOffline) -> None:
+        """Tell ``stratalog_on_log_dir_offline``."""
+        self._tell("stratalog_on_log_dir_offline", event)
+
+    def on_backpressure(self, event: Backpressure) -> None:
+        """Tell ``stratalog_on_backpressure``."""
+        self._tell("stratalog_on_backpressure", event)
+
+    # --- calling ---------------------------------------------------------------------------------------------------
+
+    def _ask(self, hook: str, item: type[object]) -> tuple[Answer[Any], ...]:  # Any: pluggy knows no types
+        return tuple(_answer(plugin, caller, item) for plugin, caller in self._callers(hook))
+
+    def _tell(self, hook: str, event: Event) -> None:
+        for plugin, caller in self._callers(hook):
+            try:
+                caller(event=event)
+            except Exception:
+                with self._lock:
+                    self._failures[plugin] += 1
+                _LOGGER.exception("listener %s of plugin %s failed on %s", hook, plugin, event)
+
+    def _callers(self, hook: str) -> list[tuple[str, pluggy.HookCaller]]:
+        """A caller for each plugin that implements ``hook``, by plugin name."""
+        plugins = {found.plugin_name: found.plugin for found in self._caller(hook).get_hookimpls()}
+        return [
+            (name, self._manager.subset_hook_caller(hook, [other for key, other in plugins.items() if key != name]))
+            for name in sorted(plugins)
+        ]
+
+    def _caller(self, hook: str) -> pluggy.HookCaller:
+        caller: pluggy.HookCaller = getattr(self._manager.hook, hook)
+        return caller
+
+
+def _answer(plugin: str, caller: pluggy.HookCaller, item: type[object]) -> Answer[Any]:  # Any: as in _ask
+    try:
+        offers = tuple(offer for answer in caller() for offer in answer)
+    except Exception as error:  # noqa: BLE001 - a stranger's hook: whatever it raises belongs to this plugin
+        return Answer(plugin, error=error)
+    for offer in offers:
+        if not isinstance(offer, item):
+            wrong = PluginError(f"{caller.name} must return {item.__name__} values, not {offer!r}")
+            return Answer(plugin, error=wrong)
+    return Answer(plugin, offers)
+
+
+def _spec_names() -> tuple[str, ...]:
+    return tuple(name for name in vars(hooks) if name.startswith(_PREFIX))
+
+
+def _spelling(plugin: object) -> str:
+    """A hint for each name of ``plugin`` that looks like a hook and is none."""
+    names = [name for name in dir(plugin) if name.startswith(_PREFIX) and name not in _spec_names()]
+    near = [difflib.get_close_matches(name, _spec_names(), n=1) for name in names]
+    return "".join(f"; did you mean {found[0]}?" for found in near if found)

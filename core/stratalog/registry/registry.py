@@ -1,0 +1,139 @@
+"""The plugins of one engine: what they offer, and who listens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from stratalog.model.events import Event
+from stratalog.registry import kinds
+from stratalog.registry.host import Host
+from stratalog.registry.kinds import Kind
+from stratalog.registry.load import LoadedPlugin, explained, load_plugins
+from stratalog.registry.plugins import PluginInfo, PluginStatus
+from stratalog.registry.resolve import Catalogue, Offer, Shelf, check_requires
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.formats import Codec, RecordFormat
+from stratalog.spi.hooks import PROJECT
+from stratalog.spi.indexes import IndexFormat
+from stratalog.spi.layouts import TierLayout
+from stratalog.spi.objects import ObjectStore
+from stratalog.spi.segments import SegmentStore
+from stratalog.spi.services import Command, Service
+
+
+class Registry:
+    """The plugins of one engine. Two registries share nothing, and asking one opens nothing.
+
+    Build one with ``load``. Catalogues may be asked from any thread; ``notify`` is for the notifier thread.
+    """
+
+    def __init__(self, host: Host, loaded: Iterable[LoadedPlugin], prefer: Mapping[str, str]) -> None:
+        self._host, self._prefer = host, dict(prefer)
+        self._loaded = tuple(loaded)
+
+    @classmethod
+    def load(
+        cls,
+        plugins: Sequence[object] = (),
+        allow: Sequence[str] = (),
+        block: Sequence[str] = (),
+        prefer: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Find the installed plugins, import those that the settings want, and ask each what it offers.
+
+        An installed plugin that cannot be imported or breaks the contract is recorded in ``plugins()``, and mentioned
+        when something is asked for that nobody offers. ``allow`` and ``block`` filter installed plugins before
+        anything of them is imported; they say nothing about ``plugins``.
+
+        Args:
+            plugins: modules, objects with hooks, or names of modules, used beside the installed ones; one that is
+                installed too counts once.
+            allow: entry points, as ``name`` or ``distribution:name``; if given, only these.
+            block: entry points that are left alone, even if allowed.
+            prefer: URI scheme to provider name, where several stores claim a scheme.
+
+        Raises:
+            PluginError: one of ``plugins`` cannot be imported or breaks the contract.
+        """
+        host = Host()
+        return cls(host, load_plugins(host, plugins, allow, block), prefer or {})
+
+    def plugins(self) -> tuple[PluginInfo, ...]:
+        """Every plugin that was found, by name: also those that are blocked or failed."""
+        return tuple(plugin.info for plugin in self._loaded)
+
+    # --- components ------------------------------------------------------------------------------------------------
+
+    def record_formats(self) -> Catalogue[RecordFormat]:
+        """What formats of records are on offer."""
+        return self._catalogue(kinds.RECORD_FORMATS)
+
+    def codecs(self) -> Catalogue[Codec]:
+        """What codecs are on offer."""
+        return self._catalogue(kinds.CODECS)
+
+    def index_formats(self) -> Catalogue[IndexFormat[object]]:
+        """What index formats are on offer."""
+        return self._catalogue(kinds.INDEX_FORMATS)
+
+    def segment_stores(self) -> Catalogue[SegmentStore]:
+        """What stores for log directories are on offer."""
+        return self._catalogue(kinds.SEGMENT_STORES)
+
+    def object_stores(self) -> Catalogue[ObjectStore]:
+        """What stores for tiers are on offer."""
+        return self._catalogue(kinds.OBJECT_STORES)
+
+    def tier_layouts(self) -> Catalogue[TierLayout]:
+        """What layouts of segments in a tier are on offer."""
+        return self._catalogue(kinds.TIER_LAYOUTS)
+
+    def cleanup_policies(self) -> Catalogue[CleanupPolicy]:
+        """What cleanup policies are on offer."""
+        return self._catalogue(kinds.CLEANUP_POLICIES)
+
+    def services(self) -> Catalogue[Service]:
+        """What services are on offer."""
+        return self._catalogue(kinds.SERVICES)
+
+    def commands(self) -> Shelf[Command]:
+        """What further commands are on offer. Asks the plugins anew; only the command line calls it."""
+        infos = {info.name: info for info in self.plugins() if info.status is PluginStatus.OK}
+        offers, absent = list[Offer[Command]](), self._absent()
+        for answer in self._host.commands():
+            info = infos[answer.plugin]
+            if answer.error is not None:
+                absent.append(str(explained(answer, f"{PROJECT}_commands", None)))
+            offers += [Offer(command, info.name, info.distribution, info.version) for command in answer.offers]
+        return Shelf("command", offers, absent)
+
+    def check_requires(self, labels: Iterable[str]) -> None:
+        """Check that everything which stored bytes require (``name@version``) is installed.
+
+        Raises:
+            UnknownComponentError: something is missing or too old; the text says what to install or upgrade.
+        """
+        check_requires(labels, [self._catalogue(kind) for kind in kinds.KINDS if kind.writes_bytes])
+
+    # --- listeners -------------------------------------------------------------------------------------------------
+
+    def notify(self, event: Event) -> None:
+        """Tell every listener. One that raises is logged and counted, the others still hear; this never raises."""
+        self._host.notify(event)
+
+    @property
+    def listener_failures(self) -> dict[str, int]:
+        """How often a listener of each plugin raised; plugins without failures are left out."""
+        return self._host.listener_failures
+
+    def _catalogue(self, kind: Kind) -> Catalogue[Any]:  # Any: the public methods say which kind is which
+        offers = [
+            Offer(provider, plugin.info.name, plugin.info.distribution, plugin.info.version)
+            for plugin in self._loaded
+            for provider in plugin.providers.get(kind.key, ())
+        ]
+        return Catalogue(kind, offers, self._absent(), self._prefer)
+
+    def _absent(self) -> list[str]:
+        return [info.absence for info in self.plugins() if info.absence]
