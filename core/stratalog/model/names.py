@@ -6,7 +6,6 @@ Source: the naming rules of Kafka's log directories (UnifiedLog, LocalLog, LogFi
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 import uuid
 from dataclasses import dataclass
@@ -41,14 +40,18 @@ IGNORED_FOLDERS: Final = frozenset({"remote-log-index-cache"})
 
 MAX_TOPIC_LENGTH: Final = 249
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
-_PARTITION_FOLDER: Final = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]{1,10})\Z")
+_PARTITION_FOLDER: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 _LEFT_FOLDER: Final = re.compile(r"(?P<topic>\S+)-(?P<partition>[0-9]+)\.[0-9a-f]{32}-(?P<fate>delete|future|stray)\Z")
 _SEGMENT_FILE: Final = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)(?P<state>\.deleted|\.cleaned|\.swap)?\Z")
 _SEGMENT_KEY: Final = re.compile(
-    r"(?P<base>[0-9]{20})-(?P<epoch>[0-9]+)-(?P<unique>[0-9a-f]{32})\.(?P<suffix>[a-z]+)\Z"
+    r"(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})-(?P<unique>[0-9a-f]{32})\.(?P<suffix>[a-z]+)\Z"
 )
 _TOPIC_FOLDER_KEY: Final = re.compile(r"(?P<topic>.+)-(?P<id>[A-Za-z0-9_-]{22})\Z")
 _MANIFEST_KEY: Final = re.compile(r"[0-9]{20}\Z")
+_TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}(==)?\Z")
+_MAX_FOLDER_TOPIC: Final = 255  # old releases of Kafka allowed so many, and their folders are still read
+_INT_END: Final = 1 << 31
+_LONG_END: Final = 1 << 63
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -58,13 +61,12 @@ class TopicId:
     text: str
 
     def __post_init__(self) -> None:
-        try:
-            raw = base64.urlsafe_b64decode(self.text.rstrip("=") + "==")
-        except (binascii.Error, ValueError):
-            raw = b""
-        if len(raw) != 16 or raw == bytes(16):
+        # Matched first: the decoder leaves out foreign characters without a word.
+        raw = base64.urlsafe_b64decode(self.text[:22] + "==") if _TOPIC_ID.match(self.text) else bytes(16)
+        if raw == bytes(16):
             raise InvalidTopicError(f"{self.text!r} is no topic id: 22 characters of URL-safe base64 are expected")
-        object.__setattr__(self, "text", self.text.rstrip("="))
+        # The last character has four bits to spare: written in one way only, equal ids are equal texts.
+        object.__setattr__(self, "text", base64.urlsafe_b64encode(raw).decode()[:22])
 
     @classmethod
     def from_uuid(cls, value: uuid.UUID) -> TopicId:
@@ -92,11 +94,15 @@ def check_topic(topic: str) -> str:
         InvalidTopicError: it is empty, ``.`` or ``..``, longer than 249 characters, or has other characters than
             ``[a-zA-Z0-9._-]``.
     """
-    if topic in {"", ".", ".."} or len(topic) > MAX_TOPIC_LENGTH or not _TOPIC.match(topic):
+    if not _is_topic(topic, MAX_TOPIC_LENGTH):
         raise InvalidTopicError(
             f"topic name {topic!r} is not allowed: 1 to {MAX_TOPIC_LENGTH} of [a-zA-Z0-9._-], not '.' or '..'"
         )
     return topic
+
+
+def _is_topic(topic: str, longest: int) -> bool:
+    return topic not in {".", ".."} and len(topic) <= longest and bool(_TOPIC.match(topic))
 
 
 def partition_folder(log: TopicPartition) -> str:
@@ -105,12 +111,14 @@ def partition_folder(log: TopicPartition) -> str:
 
 
 def parse_partition_folder(name: str) -> TopicPartition | None:
-    """The log whose folder has this name; None for any other folder, ``-delete`` / ``-future`` / ``-stray`` included."""
+    """The log whose folder has this name; None for any other folder, ``-delete`` / ``-future`` / ``-stray`` included.
+
+    What is parsed builds the same name again: ``orders-01`` is the folder of no log.
+    """
     found = _PARTITION_FOLDER.match(name)
-    if not found or not _TOPIC.match(found["topic"]) or len(found["topic"]) > MAX_TOPIC_LENGTH + 6:
+    if not found or not _is_topic(found["topic"], _MAX_FOLDER_TOPIC) or int(found["partition"]) >= _INT_END:
         return None
-    partition = int(found["partition"])
-    return TopicPartition(found["topic"], partition) if partition < 1 << 31 else None
+    return TopicPartition(found["topic"], int(found["partition"]))
 
 
 def left_folder_fate(name: str) -> str | None:
@@ -139,9 +147,11 @@ class SegmentFileName(NamedTuple):
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """Parse a segment file's name; None for any other file."""
+    """Parse a segment file's name; None for any other file, and for 20 digits that are no offset (int64)."""
     found = _SEGMENT_FILE.match(name)
-    return SegmentFileName(int(found["base"]), found["suffix"], found["state"] or "") if found else None
+    if not found or int(found["base"]) >= _LONG_END:
+        return None
+    return SegmentFileName(int(found["base"]), found["suffix"], found["state"] or "")
 
 
 # --- object keys, relative to the tier's URI ---------------------------------------------------------------------
@@ -153,15 +163,15 @@ def log_prefix(log: TopicPartition, topic_id: TopicId) -> str:
 
 
 def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
-    """The log whose prefix ``key`` starts with, or None."""
+    """The log whose prefix ``key`` starts with, or None: what is parsed builds the same prefix again."""
     parts = key.split("/", 2)
-    if len(parts) < 3 or not re.fullmatch(r"[0-9]{1,10}", parts[1]):
-        return None
     found = _TOPIC_FOLDER_KEY.match(parts[0])
-    if not found or not _TOPIC.match(found["topic"]):
+    if len(parts) < 3 or not found:
         return None
+    log = parse_partition_folder(f"{found['topic']}-{parts[1]}")
     try:
-        return TopicPartition(found["topic"], int(parts[1])), TopicId(found["id"])
+        topic_id = TopicId(found["id"])
+        return (log, topic_id) if log and key.startswith(log_prefix(log, topic_id)) else None
     except InvalidTopicError:
         return None
 
@@ -187,7 +197,9 @@ def parse_segment_key(prefix: str, key: str) -> SegmentKey | None:
     """Parse the key of a segment object of the log under ``prefix``; None for any other key."""
     start = segments_prefix(prefix)
     found = _SEGMENT_KEY.match(key[len(start) :]) if key.startswith(start) else None
-    return SegmentKey(int(found["base"]), int(found["epoch"])) if found else None
+    if not found or int(found["base"]) >= _LONG_END or int(found["epoch"]) >= _INT_END:
+        return None
+    return SegmentKey(int(found["base"]), int(found["epoch"]))
 
 
 def is_segment_key(prefix: str, key: str) -> bool:
@@ -210,7 +222,8 @@ def parse_manifest_key(prefix: str, key: str) -> int | None:
     start = manifest_prefix(prefix)
     if not key.startswith(start) or not _MANIFEST_KEY.match(key[len(start) :]):
         return None
-    return int(key[len(start) :])
+    version = int(key[len(start) :])
+    return version if version < _LONG_END else None
 
 
 def after_log_prefix(prefix: str) -> str:

@@ -1,0 +1,267 @@
+"""An object store in memory whose requests fail as asked: not applied, reply lost, late, throttled, cut short.
+
+A ``SimBucket`` holds the objects; each ``SimObjectStore`` is one client's connection to it, with faults of its own.
+Everything is deterministic: faults come from a script or from a seeded ``random.Random``. Deadlines are not looked
+at; a time-out is a fault.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from hashlib import sha256
+from typing import Final, TypeAlias
+
+from stratalog.env import Clock
+from stratalog.env.clock import ManualClock
+from stratalog.errors import (
+    BucketNotFoundError,
+    ClosedError,
+    ObjectNotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreThrottledError,
+    StoreTimeoutError,
+)
+from stratalog.model.batches import Buffer
+from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore
+
+ALL_CAPABILITIES: Final = Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Fault(Enum):
+    """What becomes of one request.
+
+    NOT_APPLIED and REPLY_LOST look the same to the client: a time-out, or UNKNOWN for a create. LATE is not applied
+    now, but when ``SimBucket.deliver`` is called. CUT_SHORT loses the second half of what was read.
+    """
+
+    NONE = auto()
+    NOT_APPLIED = auto()
+    REPLY_LOST = auto()
+    LATE = auto()
+    THROTTLED = auto()
+    DENIED = auto()
+    CUT_SHORT = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class SimRequest:
+    """One request: ``kind`` is the method (put_file, create, read, list, delete), ``number`` counts from 0."""
+
+    kind: str
+    key: str
+    number: int
+
+
+Faults: TypeAlias = Callable[[SimRequest], Fault]
+
+
+def no_faults(request: SimRequest) -> Fault:
+    """Every request goes well."""
+    del request
+    return Fault.NONE
+
+
+def random_faults(chance: random.Random, share: float, among: Sequence[Fault]) -> Faults:
+    """A ``share`` (0 to 1) of the requests fail, each in one of the given ways."""
+
+    def fault(request: SimRequest) -> Fault:
+        del request
+        return chance.choice(among) if chance.random() < share else Fault.NONE
+
+    return fault
+
+
+def scripted_faults(script: Mapping[int, Fault]) -> Faults:
+    """The requests with these numbers fail."""
+
+    def fault(request: SimRequest) -> Fault:
+        return script.get(request.number, Fault.NONE)
+
+    return fault
+
+
+@dataclass(slots=True)
+class SimBucket:
+    """What all clients see. Thread-safe through its stores.
+
+    Attributes:
+        clock: tells when objects were modified.
+        objects: bytes and modification time (ms), by key.
+        exists: False: every request says that there is no such bucket.
+        atomic: False: ``create`` overwrites what is there, as stores do that ignore the condition.
+        history: every write that was applied, in order: key and bytes.
+        late: writes still under way.
+    """
+
+    clock: Clock = field(default_factory=ManualClock)
+    objects: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    exists: bool = True
+    atomic: bool = True
+    history: list[tuple[str, bytes]] = field(default_factory=list)
+    late: list[Callable[[], None]] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """The keys with this prefix, ascending."""
+        with self.lock:
+            return sorted(key for key in self.objects if key.startswith(prefix))
+
+    def write(self, key: str, data: bytes) -> None:
+        """Put an object there, round all stores."""
+        with self.lock:
+            self.objects[key] = (data, self.clock.now_ms())
+            self.history.append((key, data))
+
+    def deliver(self) -> int:
+        """Apply the writes that are late; how many there were."""
+        with self.lock:
+            late, self.late = self.late, []
+            for write in late:
+                write()
+            return len(late)
+
+
+class SimObjectStore(ObjectStore):
+    """One client of a bucket. Counts its requests in ``counts``, by kind.
+
+    Args:
+        bucket: shared with other clients.
+        faults: asked once a request.
+        before: called before each request, for tests that let other clients work in between.
+        capabilities: what it declares.
+        uri: its name.
+    """
+
+    def __init__(
+        self,
+        bucket: SimBucket | None = None,
+        *,
+        faults: Faults = no_faults,
+        before: Callable[[SimRequest], None] | None = None,
+        capabilities: Capability = ALL_CAPABILITIES,
+        uri: str = "sim://bucket",
+    ) -> None:
+        self.bucket = bucket or SimBucket()
+        self.faults, self.before = faults, before
+        self.counts: Counter[str] = Counter()
+        self.closed = False
+        self._capabilities, self._uri, self._number = capabilities, uri, 0
+
+    @property
+    def capabilities(self) -> Capability:
+        """What it declares."""
+        return self._capabilities
+
+    @property
+    def uri(self) -> str:
+        """Its name."""
+        return self._uri
+
+    def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
+        """Upload; whole or not at all."""
+        del deadline_ns
+        fault = self._begin("put_file", key)
+        data = b"".join(source.chunks(_CHUNK_BYTES))
+        with self.bucket.lock:
+            self._write(fault, lambda: self.bucket.write(key, data))
+            if fault in _UNANSWERED:
+                raise StoreTimeoutError("simulated time-out", key)
+            return self._info(key)
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Write only if the key is free."""
+        del deadline_ns
+        fault = self._begin("create", key)
+        whole = bytes(data)
+        made: list[bool] = []
+
+        def apply() -> None:
+            made.append(key not in self.bucket.objects or not self.bucket.atomic)
+            if made[-1]:
+                self.bucket.write(key, whole)
+
+        with self.bucket.lock:
+            self._write(fault, apply)
+            if fault in _UNANSWERED:
+                return Created.UNKNOWN
+            return Created.CREATED if made[-1] else Created.EXISTS
+
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        """Bytes [start, end)."""
+        del deadline_ns
+        fault = self._begin("read", key)
+        with self.bucket.lock:
+            found = self.bucket.objects.get(key)
+        if fault in _UNANSWERED:
+            raise StoreTimeoutError("simulated time-out", key)
+        if found is None:
+            raise ObjectNotFoundError("no such object", key)
+        data = found[0][start:end]
+        return data[: len(data) // 2] if fault is Fault.CUT_SHORT else data
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        """One page of keys."""
+        del deadline_ns
+        fault = self._begin("list", prefix)
+        if fault in _UNANSWERED:
+            raise StoreTimeoutError("simulated time-out", prefix)
+        with self.bucket.lock:
+            keys = [key for key in self.bucket.keys(prefix) if key > after]
+            return [self._info(key) for key in keys[:limit]]
+
+    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
+        """Delete; a fault hits all keys of the request."""
+        del deadline_ns
+        wanted = tuple(keys)
+        fault = self._begin("delete", wanted[0] if wanted else "")
+
+        def apply() -> None:
+            for key in wanted:
+                self.bucket.objects.pop(key, None)
+
+        with self.bucket.lock:
+            self._write(fault, apply)
+        if fault in _UNANSWERED:
+            return {key: StoreTimeoutError("simulated time-out", key) for key in wanted}
+        return {}
+
+    def close(self) -> None:
+        """Refuse further requests."""
+        self.closed = True
+
+    def _begin(self, kind: str, key: str) -> Fault:
+        if self.closed:
+            raise ClosedError("the store is closed")
+        request = SimRequest(kind, key, self._number)
+        self._number += 1
+        self.counts[kind] += 1
+        if self.before is not None:
+            self.before(request)
+        if not self.bucket.exists:
+            raise BucketNotFoundError("no such bucket", self._uri)
+        fault = self.faults(request)
+        if fault is Fault.THROTTLED:
+            raise StoreThrottledError("simulated slow-down", key)
+        if fault is Fault.DENIED:
+            raise StorePermissionError("simulated refusal", key)
+        return fault
+
+    def _write(self, fault: Fault, apply: Callable[[], None]) -> None:
+        if fault is Fault.LATE:
+            self.bucket.late.append(apply)
+        elif fault is not Fault.NOT_APPLIED:
+            apply()
+
+    def _info(self, key: str) -> ObjectInfo:
+        data, modified_ms = self.bucket.objects[key]
+        return ObjectInfo(key, len(data), sha256(data).hexdigest(), modified_ms)
+
+
+_UNANSWERED: Final = frozenset({Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE})

@@ -1,0 +1,125 @@
+"""Deleting what no reader can need any more: superseded roots, what only they name, and uploads never committed.
+
+Rules, each with the loss it prevents:
+
+- The head stays. Superseded roots go oldest first, so that what is left is always a chain that ends in the head.
+- A root stays for the grace time after it was superseded: a reader may still go by it, and a slow writer that
+  creates a version again is told by its successor.
+- Objects go with the last root that names them, before that root, so that a crash in between repeats harmlessly.
+  An entry that a commit removed never comes back: what the next root of the chain does not name, no later one does.
+- A root that its successor does not name as parent is a stale one, created again after it had been collected; only
+  the root itself goes.
+- An object that no root names may be an upload under way. It goes only if a higher leader epoch has begun since its
+  writer chose the key, and it is older than the grace time: that writer is fenced and can commit nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from stratalog.env import Clock
+from stratalog.errors import ConfigError
+from stratalog.model.names import manifest_key, parse_segment_key, segments_prefix
+from stratalog.spi.objects import ObjectInfo
+from stratalog.tier.head import WARM_HEAD_MS, HeadFinder
+from stratalog.tier.layers import TierStore
+from stratalog.tier.manifest import Head
+
+GRACE_MS: Final = 3_600_000
+LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
+
+
+@dataclass(frozen=True, slots=True)
+class CollectReport:
+    """What was deleted: roots; objects that only they named; objects that no root ever named."""
+
+    roots: int = 0
+    objects: int = 0
+    orphans: int = 0
+
+
+class Collector:
+    """Collects one log's garbage. Any process may; two at once do no harm. Not thread-safe: the caller locks.
+
+    Args:
+        store: where roots and objects are.
+        finder: knows the head.
+        clock: tells ages; it and the clocks of writers and store may differ by much less than the grace time.
+        grace_ms: how long superseded roots and orphans are kept.
+
+    Raises:
+        ConfigError: the grace time is below ``LEAST_GRACE_MS``, so that warm readers could miss a root.
+    """
+
+    def __init__(self, store: TierStore, finder: HeadFinder, clock: Clock, *, grace_ms: int = GRACE_MS) -> None:
+        if grace_ms < LEAST_GRACE_MS:
+            raise ConfigError(f"a grace time of {grace_ms} ms is below the least one, {LEAST_GRACE_MS} ms")
+        self._store, self._finder, self._clock, self._grace_ms = store, finder, clock, grace_ms
+
+    def collect(self) -> CollectReport:
+        """Delete what may go now.
+
+        Raises:
+            StoreError: the store failed or refused; what was deleted is gone, the rest stays for the next time.
+            CorruptManifestError: a root is damaged.
+        """
+        head = self._finder.find(cold=True)
+        if head is None:
+            return CollectReport()
+        listed = [found for found in self._finder.roots_above(0) if found[0] <= head.root.version]
+        roots, objects = self._collect_roots(listed, head)
+        kept = [version for version, _ in listed[roots:-1]]
+        return CollectReport(roots, objects, self._collect_orphans(kept, head))
+
+    def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
+        """Delete superseded roots from the oldest on; how many, and how many objects with them."""
+        roots = objects = 0
+        current = self._finder.read(listed[0][0])
+        for (version, _), (following, info) in pairwise(listed):
+            if not self._is_past(info.modified_ms):
+                break
+            successor = self._finder.read(following)
+            if current is None or successor is None or not self._is_past(successor.root.created_ms):
+                break
+            if successor.root.parent_sha256 == current.sha256:
+                dead = current.root.object_keys - successor.root.object_keys - head.root.object_keys
+                self._delete(sorted(dead))
+                objects += len(dead)
+            self._delete([manifest_key(self._finder.prefix, version)])
+            roots += 1
+            current = successor
+        return roots, objects
+
+    def _collect_orphans(self, kept_versions: Sequence[int], head: Head) -> int:
+        """Delete uploads of lower epochs that no kept root names; how many."""
+        listed = self._store.list_all(segments_prefix(self._finder.prefix))
+        orphans = {info.key for info in listed if self._may_be_orphan(info, head)} - head.root.object_keys
+        for version in kept_versions:
+            if not orphans:
+                break
+            kept = self._finder.read(version)
+            if kept is not None:
+                orphans -= kept.root.object_keys
+        self._delete(sorted(orphans))
+        return len(orphans)
+
+    def _may_be_orphan(self, info: ObjectInfo, head: Head) -> bool:
+        """Whether a fenced writer chose the key; an object whose store tells no time stays."""
+        named = parse_segment_key(self._finder.prefix, info.key)
+        return (
+            named is not None
+            and named.leader_epoch < head.root.leader_epoch
+            and info.modified_ms > 0
+            and self._is_past(info.modified_ms)
+        )
+
+    def _is_past(self, moment_ms: int) -> bool:
+        return self._clock.now_ms() - moment_ms >= self._grace_ms
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        failed = self._store.delete(list(keys))
+        for error in failed.values():
+            raise error

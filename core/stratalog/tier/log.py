@@ -1,0 +1,147 @@
+"""The tiered part of one log: what a log asks of it, and the duties that change it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from stratalog.config.engine import Limits
+from stratalog.env import Env
+from stratalog.errors import ReadOnlyError
+from stratalog.log.remote import RemoteView, merged_epochs
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.providers import Section
+from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
+from stratalog.tier.commit import Committer, Decide
+from stratalog.tier.expire import ExpireReport, Expiry
+from stratalog.tier.fetch import Fetcher, RemoteSegment
+from stratalog.tier.head import HeadFinder
+from stratalog.tier.layers import TierStore
+from stratalog.tier.manifest import Root
+from stratalog.tier.offload import Offloader, OffloadReport, Standing
+
+
+class TierLog:
+    """One log in a tier; a ``RemoteLog``. Thread-safe: changes and looks at the store take turns, ``view`` does not wait.
+
+    Made by ``Tier.log``; it owns nothing that needs closing.
+    """
+
+    def __init__(
+        self,
+        log: TopicPartition,
+        topic_id: TopicId,
+        *,
+        store: TierStore,
+        fetcher: Fetcher,
+        env: Env,
+        limits: Limits,
+        shared: bool,
+        read_only: bool,
+    ) -> None:
+        self.log, self.topic_id = log, topic_id
+        self._store, self._fetcher, self._env, self._read_only = store, fetcher, env, read_only
+        self._lock = threading.RLock()  # over the finder, the committer, and every change of _root and _view
+        self._finder = HeadFinder(store, log, topic_id, env.clock, limit_bytes=limits.manifest_bytes)
+        self._committer = Committer(store, self._finder, env, limit_bytes=limits.manifest_bytes, shared=shared)
+        self._root: Root | None = None
+        self._view: RemoteView | None = None  # one reference, replaced whole: readers take no lock
+
+    def view(self) -> RemoteView:
+        """The committed head as last seen; the first call asks the store. Errors as ``refresh``."""
+        return self._view or self.refresh()
+
+    def refresh(self) -> RemoteView:
+        """Ask the store for the head now.
+
+        Raises:
+            StoreError: the store failed or refused.
+            CorruptManifestError: the head is damaged, or history was changed.
+            UnknownComponentError: it was written by a newer stratalog.
+        """
+        with self._lock:
+            head = self._finder.find()
+            return self._publish(head.root if head else None)
+
+    @property
+    def root(self) -> Root | None:
+        """The root behind ``view()``; None if nothing was committed."""
+        self.view()
+        return self._root
+
+    def offload(
+        self,
+        sources: Iterable[SegmentSource],
+        *,
+        layout: str,
+        leader_epoch: int,
+        log_start: int,
+        high_watermark: int,
+        section: Section | None = None,
+    ) -> OffloadReport:
+        """Move closed segments, in order, each committed before the next.
+
+        Args:
+            sources: ascending; durable and below the high watermark. Consumed one by one.
+            layout: name of the layout to write with.
+            leader_epoch: of the log; fences writers of lower ones.
+            log_start: of the log, committed along.
+            high_watermark: of the log, committed along.
+            section: the topic's settings of the layout, if it has any.
+
+        Raises:
+            FencedError: another writer owns the log.
+            StorageError: a segment leaves a gap or overlaps.
+            StoreError: the store failed; call again with the same segments.
+            ReadOnlyError: the tier was opened for reading.
+        """
+        self._check_writable()
+        table = self._fetcher.layouts
+        at = Standing(leader_epoch, log_start, high_watermark)
+        with self._lock:
+            self.refresh()
+            offloader = Offloader(
+                self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit
+            )
+            return offloader.offload(self._root, self._finder.prefix, sources, at)
+
+    def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
+        """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""
+        self._check_writable()
+        made = Expiry(log_start, reason)
+        with self._lock:
+            return made.report(self._commit(leader_epoch, made.decide))
+
+    def collect(self, *, grace_ms: int = GRACE_MS) -> CollectReport:
+        """Delete superseded roots and unneeded objects older than the grace time; errors as ``Collector.collect``."""
+        self._check_writable()
+        with self._lock:
+            return Collector(self._store, self._finder, self._env.clock, grace_ms=grace_ms).collect()
+
+    def _commit(self, leader_epoch: int, decide: Decide) -> Root | None:
+        with self._lock:
+            root = self._committer.commit(leader_epoch, decide)
+            self._publish(root)
+            return root
+
+    def _publish(self, root: Root | None) -> RemoteView:
+        if self._view is None or root is not self._root:
+            segments = tuple(RemoteSegment(entry, self._fetcher) for entry in (root.entries if root else ()))
+            view = (
+                RemoteView(segments=segments)
+                if root is None
+                else RemoteView(
+                    root.version,
+                    root.log_start,
+                    root.high_watermark,
+                    segments,
+                    merged_epochs(entry.info.leader_epochs for entry in root.entries),
+                )
+            )
+            self._root, self._view = root, view
+        return self._view
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._store.uri)

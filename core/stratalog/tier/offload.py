@@ -1,0 +1,217 @@
+"""Moving closed segments to the tier: objects first, then the root that names them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.env import Env
+from stratalog.errors import StorageError, StoreError
+from stratalog.model.names import segment_key
+from stratalog.model.segments import FileKind, SegmentInfo
+from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.objects import ByteSource, ObjectInfo
+from stratalog.spi.providers import Section
+from stratalog.tier.commit import Decide
+from stratalog.tier.layers import TierStore
+from stratalog.tier.manifest import Change, ChangeKind, Root
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadReport:
+    """What one call moved: the entries committed, in order; ``skipped`` segments were in the tier already."""
+
+    committed: tuple[StoredSegment, ...] = ()
+    skipped: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the ``.log`` files committed."""
+        return sum(entry.info.size_bytes for entry in self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the log stands when segments are offloaded; the committed values never fall below earlier ones."""
+
+    leader_epoch: int
+    log_start: int
+    high_watermark: int
+
+
+class Sink:
+    """Where a layout puts the objects of one segment: new keys of one base offset and epoch."""
+
+    def __init__(self, store: TierStore, env: Env, prefix: str, base_offset: int, leader_epoch: int) -> None:
+        self._store, self._env = store, env
+        self._prefix, self._base_offset, self._leader_epoch = prefix, base_offset, leader_epoch
+        self._next: dict[str, str] = {}  # by suffix
+        self.sizes: dict[str, int] = {}  # of each object that was stored, by key
+        self.tried: list[str] = []  # keys of which the store was told, whatever came of it
+
+    def key(self, suffix: str = "seg") -> str:
+        """The key that the next ``put`` with this suffix will use."""
+        if suffix not in self._next:
+            unique = uuid.UUID(int=self._env.chance.getrandbits(128), version=4)
+            self._next[suffix] = segment_key(self._prefix, self._base_offset, self._leader_epoch, unique, suffix)
+        return self._next[suffix]
+
+    def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
+        """Upload one object; a layout calls this from one thread."""
+        key = self.key(suffix)
+        del self._next[suffix]
+        self.tried.append(key)
+        info = self._store.put(key, source)
+        self.sizes[key] = info.size_bytes
+        return dataclasses.replace(info, key=key)
+
+    def discard(self) -> None:
+        """Delete what was put, because no root will name it. What cannot be deleted is left for the collector."""
+        with contextlib.suppress(StoreError):
+            self._store.delete(self.tried)
+
+
+class Offloader:
+    """Uploads segments of one log with one layout, and commits each before the next.
+
+    Doing it again is safe at every point: a range that the head covers is skipped, and an upload that was not
+    committed is made again under a new key.
+
+    Args:
+        store: where the objects go.
+        env: clock and chance.
+        label: ``name@version`` of the layout.
+        layout: how a segment becomes objects.
+        section: the topic's settings of the layout, if it has any.
+        commit: publishes a change under a leader epoch, as ``Committer.commit``.
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        env: Env,
+        label: str,
+        layout: TierLayout,
+        section: Section | None,
+        commit: Callable[[int, Decide], Root | None],
+    ) -> None:
+        self._store, self._env, self._commit = store, env, commit
+        self._label, self._layout, self._section = label, layout, section
+
+    def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: Standing) -> OffloadReport:
+        """Move segments, in order; the iterable is consumed one by one, so that it may open files late.
+
+        Args:
+            head: the root that was the head a moment ago.
+            prefix: of the log in the tier.
+            sources: closed, durable segments, ascending.
+            at: the log's epoch and bounds.
+
+        Returns:
+            What was committed and what was skipped; nothing of it is undone by a later error.
+
+        Raises:
+            FencedError: another writer owns the log.
+            StorageError: a segment leaves a gap, overlaps the tier's end, or reaches past the high watermark.
+            StoreError: the store failed; call again with the same segments.
+        """
+        committed: list[StoredSegment] = []
+        skipped = 0
+        for source in sources:
+            if _is_covered(head, source.info, at):
+                skipped += 1
+                continue
+            _check_joins(head, source.info, at)
+            if head is not None and head.leader_epoch < at.leader_epoch:
+                head = self._commit(at.leader_epoch, _claim)
+            stored = self._upload(source, prefix, at.leader_epoch)
+            head = self._commit(at.leader_epoch, _adding(stored, at))
+            if head is not None and stored in head.entries:
+                committed.append(stored)
+            else:
+                skipped += 1
+        return OffloadReport(tuple(committed), skipped)
+
+    def _upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
+        sink = Sink(self._store, self._env, prefix, source.info.base_offset, leader_epoch)
+        try:
+            stored = self._layout.write(source, sink, self._section)
+            _check_stored(source, stored, sink, self._label)
+        except Exception:
+            sink.discard()
+            raise
+        return dataclasses.replace(stored, layout=self._label)
+
+
+_CLAIM_REASON: Final = "a new leader epoch begins"
+
+
+def _claim(root: Root | None) -> Change | None:
+    """Raise the epoch of a log before uploading, so that the writer before stops at its next commit."""
+    if root is None:
+        return None
+    return Change(
+        kind=ChangeKind.CLAIM,
+        reason=_CLAIM_REASON,
+        entries=root.entries,
+        log_start=root.log_start,
+        high_watermark=root.high_watermark,
+        first_dirty_offset=root.first_dirty_offset,
+    )
+
+
+def _adding(stored: StoredSegment, at: Standing) -> Decide:
+    """Add an entry behind the last one, unless it is there."""
+
+    def decide(root: Root | None) -> Change | None:
+        if _is_covered(root, stored.info, at):
+            return None
+        _check_joins(root, stored.info, at)
+        log_start = max(at.log_start, root.log_start if root else 0)
+        kept = tuple(entry for entry in (root.entries if root else ()) if entry.info.end_offset > log_start)
+        return Change(
+            kind=ChangeKind.OFFLOAD,
+            reason=f"segment [{stored.info.base_offset}, {stored.info.end_offset})",
+            entries=(*kept, stored),
+            log_start=log_start,
+            high_watermark=max(at.high_watermark, root.high_watermark if root else 0),
+            first_dirty_offset=root.first_dirty_offset if root else 0,
+        )
+
+    return decide
+
+
+def _is_covered(root: Root | None, info: SegmentInfo, at: Standing) -> bool:
+    """Whether nothing of the segment is missing in the tier; what lies below the log start is not missing."""
+    return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
+
+
+def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:
+    """Whether the segment goes on where the tier ends."""
+    span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
+    if info.end_offset > at.high_watermark:
+        raise StorageError(f"{span} reaches past the high watermark {at.high_watermark}: it is not offloaded")
+    log_start = max(at.log_start, root.log_start if root else 0)
+    end = root.end_offset if root else log_start
+    if end > log_start and info.base_offset != end:
+        raise StorageError(f"{span} does not go on where the tier ends, at {end}: roll the log there, or attach again")
+    if end <= log_start < info.base_offset:
+        raise StorageError(f"{span} leaves a gap behind the log start {log_start}")
+
+
+def _check_stored(source: SegmentSource, stored: StoredSegment, sink: Sink, label: str) -> None:
+    """Whether a layout names what it was given, inside the objects that it put."""
+    wrong = ""
+    if stored.info != source.info:
+        wrong = "describes another segment"
+    elif FileKind.LOG not in stored.slices:
+        wrong = "names no object for the .log file"
+    for kind, place in stored.slices.items():
+        if not 0 <= place.position <= place.position + place.size_bytes <= sink.sizes.get(place.key, -1):
+            wrong = f"places {kind} outside what it put: key={place.key!r}"
+    if wrong:
+        raise StorageError(f"tier layout {label} {wrong}: report a bug to its author")

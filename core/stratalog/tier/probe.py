@@ -1,0 +1,65 @@
+"""Trying out whether a store creates atomically, before a log's history depends on it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.env import Env
+from stratalog.errors import StorePermissionError, StoreTimeoutError
+from stratalog.model.names import probe_key
+from stratalog.spi.objects import Capability, Created
+from stratalog.tier.layers import TierStore
+
+_LOG: Final = logging.getLogger(__name__)
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """Whether several writers may share the store; ``reason`` says why not, "" if they may."""
+
+    shared: bool
+    reason: str = ""
+
+
+def probe(store: TierStore, env: Env) -> ProbeResult:
+    """Create one key twice; the second time must be refused. Leaves nothing behind.
+
+    A store that does not declare CREATE is tried once, for the permission to write and delete.
+
+    Raises:
+        StorePermissionError: the credentials do not allow to write or delete.
+        StoreError: the store failed, or its bucket is missing.
+    """
+    key = probe_key(uuid.UUID(int=env.chance.getrandbits(128), version=4))
+    try:
+        _create(store, key, b"first")
+        if Capability.CREATE not in store.capabilities:
+            return ProbeResult(shared=False, reason="it does not declare that it creates atomically")
+        if _create(store, key, b"second") is Created.CREATED:
+            return ProbeResult(shared=False, reason="it creates an object that exists, though it declares not to")
+        if store.read(key) != b"first":
+            return ProbeResult(shared=False, reason="it refuses to create an object that exists, and overwrites it")
+        return ProbeResult(shared=True)
+    finally:
+        _remove(store, key)
+
+
+def _create(store: TierStore, key: str, data: bytes) -> Created:
+    """Create until the answer is known; after a lost reply EXISTS may be our own success."""
+    for _ in range(_TRIES):
+        created = store.create(key, data)
+        if created is not Created.UNKNOWN:
+            return created
+    raise StoreTimeoutError("the store does not say whether it creates objects", key)
+
+
+def _remove(store: TierStore, key: str) -> None:
+    failed = store.delete([key]).get(key)
+    if isinstance(failed, StorePermissionError):
+        raise failed
+    if failed is not None:
+        _LOG.warning("a probe object could not be deleted: key=%s error=%s", key, failed)

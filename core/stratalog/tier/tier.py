@@ -1,0 +1,181 @@
+"""A tier: one object store that holds the closed segments of any number of logs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from stratalog.config.engine import EngineConfig, Limits
+from stratalog.env import Env
+from stratalog.errors import ClosedError
+from stratalog.model.names import (
+    TopicId,
+    TopicPartition,
+    after_log_prefix,
+    log_prefix,
+    manifest_prefix,
+    parse_log_prefix,
+)
+from stratalog.spi.objects import ObjectStore
+from stratalog.tier.cache import CacheMetrics
+from stratalog.tier.fetch import Fetcher
+from stratalog.tier.layers import LIST_LIMIT, TierStore
+from stratalog.tier.layouts import LayoutTable
+from stratalog.tier.log import TierLog
+from stratalog.tier.metrics import StoreMetrics
+from stratalog.tier.probe import ProbeResult, probe
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class TierLogName(NamedTuple):
+    """A log in a tier. A topic made anew has the same name and another id."""
+
+    log: TopicPartition
+    topic_id: TopicId
+
+
+@dataclass(frozen=True, slots=True)
+class TierMetrics:
+    """What a tier asked of its store, and what its caches hold."""
+
+    store: StoreMetrics
+    chunks: CacheMetrics
+    indexes: CacheMetrics
+
+
+class Tier:
+    """One object store, tried out and ready, for a whole engine or reader. Thread-safe; a context manager.
+
+    Made by ``Tier.open``. Attributes: ``shared`` says whether several writers may work on the store, ``reason`` why
+    not ("" if they may, or if the tier is only read).
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        layouts: LayoutTable,
+        *,
+        env: Env,
+        limits: Limits,
+        probed: ProbeResult,
+        read_only: bool,
+    ) -> None:
+        self.shared, self.reason, self.read_only = probed.shared, probed.reason, read_only
+        self._store, self._env, self._limits = store, env, limits
+        self._fetcher = Fetcher(store, layouts, limits)
+        self._logs: dict[TierLogName, TierLog] = {}  # under _lock
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        store: ObjectStore,
+        layouts: LayoutTable,
+        *,
+        env: Env,
+        limits: Limits,
+        config: EngineConfig,
+        read_only: bool = False,
+    ) -> Self:
+        """Try the store and take it over; it is closed if that fails.
+
+        To write, a probe object is created twice and deleted; a store that does not refuse the second time, or does
+        not promise to, is used in single-writer mode, with a warning. To read, one key is listed.
+
+        Args:
+            store: as a provider opened it.
+            layouts: those that may be needed.
+            env: clock and chance.
+            limits: bounds of caches and of what is read.
+            config: deadline and retries of requests.
+            read_only: never write; changes raise ReadOnlyError.
+
+        Raises:
+            BucketNotFoundError: the store's bucket or folder is missing.
+            StorePermissionError: the credentials do not suffice.
+            StoreError: the store failed.
+        """
+        guarded = TierStore(store, env, config)
+        try:
+            if read_only:
+                guarded.list("", limit=1)
+                probed = ProbeResult(shared=True)
+            else:
+                probed = probe(guarded, env)
+        except BaseException:
+            guarded.close()
+            raise
+        if not probed.shared:
+            _LOG.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
+        return cls(guarded, layouts, env=env, limits=limits, probed=probed, read_only=read_only)
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without secrets."""
+        return self._store.uri
+
+    def log(self, log: TopicPartition, topic_id: TopicId) -> TierLog:
+        """The tiered part of a log, the same object each time; asks the store nothing yet."""
+        name = TierLogName(log, topic_id)
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"the tier is closed uri={self.uri}")
+            if name not in self._logs:
+                self._logs[name] = TierLog(
+                    log,
+                    topic_id,
+                    store=self._store,
+                    fetcher=self._fetcher,
+                    env=self._env,
+                    limits=self._limits,
+                    shared=self.shared,
+                    read_only=self.read_only,
+                )
+            return self._logs[name]
+
+    def logs(self) -> tuple[TierLogName, ...]:
+        """All logs of which a root was committed, by key; one listing request for up to 1,000 keys, or a large log."""
+        found: list[TierLogName] = []
+        seen = after = ""
+        while True:
+            page = self._store.list("", after=after)
+            for info in page:
+                if seen and info.key.startswith(seen):
+                    continue
+                seen = _prefix_of(info.key)
+                named = parse_log_prefix(info.key) if seen else None
+                if named is not None and info.key.startswith(manifest_prefix(seen)):  # the first key of a whole log
+                    found.append(TierLogName(*named))
+            if len(page) < LIST_LIMIT:
+                return tuple(found)
+            after = after_log_prefix(seen) if seen else page[-1].key
+
+    def metrics(self) -> TierMetrics:
+        """Requests and caches since the tier was opened."""
+        return TierMetrics(self._store.metrics(), self._fetcher.chunk_metrics, self._fetcher.index_metrics)
+
+    def close(self) -> None:
+        """Close the store. Twice is fine."""
+        with self._lock:
+            self._closed = True
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _prefix_of(key: str) -> str:
+    """The prefix of the log that ``key`` belongs to, "" if it is no log's, or its spelling is not ours."""
+    named = parse_log_prefix(key)
+    prefix = log_prefix(*named) if named else ""
+    return prefix if key.startswith(prefix) else ""
