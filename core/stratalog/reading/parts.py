@@ -15,9 +15,9 @@ from stratalog.segment.components import Components, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.formats import CodecTable
 from stratalog.spi.indexes import IndexFormat, IndexRole
-from stratalog.spi.layouts import TierLayout
 from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segments import SegmentStore
+from stratalog.tier.layouts import LayoutTable
 
 C = TypeVar("C")
 
@@ -36,13 +36,12 @@ class ComponentHost:
         self.handles = HandlePool(env.files, settings.limits.open_files)
         self._opened: dict[tuple[str, str], object] = {}
         self._parts: dict[tuple[str, ...], Components] = {}
+        self._layouts: LayoutTable | None = None
         self._codecs = CodecTable()
         self._codecs = CodecTable(
             (offer.provider.name, self._open("codec", offer.provider)) for offer in registry.codecs()
         )
-        self._formats = FormatTable(
-            self._open("record format", offer.provider) for offer in registry.record_formats()
-        )
+        self._formats = FormatTable(self._open("record format", offer.provider) for offer in registry.record_formats())
 
     def parts(self, config: TopicConfig) -> Components:
         """What logs with these settings work with.
@@ -61,23 +60,18 @@ class ComponentHost:
         """A store for a log directory; the caller closes it."""
         scheme, path = split_scheme(location)
         provider = self.registry.segment_stores().by_scheme(scheme or "file")
-        return provider.open(self.context(provider, location=path if scheme in {"", "file"} else location, read_only=read_only))
+        return provider.open(
+            self.context(provider, location=path if scheme in {"", "file"} else location, read_only=read_only)
+        )
 
-    def layout(self, name: str) -> TierLayout:
-        """The tier layout with this name."""
-        return self._open("tier layout", self.registry.tier_layouts().by_name(name))
-
-    def layout_by_label(self, label: str) -> TierLayout:
-        """The tier layout that a manifest entry requires, ``name@version``.
-
-        Raises:
-            UnknownComponentError: it is not installed, or not in this version; the text says what to install.
-        """
-        name = label.partition("@")[0]
-        provider = self.registry.tier_layouts().by_name(name)
-        if provider.label != label:
-            raise UnknownComponentError(f"a segment needs the tier layout {label}, installed is {provider.label}")
-        return self._open("tier layout", provider)
+    @property
+    def layouts(self) -> LayoutTable:
+        """The tier layouts, by name and by what manifest entries require."""
+        if self._layouts is None:
+            self._layouts = LayoutTable(
+                self.registry.tier_layouts(), lambda provider: provider.open(self.context(provider))
+            )
+        return self._layouts
 
     def policy(self, name: str) -> CleanupPolicy:
         """The cleanup policy with this name."""
@@ -141,5 +135,3 @@ def split_scheme(location: str) -> tuple[str, str]:
     """``scheme://rest`` as (scheme, rest); a plain path has the scheme ``""``."""
     scheme, mark, rest = location.partition("://")
     return (scheme.lower(), rest) if mark else ("", location)
-
-

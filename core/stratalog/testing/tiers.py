@@ -15,6 +15,8 @@ from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
+from stratalog.registry.kinds import TIER_LAYOUTS
+from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectStore
 from stratalog.spi.providers import Provider, Section
@@ -134,7 +136,7 @@ class TierBed:
     def layouts(self) -> LayoutTable:
         """A table with one layout, called ``pair``."""
         offer = Provider[TierLayout](name="pair", version=self.layout_version, open=lambda _: self.layout)
-        return LayoutTable([offer], lambda _: self.layout)
+        return LayoutTable(Catalogue(TIER_LAYOUTS, [Offer(offer, "testing")]), lambda _: self.layout)
 
     def open(self, store: ObjectStore | None = None, *, read_only: bool = False) -> Tier:
         """A tier over the bucket, or over another store."""
