@@ -14,8 +14,7 @@ from stratalog.log.log import Log
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
 from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, LogSummary
-from stratalog.tier.expire import expire
-from stratalog.tier.tier import TierLog
+from stratalog.tier.log import TierLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,7 @@ def _execute(
     if whole.end > before.offsets.log_start:
         log.delete_records(whole.end)
     if tier is not None and whole.end:
-        expire(tier, whole.end, leader_epoch=log.leader_epoch, high_watermark=before.offsets.high_watermark)
+        tier.expire(whole.end, leader_epoch=log.leader_epoch, reason="; ".join(whole.reasons))
         log.refresh_remote()
     if result.deleted_segments:
         notify(

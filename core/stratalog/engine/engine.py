@@ -14,7 +14,7 @@ from stratalog.engine.create import create_partition, new_topic_id
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, offload_log
-from stratalog.engine.topics import TopicEntry, TopicTable
+from stratalog.reading.topics import TopicEntry, TopicTable
 from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.load import LoadRequest, load
@@ -30,7 +30,8 @@ from stratalog.model.offsets import Durability
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.spi.cleanup import CleanupPolicy
-from stratalog.tier.tier import Tier, TierLog
+from stratalog.tier.log import TierLog
+from stratalog.tier.tier import Tier
 
 
 class Engine:
@@ -98,9 +99,7 @@ class Engine:
             raise UnknownTopicError(f"there is no {name} in {', '.join(self._settings.engine.log_dirs)}")
         return found
 
-    def create_topic(
-        self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None
-    ) -> TopicInfo:
+    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition goes to the log directory with the fewest logs.
 
         Args:
@@ -156,11 +155,10 @@ class Engine:
         if self._tier is None:
             raise ConfigError("the engine has no tier: open it with tier=URI")
         results = []
-        for name, log in sorted(self._logs().items()):
+        for _, log in sorted(self._logs().items()):
             remote = self._tier_log(log)
             if remote is not None and not log.config.remote_log_copy_disable:
-                layout = self._host.layout(log.config.tier_layout)
-                results.append(offload_log(name, log, remote, layout, self._host.parts(log.config)))
+                results.append(offload_log(log, remote))
         return tuple(results)
 
     def apply_retention(self, *, dry_run: bool = False) -> tuple[RetentionResult, ...]:
@@ -279,5 +277,3 @@ class Engine:
     def _write_checkpoints(self) -> None:
         for directory in self._dirs:
             directory.write_checkpoints()
-
-

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from stratalog.env.threads import Worker
+from stratalog.model.events import Event
 from stratalog.registry.registry import Registry
 
 
@@ -15,7 +16,7 @@ class Notifier:
         self._registry = registry
         self._worker = Worker("stratalog-notifier")
 
-    def __call__(self, event: object) -> None:
+    def __call__(self, event: Event) -> None:
         """Tell listeners of an event, soon."""
         self._worker.submit(partial(self._registry.notify, event))
 

@@ -18,6 +18,8 @@ from stratalog.model.segments import FileKind, SegmentInfo
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
+from stratalog.tier.log import TierLog
+from stratalog.tier.offload import OffloadReport
 
 _INDEX_KINDS = {
     IndexRole.OFFSET: FileKind.OFFSET_INDEX,
@@ -43,14 +45,50 @@ class SegmentBytes:
             yield self.segment.read(position, chunk_bytes)
 
 
-def segments_to_offload(view: LogView, remote_end: int, *, has_remote: bool) -> list[Segment]:
+@dataclass(frozen=True, slots=True)
+class OffloadResult:
+    """What one call moved of one log: ``segments`` committed now, with ``size_bytes`` of log.
+
+    The tier ends at ``tier_end`` afterwards: what lies below is in the tier, or was deleted.
+    """
+
+    log: TopicPartition
+    segments: int
+    size_bytes: int
+    tier_end: int
+
+
+def offload_log(log: Log, remote: TierLog) -> OffloadResult:
+    """Move the closed segments that the tier lacks, synced first. Errors as ``TierLog.offload``."""
+    view = log.view()
+    waiting = segments_to_offload(view, remote.view().end_offset)
+    report = OffloadReport()
+    if waiting:
+        log.flush()
+        report = remote.offload(
+            (segment_source(log, view, segment) for segment in waiting),
+            layout=log.config.tier_layout,
+            leader_epoch=log.leader_epoch,
+            log_start=view.offsets.log_start,
+            high_watermark=view.offsets.high_watermark,
+        )
+        log.refresh_remote()
+    for entry in report.committed:
+        info = entry.info
+        log.notify(
+            SegmentOffloaded(
+                log=log.name, base_offset=info.base_offset, end_offset=info.end_offset, size_bytes=info.size_bytes
+            )
+        )
+    return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
+
+
+def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
     """The closed local segments that the tier lacks, ascending, ending at or below the last stable offset."""
-    stable = view.offsets.last_stable
     return [
         segment
         for segment in view.segments[:-1]
-        if segment.end_offset <= stable
-        and (segment.base_offset >= remote_end if has_remote else segment.end_offset > view.offsets.log_start)
+        if max(remote_end, view.offsets.log_start) < segment.end_offset <= view.offsets.last_stable
     ]
 
 

@@ -16,6 +16,7 @@ from stratalog.log.state import LogState, make_view
 from stratalog.log.sync import flush
 from stratalog.log.view import LogView
 from stratalog.model.batches import Buffer
+from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
@@ -38,7 +39,7 @@ class Log(LogReader):
         loaded: LoadedLog,
         *,
         remote: RemoteLog | None,
-        notify: Callable[[object], None],
+        notify: Callable[[Event], None],
         durability: Durability,
     ) -> None:
         super().__init__(name, topic_id, parts)
@@ -91,7 +92,7 @@ class Log(LogReader):
         """Whether the log can be written to and closed cleanly."""
         return self._state.failure is None and self._state.damage is None
 
-    def notify(self, event: object) -> None:
+    def notify(self, event: Event) -> None:
         """Tell listeners of an event of this log."""
         self._state.notify(event)
 

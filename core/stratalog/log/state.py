@@ -11,6 +11,7 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError, CorruptBatchError, StorageError
 from stratalog.log.remote import RemoteLog
 from stratalog.log.view import LogView
+from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import LogOffsets
 from stratalog.producers.state import ProducerState
@@ -41,7 +42,7 @@ class LogState:
     recovery_point: int
     leader_epoch: int
     view: LogView
-    notify: Callable[[object], None]
+    notify: Callable[[Event], None]
     remote: RemoteLog | None = None
     damage: CorruptBatchError | None = None
     failure: StorageError | None = None

@@ -23,7 +23,7 @@ class BucketReader(Reader):
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
-            self._ids = dict(self._tier.logs())
+            self._ids = {found.log: found.topic_id for found in self._tier.logs()}
         return self._ids
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:

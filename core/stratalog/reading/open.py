@@ -65,9 +65,7 @@ def open_reader(
         raise
 
 
-def open_tier(
-    host: ComponentHost, uri: str, options: Mapping[str, object] | None, *, read_only: bool
-) -> Tier:
+def open_tier(host: ComponentHost, uri: str, options: Mapping[str, object] | None, *, read_only: bool) -> Tier:
     """Open the store at a tier's URI; the caller closes it.
 
     Raises:
@@ -79,16 +77,17 @@ def open_tier(
         raise ConfigError(f"tier {uri!r} is no URI: s3://bucket/prefix or file:///folder are")
     provider = host.registry.object_stores().by_scheme(scheme)
     store = provider.open(host.context(provider, location=uri, options=options, read_only=read_only))
-    try:
-        return Tier.open(store, host.env, host.settings, host.layout_by_label, read_only=read_only)
-    except BaseException:
-        store.close()
-        raise
+    return Tier.open(
+        store,
+        host.layouts,
+        env=host.env,
+        limits=host.settings.limits,
+        config=host.settings.engine,
+        read_only=read_only,
+    )
 
 
 def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
     """Discover plugins and get ready to open what they offer."""
-    registry = Registry.load(
-        plugins, allow=settings.engine.plugins_allow, block=settings.engine.plugins_block
-    )
+    registry = Registry.load(plugins, allow=settings.engine.plugins_allow, block=settings.engine.plugins_block)
     return ComponentHost(registry, settings, env or Env())

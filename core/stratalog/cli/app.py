@@ -1,0 +1,81 @@
+"""The ``stratalog`` command: its subcommands, and how errors end it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+import stratalog
+from stratalog.cli.consume import consume
+from stratalog.cli.demo import demo
+from stratalog.cli.dump import dump
+from stratalog.cli.offload import offload
+from stratalog.cli.plugins import plugins
+from stratalog.cli.produce import produce
+from stratalog.cli.retention import retention
+from stratalog.cli.topics import topics
+from stratalog.errors import StorageError
+from stratalog.registry.registry import Registry
+
+INTERRUPTED = 130
+
+
+class PluginGroup(click.Group):
+    """The commands of this package, and those that plugins add; plugins are looked at only when they are needed."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, sorted."""
+        return sorted({*super().list_commands(ctx), *Registry.load().commands().names()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Our own command of this name, else a plugin's."""
+        own = super().get_command(ctx, cmd_name)
+        commands = None if own is not None else Registry.load().commands()
+        if commands is None or cmd_name not in commands:
+            return own
+        loaded = commands.by_name(cmd_name).load()
+        assert isinstance(loaded, click.Command), f"command {cmd_name} of a plugin is no click command"
+        return loaded
+
+
+@click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(stratalog.__version__, prog_name="stratalog")
+def app() -> None:
+    """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
+
+
+for command in (consume, demo, dump, offload, plugins, produce, retention, topics):
+    app.add_command(command)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run the command line; its exit code."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        result: Any = app.main(args=given, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        sys.stderr.write("interrupted\n")
+        return INTERRUPTED
+    except StorageError as error:
+        _report(error, as_json="--json" in given)
+        return 2
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of our output has gone, as `head` does; nothing is wrong
+        return 0
+    except OSError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return 2
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: StorageError, *, as_json: bool) -> None:
+    if as_json:
+        sys.stderr.write(json.dumps({"error": type(error).__name__, "message": str(error)}) + "\n")
+    else:
+        sys.stderr.write(f"error: {error}\n")

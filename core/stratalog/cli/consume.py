@@ -1,0 +1,102 @@
+"""``stratalog consume``: print records."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from itertools import islice
+
+import click
+
+from stratalog.cli.options import Place, json_option, partition_option, place_options
+from stratalog.cli.output import Output
+from stratalog.errors import UnknownTopicError
+from stratalog.model.offsets import Isolation
+from stratalog.model.records import Record
+
+SHOWN_CHARACTERS = 120
+
+
+@click.command()
+@click.argument("topic")
+@partition_option
+@click.option("--from", "start", type=click.IntRange(0), default=0, help="First offset; 0 is the log start.")
+@click.option("--from-time", "start_ms", type=int, help="First timestamp, ms since 1970, instead of an offset.")
+@click.option("--max", "limit", type=click.IntRange(1), help="At most so many records of each partition.")
+@click.option("--isolation", type=click.Choice(list(Isolation)), default=Isolation.READ_UNCOMMITTED, show_default=True)
+@place_options
+@json_option
+def consume(
+    place: Place,
+    output: Output,
+    topic: str,
+    partition: int | None,
+    start: int,
+    start_ms: int | None,
+    limit: int | None,
+    isolation: str,
+) -> None:
+    """Print the records of TOPIC, partition by partition, from local disk and the tier alike."""
+    with place.reader() as reader:
+        info = reader.topics().get(topic)
+        if info is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {reader.location}")
+        for number in info.partitions if partition is None else (partition,):
+            log = reader.log(topic, number)
+            first: int | None = start
+            if start_ms is not None:
+                first = log.offset_for_timestamp(start_ms, isolation)
+            if first is None:
+                continue
+            for record in islice(log.records(first, isolation=isolation), limit):
+                if output.as_json:
+                    output.item(record_item(topic, record))
+                else:
+                    output.line(record_line(record))
+
+
+def record_item(topic: str, record: Record) -> dict[str, object]:
+    """A record for machines: bytes that are UTF-8 as text, others under a name that ends in ``_base64``."""
+    item: dict[str, object] = {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "timestamp_type": str(record.timestamp_type),
+        "leader_epoch": record.leader_epoch,
+    }
+    for name, value in (("key", record.key), ("value", record.value)):
+        _put(item, name, value)
+    headers = []
+    for name, value in record.headers:
+        header: dict[str, object] = {"key": name}
+        _put(header, "value", value)
+        headers.append(header)
+    return {**item, "headers": headers}
+
+
+def _put(item: dict[str, object], name: str, value: bytes | None) -> None:
+    try:
+        item[name] = None if value is None else value.decode()
+    except UnicodeDecodeError:
+        item[f"{name}_base64"] = base64.b64encode(value or b"").decode()
+
+
+def record_line(record: Record) -> str:
+    """A record for people, on one line."""
+    stamp = "-"
+    if record.timestamp_ms >= 0:
+        try:
+            stamp = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        except (ValueError, OverflowError, OSError):
+            stamp = str(record.timestamp_ms)
+    headers = "".join(f" {name}={_text(value)}" for name, value in record.headers)
+    return f"{record.partition}:{record.offset} {stamp} {_text(record.key)} {_text(record.value)}{headers}"
+
+
+def _text(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    text = value.decode("utf-8", "backslashreplace")
+    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}... ({len(value):,} bytes)"

@@ -1,0 +1,261 @@
+"""``stratalog demo``: the main job on real input, end to end, with what it cost."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output, size_text
+from stratalog.engine.engine import Engine
+from stratalog.engine.open import open_engine
+from stratalog.env import Env
+from stratalog.model.records import Record
+from stratalog.reading.open import open_reader
+from stratalog.testing.s3 import local_s3
+from stratalog.tier.metrics import StoreMetrics
+
+KAFKA_ARCHIVE: Final = "kafka-4.1.0.tar.xz"
+KAFKA_FOLDER: Final = "kafka-4.1.0"
+OWN_TOPIC: Final = "demo"
+OWN_PARTITIONS: Final = 2
+OWN_SEGMENT_BYTES: Final = 16 << 20
+RECORDS_AT_ONCE: Final = 5_000
+START_MS: Final = 1_700_000_000_000
+EVICT_AT_ONCE: Final[Mapping[str, object]] = {
+    "retention.ms": -1,
+    "local.retention.bytes": 0,
+    "file.delete.delay.ms": 0,
+    "remote.storage.enable": True,
+}
+REQUEST_KINDS: Final = ("puts", "creates", "reads", "lists", "deletes")
+
+
+class DemoMismatchError(Exception):
+    """What came back differs from what was there."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One line of the table: how long a step took, and what it did."""
+
+    name: str
+    seconds: float
+    records: int = 0
+    size_bytes: int = 0
+    requests: StoreMetrics = field(default_factory=StoreMetrics)
+
+    @property
+    def mb_per_second(self) -> float | None:
+        """10^6 bytes of log a second."""
+        return self.size_bytes / 1e6 / self.seconds if self.size_bytes and self.seconds else None
+
+
+@click.command()
+@click.option("--tier", metavar="URI", help="A real object store instead of the local S3 server that the demo starts.")
+@click.option("--keep", is_flag=True, help="Leave the directory, and say how to look further.")
+@click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1), help="Of its own to append.")
+@json_option
+def demo(output: Output, *, tier: str | None, keep: bool, records: int) -> int:
+    """Take a directory that a real Kafka broker wrote, tier it to S3, evict, read back, compare; then a million records.
+
+    The exit code is 1 if anything that comes back differs.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="stratalog-demo-"))
+    with contextlib.ExitStack() as stack:
+        if not keep:
+            stack.callback(_remove, folder)
+        options: Mapping[str, object] = {}
+        uri = tier
+        if uri is None:
+            output.note("starting a local S3 server")
+            server = stack.enter_context(local_s3())
+            uri, options = server.uri("demo"), server.options
+        run = DemoRun(output, folder, uri.rstrip("/") + f"/{folder.name}", options)
+        try:
+            run.kafka_directory()
+            run.own_records(records)
+        except DemoMismatchError as error:
+            output.note(f"FAILED: {error}")
+            return 1
+        run.report(keep=keep, is_local=tier is None)
+    return 0
+
+
+class DemoRun:
+    """One run: the folder, the tier, and what was measured so far."""
+
+    def __init__(self, output: Output, folder: Path, uri: str, options: Mapping[str, object]) -> None:
+        self._output, self._folder, self._uri, self._options = output, folder, uri, options
+        self._clock = Env().clock
+        self._steps: list[Step] = []
+        self._logs: list[tuple[object, ...]] = []
+
+    # --- a real Kafka directory ------------------------------------------------------------------------------------
+
+    def kafka_directory(self) -> None:
+        """Tier and evict every closed segment of a broker's directory; everything must read as before."""
+        directory = self._unpack()
+        with self._engine(directory) as engine:
+            with self._step("read the Kafka directory", engine) as step:
+                before = {name: list(engine.log(*name).records()) for name in engine.partitions()}
+                step.records = sum(map(len, before.values()))
+                step.size_bytes = _log_bytes(engine)
+            self._tier_and_evict(engine)
+            with self._step("read it across both tiers", engine) as step:
+                for name, records in before.items():
+                    _compare(str(name), records, list(engine.log(*name).records()))
+                step.records, step.size_bytes = sum(map(len, before.values())), _log_bytes(engine)
+            self._note_logs(engine)
+        self._output.note(f"{step.records:,} records of {len(before)} partitions are the same in every field")
+
+    def _unpack(self) -> Path:
+        archive = resources.files("stratalog.cli") / "demo_data" / KAFKA_ARCHIVE
+        with archive.open("rb") as file, tarfile.open(fileobj=file, mode="r:xz") as tar:
+            tar.extractall(self._folder, filter="data")
+        return self._folder / KAFKA_FOLDER
+
+    # --- records of its own -----------------------------------------------------------------------------------------
+
+    def own_records(self, count: int) -> None:
+        """Append records, tier all of them, and read them from the bucket alone."""
+        with self._engine(self._folder / "own") as engine:
+            settings = {"segment.bytes": OWN_SEGMENT_BYTES}
+            engine.create_topic(OWN_TOPIC, partitions=OWN_PARTITIONS, config=settings)
+            with self._step(f"append {count:,} records", engine) as step:
+                with self._output.progress("appending", count) as bar:
+                    for number in range(0, count, RECORDS_AT_ONCE):
+                        batch = [_record(at) for at in range(number, min(count, number + RECORDS_AT_ONCE))]
+                        partition = number // RECORDS_AT_ONCE % OWN_PARTITIONS
+                        engine.log(OWN_TOPIC, partition).append(batch)
+                        bar.advance(len(batch))
+                engine.flush()
+                step.records, step.size_bytes = count, _log_bytes(engine)
+            for partition in range(OWN_PARTITIONS):
+                engine.log(OWN_TOPIC, partition).roll()
+            self._tier_and_evict(engine)
+            self._note_logs(engine)
+        self._from_bucket(count)
+
+    def _from_bucket(self, count: int) -> None:
+        began = self._clock.monotonic_ns()
+        with open_reader(self._uri, tier_options=self._options) as reader:
+            seen = size = 0
+            with self._output.progress("reading the bucket", count) as bar:
+                for partition in reader.topics()[OWN_TOPIC].partitions:
+                    log = reader.log(OWN_TOPIC, partition)
+                    size += sum(segment.size_bytes for segment in log.segments())
+                    numbers = _numbers(partition, count)
+                    for columns in log.columns():
+                        expected = [_value(next(numbers)) for _ in range(columns.count)]
+                        if columns.values() != expected:
+                            raise DemoMismatchError(f"{log.name} differs from offset {columns.offset[0]} on")
+                        seen += columns.count
+                        bar.advance(columns.count)
+        if seen != count:
+            raise DemoMismatchError(f"{count:,} records were appended, {seen:,} came back from the bucket")
+        seconds = (self._clock.monotonic_ns() - began) / 1e9
+        self._steps.append(Step("read the bucket alone", seconds, seen, size))
+        self._output.note(f"{seen:,} records came back from the bucket alone, each with the value it had")
+
+    # --- both -------------------------------------------------------------------------------------------------------
+
+    def _engine(self, directory: Path) -> Engine:
+        return open_engine(directory, tier=self._uri, tier_options=self._options, topic_defaults=EVICT_AT_ONCE)
+
+    def _tier_and_evict(self, engine: Engine) -> None:
+        with self._step("offload closed segments", engine) as step:
+            results = engine.offload()
+            step.size_bytes = sum(result.size_bytes for result in results)
+        with self._step("evict them locally", engine) as step:
+            step.size_bytes = sum(result.evicted_bytes for result in engine.apply_retention())
+
+    @contextlib.contextmanager
+    def _step(self, name: str, engine: Engine) -> Iterator[Step]:
+        tier = engine.tier
+        assert tier is not None
+        requests, began = tier.metrics().store, self._clock.monotonic_ns()
+        self._output.note(name)
+        step = Step(name, 0.0)
+        yield step
+        step.seconds = (self._clock.monotonic_ns() - began) / 1e9
+        step.requests = tier.metrics().store - requests
+        self._steps.append(step)
+
+    def _note_logs(self, engine: Engine) -> None:
+        for name in engine.partitions():
+            segments = engine.log(*name).segments()
+            local = [segment for segment in segments if segment.is_local]
+            remote = [segment for segment in segments if segment.is_remote]
+            offsets = engine.log(*name).offsets()
+            self._logs.append(
+                (
+                    str(name),
+                    offsets.log_end - offsets.log_start,
+                    len(local),
+                    sum(segment.size_bytes for segment in local),
+                    len(remote),
+                    sum(segment.size_bytes for segment in remote),
+                )
+            )
+
+    def report(self, *, keep: bool, is_local: bool) -> None:
+        """Print what there is, what it took, and how to look further."""
+        columns = ("partition", "offsets", "local_segments", "local_bytes", "remote_segments", "remote_bytes")
+        self._output.table("partitions", columns, self._logs)
+        rows = []
+        for step in self._steps:
+            counts = [getattr(step.requests, kind).requests for kind in REQUEST_KINDS]
+            rows.append((step.name, step.seconds, step.records or None, step.size_bytes, step.mb_per_second, *counts))
+        self._output.table("steps", ("step", "seconds", "records", "bytes", "MB_per_second", *REQUEST_KINDS), rows)
+        if keep:
+            self._output.line(f"kept: {self._folder} ({size_text(_folder_bytes(self._folder))})")
+            self._output.line(f"look further: stratalog topics list --dir {self._folder / 'own'}")
+            self._output.line(f"              stratalog dump {self._folder / KAFKA_FOLDER}/txn-0/*.log --deep")
+        if not is_local:
+            self._output.line(f"the tier stays: stratalog topics list --tier {self._uri}")
+        elif not keep:
+            self._output.line("look further: stratalog demo --keep leaves the directory, --tier URI uses a real store")
+
+
+def _record(number: int) -> Record:
+    return Record(timestamp_ms=START_MS + number, key=b"%d" % (number % 1000), value=_value(number))
+
+
+def _value(number: int) -> bytes:
+    return b"%012d-" % number * 8  # 104 bytes, different for each number
+
+
+def _numbers(partition: int, count: int) -> Iterator[int]:
+    for start in range(partition * RECORDS_AT_ONCE, count, RECORDS_AT_ONCE * OWN_PARTITIONS):
+        yield from range(start, min(count, start + RECORDS_AT_ONCE))
+
+
+def _compare(name: str, before: list[Record], after: list[Record]) -> None:
+    if before == after:
+        return
+    if len(before) != len(after):
+        raise DemoMismatchError(f"{name}: {len(before)} records before, {len(after)} after")
+    index = next(index for index, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1])
+    raise DemoMismatchError(f"{name}: offset {before[index].offset} differs")
+
+
+def _log_bytes(engine: Engine) -> int:
+    return sum(segment.size_bytes for name in engine.partitions() for segment in engine.log(*name).segments())
+
+
+def _folder_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,90 @@
+"""Options that several commands share, and what they open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from stratalog.cli.output import Output
+from stratalog.engine.engine import Engine
+from stratalog.engine.open import open_engine
+from stratalog.errors import ConfigError
+from stratalog.reading.open import open_reader
+from stratalog.reading.reader import Reader
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the logs are, as the options say."""
+
+    directories: tuple[str, ...]
+    tier: str | None
+    config: str | None
+
+    def engine(self) -> Engine:
+        """An engine over the directories."""
+        self._check_exists()
+        return open_engine(self.directories or None, tier=self.tier, config=self.config)
+
+    def new_engine(self) -> Engine:
+        """An engine; directories that are missing are made."""
+        return open_engine(self.directories or None, tier=self.tier, config=self.config)
+
+    def reader(self) -> Reader:
+        """A reader over the directory, and the tier behind it; over the tier alone without a directory."""
+        if len(self.directories) > 1:
+            raise ConfigError("reading takes one --dir: run the command once for each")
+        if self.directories:
+            return open_reader(self.directories[0], tier=self.tier, config=self.config)
+        if self.tier is None:
+            raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
+        return open_reader(self.tier, config=self.config)
+
+    def _check_exists(self) -> None:
+        for directory in self.directories:
+            if not Path(directory).is_dir():
+                raise ConfigError(f"there is no directory {directory}")
+
+
+def place_options(function: Function) -> Function:
+    """``--dir``, ``--tier``, ``--config``: handed to the command as ``place``."""
+
+    def wrapped(
+        *args: object, directories: tuple[str, ...], tier: str | None, config: str | None, **others: object
+    ) -> object:
+        return function(*args, place=Place(directories, tier, config), **others)
+
+    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
+    wrapped.__dict__.update(function.__dict__)
+    for option in (
+        click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
+        click.option("--tier", metavar="URI", help="The object store behind the logs: s3://bucket/prefix."),
+        click.option(
+            "--dir", "-d", "directories", multiple=True, type=click.Path(), help="A log directory; can be repeated."
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]  # click's decorators keep the signature that click calls
+
+
+def json_option(function: Function) -> Function:
+    """``--json``: handed to the command as ``output``."""
+
+    def wrapped(*args: object, as_json: bool, **others: object) -> object:
+        return function(*args, output=Output(as_json=as_json), **others)
+
+    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
+    wrapped.__dict__.update(function.__dict__)
+    option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines.")
+    return option(wrapped)  # type: ignore[return-value]  # the same
+
+
+def partition_option(function: Function) -> Function:
+    """``--partition``: all of the topic's if it is not given."""
+    return click.option("--partition", "-p", type=click.IntRange(0), help="One partition; all if not given.")(function)
