@@ -85,6 +85,7 @@ from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, O
 from stratalog.spi.providers import OpenContext, Provider, Section, key
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile, SegmentStore
 from stratalog.spi.services import Command, EngineHandle, Service
+from stratalog.spi.stored import stored_from_json, stored_to_json
 
 __all__ = [
     "BATCH_COLUMNS",
@@ -199,4 +200,6 @@ __all__ = [
     "hookimpl",
     "int64_column",
     "key",
+    "stored_from_json",
+    "stored_to_json",
 ]

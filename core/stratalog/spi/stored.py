@@ -1,0 +1,184 @@
+"""The JSON form of a stored segment: one form for manifest entries and for the footers of objects.
+
+Reading is strict. A field that is missing, of another type or unknown is an error: an entry is copied from root to
+root, and what an older reader dropped in silence would be lost for good. New notes of a layout go into ``extra``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+from stratalog.errors import CorruptObjectError, InvalidTopicError
+from stratalog.model.names import TopicId, TopicPartition, check_topic
+from stratalog.model.offsets import EpochEntry
+from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
+from stratalog.spi.layouts import StoredSegment
+
+MAX_KEY_BYTES: Final = 1024  # S3's bound
+MAX_EXTRA_DEPTH: Final = 8
+MAX_EXTRA_VALUES: Final = 10_000
+MAX_REQUIRES: Final = 64
+
+_INT64_MAX: Final = (1 << 63) - 1
+_INT32_MAX: Final = (1 << 31) - 1
+_LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]{0,8}\Z")
+_SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
+_FIELDS: Final = frozenset({
+    "topic", "partition", "topic_id", "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "modified_ms",
+    "leader_epochs", "layout", "slices", "sha256", "requires", "extra",
+})  # fmt: skip
+T = TypeVar("T")
+
+
+def stored_to_json(stored: StoredSegment) -> dict[str, Any]:
+    """The segment as JSON values, for ``json.dumps``; ``stored_from_json`` reads them back."""
+    info = stored.info
+    return {
+        "topic": info.log.topic,
+        "partition": info.log.partition,
+        "topic_id": info.topic_id.text,
+        "base_offset": info.base_offset,
+        "end_offset": info.end_offset,
+        "size_bytes": info.size_bytes,
+        "max_timestamp_ms": info.max_timestamp_ms,
+        "modified_ms": info.modified_ms,
+        "leader_epochs": [[entry.epoch, entry.start_offset] for entry in info.leader_epochs],
+        "layout": stored.layout,
+        "slices": {
+            str(kind): {"key": place.key, "position": place.position, "size_bytes": place.size_bytes}
+            for kind, place in stored.slices.items()
+        },
+        "sha256": stored.sha256,
+        "requires": list(stored.requires),
+        "extra": dict(stored.extra),
+    }
+
+
+def stored_from_json(value: object, file: str = "") -> StoredSegment:
+    """The segment that ``stored_to_json`` wrote, checked.
+
+    Args:
+        value: what ``json.loads`` returned; the caller has bounded its size.
+        file: the object it was read from, for error texts.
+
+    Raises:
+        CorruptObjectError: a field is missing, unknown, of the wrong type or out of bounds; the text names it.
+    """
+    try:
+        return _segment(value)
+    except (KeyError, TypeError, ValueError, InvalidTopicError) as error:
+        text = f"no field {error}" if isinstance(error, KeyError) else error
+        raise CorruptObjectError(f"not what a stored segment is ({text})", file) from error
+
+
+def _segment(value: object) -> StoredSegment:
+    fields = _exactly(dict, value, "entry")
+    unknown = sorted(set(fields) - _FIELDS)
+    if unknown:
+        raise ValueError(f"unknown field {str(unknown[0])[:64]!r}")
+    extra = _exactly(dict, fields["extra"], "extra")
+    _check_extra(extra)
+    return StoredSegment(
+        info=_info(fields),
+        layout=_matching(_LABEL, fields["layout"], "layout"),
+        slices=_slices(fields["slices"]),
+        sha256=_matching(_SHA256, fields["sha256"], "sha256"),
+        requires=_requires(fields["requires"]),
+        extra=extra,
+    )
+
+
+def _info(fields: Mapping[str, object]) -> SegmentInfo:
+    info = SegmentInfo(
+        log=TopicPartition(
+            check_topic(_exactly(str, fields["topic"], "topic")), _integer(fields, "partition", at_most=_INT32_MAX)
+        ),
+        topic_id=TopicId(_exactly(str, fields["topic_id"], "topic_id")),
+        base_offset=_integer(fields, "base_offset"),
+        end_offset=_integer(fields, "end_offset"),
+        size_bytes=_integer(fields, "size_bytes"),
+        max_timestamp_ms=_integer(fields, "max_timestamp_ms", at_least=-1),
+        modified_ms=_integer(fields, "modified_ms", at_least=-_INT64_MAX),
+        leader_epochs=tuple(_epoch(item) for item in _exactly(list, fields["leader_epochs"], "leader_epochs")),
+    )
+    if info.end_offset < info.base_offset:
+        raise ValueError(f"end_offset {info.end_offset} is below base_offset {info.base_offset}")
+    return info
+
+
+def _epoch(item: object) -> EpochEntry:
+    pair = _exactly(list, item, "leader_epochs")
+    if len(pair) != 2:
+        raise ValueError("leader_epochs are pairs of epoch and start offset")
+    fields = {"epoch": pair[0], "start_offset": pair[1]}
+    return EpochEntry(_integer(fields, "epoch", at_most=_INT32_MAX), _integer(fields, "start_offset"))
+
+
+def _slices(value: object) -> dict[FileKind, ObjectSlice]:
+    found = {}
+    for kind, place in _exactly(dict, value, "slices").items():
+        fields = _exactly(dict, place, "slices")
+        if set(fields) != {"key", "position", "size_bytes"}:
+            raise ValueError(f"a slice has key, position and size_bytes, not {sorted(map(str, fields))[:4]}")
+        position, size_bytes = _integer(fields, "position"), _integer(fields, "size_bytes")
+        if position + size_bytes > _INT64_MAX:
+            raise ValueError(f"the slice of {kind} ends above {_INT64_MAX}")
+        found[FileKind(kind)] = ObjectSlice(_key(fields["key"]), position, size_bytes)
+    return found
+
+
+def _key(value: object) -> str:
+    key = _exactly(str, value, "key")
+    parts = key.split("/")
+    if len(key.encode()) > MAX_KEY_BYTES or not key.isprintable() or any(part in {"", ".", ".."} for part in parts):
+        raise ValueError(f"object key {key[:64]!r} is not allowed")
+    return key
+
+
+def _requires(value: object) -> tuple[str, ...]:
+    items = _exactly(list, value, "requires")
+    if len(items) > MAX_REQUIRES:
+        raise ValueError(f"{len(items)} requirements, at most {MAX_REQUIRES} are read")
+    return tuple(_matching(_LABEL, item, "requires") for item in items)
+
+
+def _check_extra(extra: dict[str, object]) -> None:
+    """Bound the notes of a layout: depth, and number of values; a loop, so that no nesting exhausts the stack."""
+    level: list[object] = [extra]
+    count = 0
+    for _ in range(MAX_EXTRA_DEPTH):
+        count += len(level)
+        if count > MAX_EXTRA_VALUES:
+            raise ValueError(f"extra holds more than {MAX_EXTRA_VALUES} values")
+        level = [child for item in level for child in _children(item)]
+        if not level:
+            return
+    raise ValueError(f"extra is nested deeper than {MAX_EXTRA_DEPTH}")
+
+
+def _children(item: object) -> list[object]:
+    if isinstance(item, dict):
+        return list(item.values())
+    return item if isinstance(item, list) else []
+
+
+def _integer(fields: Mapping[str, object], name: str, *, at_least: int = 0, at_most: int = _INT64_MAX) -> int:
+    number = _exactly(int, fields[name], name)
+    if not at_least <= number <= at_most:
+        raise ValueError(f"{name}={number} is not in [{at_least}, {at_most}]")
+    return number
+
+
+def _matching(pattern: re.Pattern[str], value: object, name: str) -> str:
+    text = _exactly(str, value, name)
+    if not pattern.match(text):
+        raise ValueError(f"{name} {text[:80]!r} is malformed")
+    return text
+
+
+def _exactly(kind: type[T], value: object, name: str) -> T:
+    if type(value) is not kind:  # exactly: True is no number
+        raise TypeError(f"{name} is not of type {kind.__name__}")
+    return value
