@@ -39,6 +39,14 @@ class Limits(Section):
     fetch_chunk_bytes: int = key("limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="One ranged read of the tier.")
 
 
+def _not_pairs(words: tuple[str, ...]) -> str:
+    wrong = [word for word in words if not all(word.partition("="))]
+    schemes = [word.partition("=")[0].lower() for word in words]
+    if wrong:
+        return f"must be scheme=name, and {wrong[0]!r} is not"
+    return "" if len(set(schemes)) == len(schemes) else "must name each scheme once"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig(Section):
     """Settings of an engine as a whole; those of topics are in TopicConfig, those of plugins in their own sections."""
@@ -51,6 +59,12 @@ class EngineConfig(Section):
         "plugins.allow", (), doc="If given, only these entry points are imported; first-party ones are named too."
     )
     plugins_block: tuple[str, ...] = key("plugins.block", (), doc="Entry points that are never imported.")
+    plugins_prefer: tuple[str, ...] = key(
+        "plugins.prefer",
+        (),
+        check=_not_pairs,
+        doc="scheme=name: the store to use where several plugins serve a URI scheme.",
+    )
     durability: str = key(
         "durability",
         "written",
@@ -64,3 +78,8 @@ class EngineConfig(Section):
     checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0, doc="How old a checkpoint may grow."
     )
+
+    @property
+    def preferred_stores(self) -> dict[str, str]:
+        """``plugins.prefer`` as URI scheme to provider name."""
+        return {scheme.lower(): name for scheme, _, name in (word.partition("=") for word in self.plugins_prefer)}

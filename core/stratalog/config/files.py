@@ -1,8 +1,8 @@
-"""Where settings come from: a TOML file, the environment, a call; later ones win."""
+"""Where settings come from: a TOML file or a call, then the environment; later ones win."""
 
 from __future__ import annotations
 
-import os
+import difflib
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.keys import flat_names
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, UnknownSettingError
 
 ENVIRONMENT_PREFIX: Final = "STRATALOG_"
 _SWITCHES: Final = frozenset({"STRATALOG_NO_EXTENSIONS"})  # read by the build and the kernels, not settings
-_TABLES: Final = ("topic_defaults", "plugins", "limits")
+_TOPIC_DEFAULTS: Final = "topic_defaults"
+_LIMITS: Final = "limits."
+_PLUGINS: Final = "plugins."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,41 +31,39 @@ class Settings:
     plugins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
-def read_settings(
-    origin: str | os.PathLike[str] | Mapping[str, object] | None, environment: Mapping[str, str]
-) -> Settings:
-    """Settings of a file, or of its contents as a mapping, overridden by ``STRATALOG_*`` of ``environment``.
+def read_settings(config: Path | str | Mapping[str, object] | None, environment: Mapping[str, str]) -> Settings:
+    """Settings from a TOML file or a mapping, overridden by ``STRATALOG_*`` of ``environment``.
 
-    ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. Nested TOML tables are joined with dots, so
-    ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
+    Nested tables are joined with dots, so ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
+    ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. A variable that is set and empty is a value, too.
+
+    Args:
+        config: path of a file, or a mapping of the same shape; None has no settings.
+        environment: variables, by name.
 
     Raises:
-        ConfigError: the file is missing, is no TOML, or holds a wrong value.
-        UnknownSettingError: it holds an unknown name.
+        ConfigError: the file cannot be read, is no TOML, or holds a wrong value, or one setting twice.
+        UnknownSettingError: there is an unknown name.
     """
-    if origin is None or isinstance(origin, Mapping):
-        tree, source = dict(origin or {}), "config"
+    if config is None or isinstance(config, Mapping):
+        tree, source = dict(config or {}), "config"
     else:
-        tree, source = _load(Path(origin)), os.fspath(origin)
-    tables: dict[str, Mapping[str, object]] = {}
-    for name in _TABLES:
-        table = tree.pop(name, {})
-        if not isinstance(table, Mapping):
-            raise ConfigError(f"[{name}] must be a table source={source}")
-        tables[name] = table
-    defaults = _flat(tables["topic_defaults"])
-    TopicConfig.from_mapping(defaults, f"{source} [topic_defaults]")
-    engine_values, plugin_sections = _flat(tree), dict[str, Mapping[str, object]]()
-    for name, section in tables["plugins"].items():
-        if isinstance(section, Mapping):
-            plugin_sections[name] = _flat(section)
-        else:
-            engine_values[f"plugins.{name}"] = section
-    limit_values = {f"limits.{name}": value for name, value in _flat(tables["limits"]).items()}
-    engine = EngineConfig.from_mapping(engine_values, source)
-    limits = Limits.from_mapping(limit_values, source)
-    engine, limits = _from_environment(engine, limits, environment)
-    return Settings(engine=engine, limits=limits, topic_defaults=defaults, plugins=plugin_sections)
+        tree, source = _load(Path(config)), str(config)
+    defaults = tree.pop(_TOPIC_DEFAULTS, {})
+    if not isinstance(defaults, Mapping):
+        raise ConfigError(f"[{_TOPIC_DEFAULTS}] must be a table source={source}")
+    sections = _take_sections(tree)
+    values = flat_names(tree, source)
+    limits = {name: values.pop(name) for name in list(values) if name.startswith(_LIMITS)}
+    topic_defaults = flat_names(defaults, source)
+    TopicConfig.from_mapping(topic_defaults, f"{source} [{_TOPIC_DEFAULTS}]")
+    engine_values, limit_values = _from_environment(environment)
+    return Settings(
+        engine=EngineConfig.from_mapping(values, source).replaced(engine_values, "environment"),
+        limits=Limits.from_mapping(limits, source).replaced(limit_values, "environment"),
+        topic_defaults=topic_defaults,
+        plugins=sections,
+    )
 
 
 def _load(path: Path) -> dict[str, object]:
@@ -70,34 +71,40 @@ def _load(path: Path) -> dict[str, object]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no settings file at {path}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no valid TOML: {error}") from error
 
 
-def _flat(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    result: dict[str, object] = {}
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            result.update(_flat(value, f"{prefix}{name}."))
-        else:
-            result[prefix + name] = value
-    return result
+def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
+    """Take ``[plugins.NAME]`` out of ``tree``, as it stands: only the plugin knows which of its settings are tables."""
+    sections = dict[str, Mapping[str, object]]()
+    table = tree.get("plugins")
+    if isinstance(table, Mapping):
+        sections.update({name: value for name, value in table.items() if isinstance(value, Mapping)})
+        tree["plugins"] = {name: value for name, value in table.items() if name not in sections}
+    for name, value in list(tree.items()):
+        if name.startswith(_PLUGINS) and isinstance(value, Mapping):
+            sections[name.removeprefix(_PLUGINS)] = value
+            del tree[name]
+    return sections
 
 
-def _from_environment(
-    engine: EngineConfig, limits: Limits, environment: Mapping[str, str]
-) -> tuple[EngineConfig, Limits]:
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, object], dict[str, object]]:
+    """The engine's settings and the limits among the variables, by their names as settings."""
     engine_names = {_variable(name): name for name in EngineConfig.keys()}  # noqa: SIM118 - a classmethod, not a dict
     limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - the same
-    engine_values, limit_values = dict[str, object](), dict[str, object]()
+    engine, limits = dict[str, object](), dict[str, object]()
     for variable, value in environment.items():
         if variable in engine_names:
-            engine_values[engine_names[variable]] = value
+            engine[engine_names[variable]] = value
         elif variable in limit_names:
-            limit_values[limit_names[variable]] = value
+            limits[limit_names[variable]] = value
         elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in _SWITCHES:
-            raise UnknownSettingError(variable, "environment")
-    return engine.replaced(engine_values, "environment"), limits.replaced(limit_values, "environment")
+            nearest = difflib.get_close_matches(variable, [*engine_names, *limit_names], n=1)
+            raise UnknownSettingError(variable, "environment", nearest[0] if nearest else "")
+    return engine, limits
 
 
 def _variable(name: str) -> str:

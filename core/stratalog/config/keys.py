@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
+import os
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from stratalog.errors import ConfigError, UnknownSettingError
 
 LONG_MAX: Final = (1 << 63) - 1
+LONG_MIN: Final = -(1 << 63)
 INT_MAX: Final = (1 << 31) - 1
 _KEY: Final = "stratalog.key"
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
@@ -46,8 +49,8 @@ def key(
         name: as users write it, ``segment.bytes`` for instance.
         default: of the field's type; a mutable one is given as a callable that makes it.
         doc: one sentence; it becomes the reference page.
-        at_least: lower bound, inclusive.
-        at_most: upper bound, inclusive.
+        at_least: lower bound, inclusive; without one a number is bounded by 64 bits.
+        at_most: upper bound, inclusive; the same.
         choices: the words allowed; for a tuple field each item is one of them.
         check: returns "" or what is wrong with a value that passed the other checks.
     """
@@ -73,7 +76,7 @@ class Section:
         """Settings from names to values; text is converted to the setting's type.
 
         Args:
-            values: names as users write them; a missing one takes its default.
+            values: names as users write them, or tables of them; a missing one takes its default.
             source: where they come from (a file, "environment", a call), for error texts.
 
         Raises:
@@ -85,8 +88,9 @@ class Section:
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
         """A copy with some settings changed; errors as ``from_mapping``."""
         described = {found.name: (attribute, found, kind) for attribute, found, kind in _described(type(self))}
+        tables = [name for name, (_, _, kind) in described.items() if typing.get_origin(_plain(kind)) is dict]
         changes: dict[str, Any] = {}
-        for name, value in values.items():
+        for name, value in flat_names(values, source, tables).items():
             if name not in described:
                 nearest = difflib.get_close_matches(name, described, n=1)
                 raise UnknownSettingError(name, source, nearest[0] if nearest else "")
@@ -103,14 +107,43 @@ class Section:
         return ""
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
-        """Names to values, as ``from_mapping`` takes them; ``only_changed`` leaves out defaults."""
+        """Names to values, as ``from_mapping`` takes them; ``only_changed`` leaves out defaults.
+
+        Several words are one text with commas, as Kafka writes them; a list if a word has a comma itself.
+        """
         plain = type(self)()
         result: dict[str, object] = {}
         for attribute, found, _ in _described(type(self)):
             value = getattr(self, attribute)
             if not only_changed or value != getattr(plain, attribute):
-                result[found.name] = ",".join(value) if isinstance(value, tuple) else value
+                result[found.name] = _joined(value) if isinstance(value, tuple) else value
         return result
+
+
+def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] = ()) -> dict[str, object]:
+    """Join nested tables with dots: ``{"log": {"dirs": x}}`` is ``{"log.dirs": x}``. ``tables`` stay tables.
+
+    Raises:
+        ConfigError: both spellings are there.
+    """
+    whole, result = frozenset(tables), dict[str, object]()
+    for name, value in _leaves(values, "", whole):
+        if name in result:
+            raise ConfigError(f"{name} is given twice source={source}")
+        result[name] = value
+    return result
+
+
+def _leaves(values: Mapping[str, object], prefix: str, whole: frozenset[str]) -> Iterable[tuple[str, object]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and prefix + name not in whole:
+            yield from _leaves(value, f"{prefix}{name}.", whole)
+        else:
+            yield prefix + name, value
+
+
+def _joined(words: tuple[str, ...]) -> str | list[str]:
+    return list(words) if any("," in word for word in words) else ",".join(words)
 
 
 def _described(section: type[Section]) -> list[tuple[str, Key, Any]]:
@@ -122,23 +155,43 @@ def _described(section: type[Section]) -> list[tuple[str, Key, Any]]:
     ]
 
 
+def _plain(kind: Any) -> Any:
+    """The type of a setting without its ``| None``."""
+    if typing.get_origin(kind) not in {types.UnionType, typing.Union}:
+        return kind
+    return next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)
+
+
 def _converted(found: Key, kind: Any, value: object, source: str) -> object:
-    origin = typing.get_origin(kind)
-    if origin in {types.UnionType, typing.Union}:
-        if value is None:
-            return None
-        kind = next(choice for choice in typing.get_args(kind) if choice is not types.NoneType)
-        origin = typing.get_origin(kind)
+    plain = _plain(kind)
+    if plain is not kind and (value is None or value == ""):
+        return None
+    origin = typing.get_origin(plain)
     try:
         if origin is tuple:
-            items = value.split(",") if isinstance(value, str) else list(typing.cast(typing.Iterable[object], value))
-            return tuple(str(item).strip() for item in items if str(item).strip())
+            return _to_words(value)
         if origin is dict:
-            return dict(typing.cast(Mapping[str, object], value))
-        return _SCALARS[kind](value)
-    except (TypeError, ValueError, KeyError):
-        wanted = getattr(kind, "__name__", str(kind))
-        raise ConfigError(f"{found.name}={value!r} is not of type {wanted} source={source}") from None
+            return _to_table(value)
+        return _SCALARS[plain](value)
+    except (TypeError, ValueError, OverflowError, KeyError):
+        wanted = "a list of text" if origin is tuple else f"of type {getattr(plain, '__name__', plain)}"
+        raise ConfigError(f"{found.name}={value!r} is not {wanted} source={source}") from None
+
+
+def _to_words(value: object) -> tuple[str, ...]:
+    if isinstance(value, str):
+        words: list[str] = value.split(",")
+    elif isinstance(value, list | tuple):
+        words = [_to_str(os.fspath(item)) for item in value]
+    else:
+        raise TypeError(value)
+    return tuple(word.strip() for word in words if word.strip())
+
+
+def _to_table(value: object) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(value)
+    return {_to_str(name): item for name, item in value.items()}
 
 
 def _to_bool(value: object) -> bool:
@@ -159,7 +212,10 @@ def _to_int(value: object) -> int:
 def _to_float(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise TypeError(value)
-    return float(value)
+    number = float(value)
+    if not math.isfinite(number):  # NaN is neither above nor below any bound
+        raise ValueError(value)
+    return number
 
 
 def _to_str(value: object) -> str:
@@ -177,15 +233,19 @@ _SCALARS: Final[dict[Any, Callable[[object], object]]] = {
 
 
 def _checked(found: Key, value: object, source: str) -> object:
+    if value is None:
+        return None
     wrong = ""
     items = value if isinstance(value, tuple) else (value,)
+    at_least = LONG_MIN if found.at_least is None else found.at_least
+    at_most = LONG_MAX if found.at_most is None else found.at_most
     if found.choices and any(item not in found.choices for item in items):
         wrong = f"must be {'some' if isinstance(value, tuple) else 'one'} of {', '.join(found.choices)}"
-    elif isinstance(value, int | float) and found.at_least is not None and value < found.at_least:
-        wrong = f"must be at least {found.at_least}"
-    elif isinstance(value, int | float) and found.at_most is not None and value > found.at_most:
-        wrong = f"must be at most {found.at_most}"
-    elif found.check is not None and value is not None:
+    elif isinstance(value, int | float) and value < at_least:
+        wrong = f"must be at least {at_least}"
+    elif isinstance(value, int | float) and value > at_most:
+        wrong = f"must be at most {at_most}"
+    elif found.check is not None:
         wrong = found.check(value)
     if wrong:
         raise ConfigError(f"{found.name}={value!r} {wrong} source={source}")

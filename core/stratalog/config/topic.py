@@ -121,6 +121,8 @@ class TopicConfig(Section):
             ("ms", self.retention_ms, self.local_retention_ms),
             ("bytes", self.retention_bytes, self.local_retention_bytes),
         ):
+            if self.remote_log_copy_disable and local not in {USE_TOTAL, total}:
+                return f"local.retention.{name}={local} must be -2 or retention.{name}={total} with remote.log.copy.disable"
             if local == USE_TOTAL or total < 0:
                 continue
             if local == UNLIMITED or local > total:

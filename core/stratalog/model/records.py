@@ -58,6 +58,8 @@ def int64_column(values: Iterable[int] = ()) -> memoryview:
 
 
 EMPTY: Final = int64_column()
+_MAX_ARROW_MS: Final = ((1 << 63) - 1) // 1000
+_MIN_ARROW_MS: Final = -_MAX_ARROW_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +88,10 @@ class RecordColumns:
     header_value_size: memoryview = EMPTY
 
     def take(self, start: int, end: int) -> RecordColumns:
-        """The records [start, end), sharing the arena and the flat header columns."""
+        """The records [start, end) as a slice has them, sharing the arena and the flat header columns."""
         return RecordColumns(
             self.arena,
-            end - start,
+            len(range(self.count)[start:end]),
             self.offset[start:end],
             self.timestamp_ms[start:end],
             self.timestamp_type[start:end],
@@ -156,7 +158,11 @@ def _items(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[byte
 
 
 def arrow_schema() -> pyarrow.Schema:
-    """The schema of every Arrow table of records. Timestamps are null for "no timestamp"; headers are never null."""
+    """The schema of every Arrow table of records. Headers are never null.
+
+    Timestamps are null for "no timestamp", and for those that microseconds in 64 bits cannot hold (beyond the year
+    294,246: what a producer sends that takes nanoseconds for milliseconds); ``Record`` has the number.
+    """
     pa = _pyarrow()
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
     schema: pyarrow.Schema = pa.schema(
@@ -190,7 +196,11 @@ def to_arrow(chunks: Sequence[RecordColumns], partition: int) -> pyarrow.Table:
 def _arrow_batch(chunk: RecordColumns, partition: int, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
     pa = _pyarrow()
     stamps = pa.array(
-        [None if ms == NO_TIMESTAMP else ms * 1000 for ms in chunk.timestamp_ms], type=schema.field("timestamp").type
+        [
+            ms * 1000 if ms != NO_TIMESTAMP and _MIN_ARROW_MS <= ms <= _MAX_ARROW_MS else None
+            for ms in chunk.timestamp_ms
+        ],
+        type=schema.field("timestamp").type,
     )
     headers = [[{"key": key, "value": value} for key, value in row] for row in chunk.headers()]
     arrays = [

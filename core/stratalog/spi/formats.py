@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-from stratalog.errors import UnsupportedCompressionError
+from stratalog.errors import PluginClashError, UnsupportedCompressionError
 from stratalog.model.batches import (
     NO_EPOCH,
     NO_PRODUCER,
@@ -75,12 +75,20 @@ class Codec(ABC):
 
 
 class CodecTable:
-    """The codecs of an engine, by id and by name."""
+    """The codecs of an engine, by id and by name.
+
+    Raises:
+        PluginClashError: two have the same id: batches would be decompressed by whichever came last.
+    """
 
     def __init__(self, codecs: Iterable[tuple[str, Codec]] = ()) -> None:
-        listed = list(codecs)
-        self._by_name = dict(listed)
-        self._by_id = {codec.id: codec for _, codec in listed}
+        self._by_name = dict(codecs)
+        self._by_id = dict[int, Codec]()
+        for name, codec in self._by_name.items():
+            if self._by_id.setdefault(codec.id, codec) is not codec:
+                raise PluginClashError(
+                    f"codec {name!r} and codec {self.name_of(codec.id)!r} have the same id {codec.id}"
+                )
 
     def by_id(self, codec_id: int) -> Codec:
         """The codec with this id; UnsupportedCompressionError if none is installed."""
