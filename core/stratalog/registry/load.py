@@ -57,7 +57,7 @@ def load_plugins(
         else:
             registered[candidate.name] = candidate
     registered |= dict.fromkeys(_register_passed(host, plugins))
-    loaded = [LoadedPlugin(info, {}) for info in infos] + _ask_all(host, registered)
+    loaded = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
     return tuple(sorted(loaded, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
 
 
@@ -82,7 +82,7 @@ def _free_name(host: Host, plugin: object) -> str:
     return name
 
 
-def _ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
+def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
     """Call every collecting hook once.
 
     An installed plugin with a hook that fails is taken out whole, as half of one would be worse than none; one that
