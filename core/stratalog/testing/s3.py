@@ -1,0 +1,221 @@
+"""An S3 server on loopback, in this process: moto behind a request counter that can be told to fail."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import HTTPConnection
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qs
+
+from stratalog.env.threads import Worker
+from stratalog.errors import ConfigError, PluginImportError
+
+HOST: Final = "127.0.0.1"
+_ACCOUNT: Final = "123456789012"  # moto's own
+_ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the test asked</Message></Error>"
+Wsgi: TypeAlias = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+@dataclass(slots=True)
+class _Failure:
+    status: int
+    code: str
+    applied: bool
+    times: int
+
+
+@dataclass(slots=True)
+class LocalS3:
+    """A running server with one bucket. Stopped by the context manager that made it.
+
+    Attributes:
+        endpoint_url: ``http://127.0.0.1:port``.
+        bucket: the bucket that was made.
+        counts: requests so far, by S3's name of the operation (``GetObject``, ``ListObjectsV2``, ...).
+    """
+
+    endpoint_url: str
+    bucket: str
+    counts: Counter[str] = field(default_factory=Counter)
+    _failures: dict[str, _Failure] = field(default_factory=dict, repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """``tier_options`` for this server; made-up credentials, as it checks none."""
+        return {"key": "local", "secret": "local", "endpoint_url": self.endpoint_url}
+
+    def uri(self, prefix: str = "") -> str:
+        """The URI of a prefix in the bucket; without one, of the bucket."""
+        return f"s3://{self.bucket}/{prefix}".rstrip("/")
+
+    def fail(
+        self, operation: str, *, status: int = 503, code: str = "SlowDown", applied: bool = False, times: int = 1
+    ) -> None:
+        """Answer the next requests of a kind with an error.
+
+        Args:
+            operation: S3's name of it, as in ``counts``.
+            status: of the HTTP reply.
+            code: S3's word for the error.
+            applied: carry the request out first, so that only its reply is lost.
+            times: how many requests; 0 makes the operation work again.
+        """
+        with self._lock:
+            self._failures[operation] = _Failure(status, code, applied, times)
+
+    def _due(self, operation: str) -> _Failure | None:
+        """Count a request; how it is to fail, if it is."""
+        with self._lock:
+            self.counts[operation] += 1
+            failure = self._failures.get(operation)
+            if failure is None or failure.times < 1:
+                return None
+            failure.times -= 1
+            return failure
+
+
+@contextlib.contextmanager
+def local_s3(bucket: str = "") -> Iterator[LocalS3]:
+    """Serve S3 on a free loopback port while the ``with`` block lasts. Writes nothing to stderr.
+
+    Args:
+        bucket: made empty before, and dropped with all its objects after; a unique name if none is given. Servers of
+            one process share moto's state: give two of them two buckets.
+
+    Raises:
+        PluginImportError: moto is not installed; ``stratalog[testing]`` has it.
+    """
+    application, make_server, handler = _moto()
+    server = make_server(HOST, 0, application, threaded=True, request_handler=handler)
+    local = LocalS3(f"http://{HOST}:{server.server_port}", bucket or f"local-{uuid.uuid4().hex}")
+    server.app = _counting(local, application)
+    worker = Worker(f"stratalog-local-s3-{server.server_port}")
+    worker.submit(server.serve_forever)
+    try:
+        _make_bucket(server.server_port, local.bucket)
+        local.counts.clear()
+        yield local
+    finally:
+        server.shutdown()
+        worker.close()
+        server.server_close()
+        _drop_bucket(local.bucket)
+
+
+def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
+    """The S3 application, werkzeug's way to serve it, and a handler that keeps quiet."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of moto's own dependencies, at import
+            from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - an extra, and slow to import
+                MotoRequestHandler,
+                create_backend_app,
+            )
+            from werkzeug.serving import make_server  # noqa: PLC0415 - the same
+
+            application: Wsgi = create_backend_app("s3")
+    except ImportError as error:
+        raise PluginImportError(
+            f"a local S3 server needs moto: {error}", "stratalog.testing", "stratalog[testing]"
+        ) from error
+
+    class QuietHandler(MotoRequestHandler):  # type: ignore[misc]  # moto is published without types
+        """No line a request."""
+
+        def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
+            """Say nothing."""
+
+    return application, make_server, QuietHandler
+
+
+def _counting(local: LocalS3, application: Wsgi) -> Wsgi:
+    def serve(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        failure = local._due(operation_of(environ))  # noqa: SLF001 - one noun in two halves
+        if failure is None:
+            return application(environ, start_response)
+        if failure.applied:
+            _swallow(application(environ, lambda *_: None))
+        body = b"" if environ["REQUEST_METHOD"] == "HEAD" else _ERROR.format(code=failure.code).encode()
+        status = HTTPStatus(failure.status)
+        headers = [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))]
+        start_response(f"{status.value} {status.phrase}", headers)
+        return [body]
+
+    return serve
+
+
+def _swallow(reply: Iterable[bytes]) -> None:
+    try:
+        for _ in reply:
+            pass
+    finally:
+        close = getattr(reply, "close", None)
+        if close is not None:
+            close()
+
+
+def operation_of(environ: Mapping[str, Any]) -> str:
+    """S3's name for what a WSGI request asks; the method where this module knows no name."""
+    method = environ["REQUEST_METHOD"]
+    query = frozenset(parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True))
+    in_object = "/" in environ.get("PATH_INFO", "").strip("/")
+    table = _OBJECT_OPERATIONS if in_object else _BUCKET_OPERATIONS
+    return next((name for verb, needed, name in table if verb == method and needed <= query), method)
+
+
+_OBJECT_OPERATIONS: Final = tuple(
+    (verb, frozenset(needed), name)
+    for verb, needed, name in (
+        ("PUT", ("partNumber", "uploadId"), "UploadPart"),
+        ("POST", ("uploadId",), "CompleteMultipartUpload"),
+        ("POST", ("uploads",), "CreateMultipartUpload"),
+        ("DELETE", ("uploadId",), "AbortMultipartUpload"),
+        ("DELETE", (), "DeleteObject"),
+        ("GET", (), "GetObject"),
+        ("HEAD", (), "HeadObject"),
+        ("PUT", (), "PutObject"),
+    )
+)
+_BUCKET_OPERATIONS: Final = tuple(
+    (verb, frozenset(needed), name)
+    for verb, needed, name in (
+        ("GET", ("list-type",), "ListObjectsV2"),
+        ("POST", ("delete",), "DeleteObjects"),
+        ("HEAD", (), "HeadBucket"),
+        ("PUT", (), "CreateBucket"),
+        ("DELETE", (), "DeleteBucket"),
+    )
+)
+
+
+def _make_bucket(port: int, bucket: str) -> None:
+    connection = HTTPConnection(HOST, port, timeout=30)
+    try:
+        connection.request("PUT", f"/{bucket}")
+        reply = connection.getresponse()
+        reply.read()
+    finally:
+        connection.close()
+    if reply.status != HTTPStatus.OK:
+        raise ConfigError(f"the local S3 server made no bucket {bucket!r}: status {reply.status}")
+
+
+def _drop_bucket(bucket: str) -> None:
+    """Forget a bucket and close the temporary files that moto keeps objects in; other buckets stay."""
+    from moto.s3.models import s3_backends  # noqa: PLC0415 - an extra, and slow to import
+
+    backend = s3_backends[_ACCOUNT]["aws"]
+    dropped = backend.buckets.pop(bucket, None)
+    if dropped is None:
+        return
+    s3_backends.bucket_accounts.pop(bucket, None)
+    for item in (*dropped.keys.values(), *dropped.multiparts.values()):
+        item.dispose()
