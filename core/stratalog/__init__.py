@@ -1,3 +1,38 @@
 """Kafka's storage layer as a library, open to plugins, with tiers behind it."""
 
+from __future__ import annotations
+
+from stratalog.engine.engine import Engine
+from stratalog.engine.open import open_engine
+from stratalog.log.append import AppendResult
+from stratalog.log.fetch import Fetched
+from stratalog.log.log import Log
+from stratalog.log.reader import LogReader
+from stratalog.model.batches import TimestampType
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import Durability, Isolation, LogOffsets
+from stratalog.model.records import Record, RecordColumns
+from stratalog.reading.open import open_reader
+from stratalog.reading.reader import Reader, TopicInfo
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AppendResult",
+    "Durability",
+    "Engine",
+    "Fetched",
+    "Isolation",
+    "Log",
+    "LogOffsets",
+    "LogReader",
+    "Reader",
+    "Record",
+    "RecordColumns",
+    "TimestampType",
+    "TopicId",
+    "TopicInfo",
+    "TopicPartition",
+    "open_engine",
+    "open_reader",
+]

@@ -6,6 +6,7 @@ import click
 
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.engine.offload import OffloadResult
 
 
 @click.command()
@@ -15,10 +16,14 @@ from stratalog.cli.output import Output
 def offload(place: Place, output: Output, *, roll: bool) -> None:
     """Move every closed segment to the tier. Local files stay until `stratalog retention` lets them go."""
     with place.engine() as engine:
-        if roll:
-            for name in engine.partitions():
-                engine.log(*name).roll()
-        results = engine.offload()
+        names = engine.partitions()
+        results: list[OffloadResult] = []
+        with output.progress("offloading", len(names)) as bar:
+            for name in names:
+                if roll:
+                    engine.log(*name).roll()
+                results.extend(engine.offload([name]))
+                bar.advance()
     rows = [
         (result.log.topic, result.log.partition, result.segments, result.size_bytes, result.tier_end)
         for result in results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -14,7 +14,6 @@ from stratalog.engine.create import create_partition, new_topic_id
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, offload_log
-from stratalog.reading.topics import TopicEntry, TopicTable
 from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.load import LoadRequest, load
@@ -29,6 +28,7 @@ from stratalog.model.names import (
 from stratalog.model.offsets import Durability
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
+from stratalog.reading.topics import TopicEntry, TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
@@ -139,13 +139,16 @@ class Engine:
             log.flush()
         self._write_checkpoints()
 
-    def offload(self) -> tuple[OffloadResult, ...]:
+    def offload(self, logs: Iterable[TopicPartition] | None = None) -> tuple[OffloadResult, ...]:
         """Move every closed segment below the last stable offset to the tier, for topics with ``remote.storage.enable``.
 
         Can be repeated at any time: what the tier has is not sent again.
 
+        Args:
+            logs: only these; None is all.
+
         Returns:
-            One result a log that has something in the tier, or sent something.
+            One result for each log with a tier.
 
         Raises:
             ConfigError: the engine has no tier.
@@ -155,19 +158,26 @@ class Engine:
         if self._tier is None:
             raise ConfigError("the engine has no tier: open it with tier=URI")
         results = []
-        for _, log in sorted(self._logs().items()):
+        for log in self._chosen(logs):
             remote = self._tier_log(log)
             if remote is not None and not log.config.remote_log_copy_disable:
                 results.append(offload_log(log, remote))
         return tuple(results)
 
-    def apply_retention(self, *, dry_run: bool = False) -> tuple[RetentionResult, ...]:
-        """Delete and evict what each topic's cleanup policies say, over both tiers; ``dry_run`` only tells."""
+    def apply_retention(
+        self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False
+    ) -> tuple[RetentionResult, ...]:
+        """Delete and evict what each topic's cleanup policies say, over both tiers; ``dry_run`` only tells.
+
+        Args:
+            logs: only these; None is all.
+            dry_run: change nothing.
+        """
         self._check_open()
         now_ms = self._host.env.clock.now_ms()
         results = [
             apply_retention(log, self._policies(log.config), self._tier_log(log), now_ms=now_ms, dry_run=dry_run)
-            for _, log in sorted(self._logs().items())
+            for log in self._chosen(logs)
         ]
         if not dry_run:
             self._write_checkpoints()
@@ -208,6 +218,11 @@ class Engine:
 
     def _logs(self) -> dict[TopicPartition, Log]:
         return {name: log for directory in self._dirs for name, log in directory.logs.items()}
+
+    def _chosen(self, logs: Iterable[TopicPartition] | None) -> list[Log]:
+        if logs is None:
+            return [log for _, log in sorted(self._logs().items())]
+        return [self.log(*name) for name in logs]
 
     def _open_logs(self, directory: LogDir) -> None:
         for name in directory.folders:
