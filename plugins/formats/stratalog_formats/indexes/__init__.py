@@ -1,0 +1,35 @@
+"""Kafka's index formats: ``.index``, ``.timeindex`` and ``.txnindex``."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from stratalog.spi import IndexFormat, OpenContext, Provider
+
+
+def _open_offset(context: OpenContext) -> IndexFormat[Any]:
+    from stratalog_formats.indexes.offset import OffsetIndex  # noqa: PLC0415 - a provider imports when it opens
+
+    del context
+    return OffsetIndex()
+
+
+def _open_time(context: OpenContext) -> IndexFormat[Any]:
+    from stratalog_formats.indexes.time import TimeIndex  # noqa: PLC0415 - a provider imports when it opens
+
+    del context
+    return TimeIndex()
+
+
+def _open_transaction(context: OpenContext) -> IndexFormat[Any]:
+    from stratalog_formats.indexes.transaction import TransactionIndex  # noqa: PLC0415 - the same
+
+    del context
+    return TransactionIndex()
+
+
+PROVIDERS: Final[tuple[Provider[IndexFormat[Any]], ...]] = (  # Any: one tuple for entries of three kinds
+    Provider(name="offset", open=_open_offset, capabilities=(".index", "offset to position")),
+    Provider(name="time", open=_open_time, capabilities=(".timeindex", "timestamp to offset")),
+    Provider(name="transaction", open=_open_transaction, capabilities=(".txnindex", "aborted transactions")),
+)

@@ -1,0 +1,125 @@
+"""What Kafka's index formats share: entries of a fixed size, ascending, big-endian, without header or checksum."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, ClassVar, Final, TypeVar
+
+from stratalog.spi import Appended, Buffer, CorruptBatchError, CorruptIndexError, IndexBuilder, IndexReader
+
+Entry = TypeVar("Entry")
+
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+
+
+class EntryReader(IndexReader[Entry]):
+    """Searches entries where they lie; bytes after the last whole entry are left out.
+
+    Args:
+        entries: the index, which is not copied.
+        base_offset: of the segment; relative offsets count from it.
+    """
+
+    layout: ClassVar[Struct]
+
+    def __init__(self, entries: Buffer, base_offset: int) -> None:
+        self._entries, self._base_offset = memoryview(entries).cast("B"), base_offset
+        self._count = len(self._entries) // self.layout.size
+
+    @abstractmethod
+    def _entry(self, index: int) -> Entry:
+        """The entry at ``index``, in [0, len)."""
+
+    @abstractmethod
+    def _key(self, index: int) -> int:
+        """What entries ascend by."""
+
+    @abstractmethod
+    def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
+        """The first entry that contradicts the segment, and how."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: int) -> Entry:
+        if not -self._count <= index < self._count:
+            raise IndexError(f"no entry {index} among {self._count}")
+        return self._entry(index if index >= 0 else index + self._count)
+
+    def floor(self, target: int) -> Entry | None:
+        """The last entry whose key is at or below ``target``."""
+        index = bisect_right(range(self._count), target, key=self._key)
+        return self._entry(index - 1) if index else None
+
+    def after(self, target: int) -> Entry | None:
+        """The first entry whose key is at or above ``target``."""
+        index = bisect_left(range(self._count), target, key=self._key)
+        return self._entry(index) if index < self._count else None
+
+    def check(self, end_offset: int, size_bytes: int) -> None:
+        """Compare every entry with the segment."""
+        fault = self._fault(end_offset, size_bytes)
+        if fault is not None:
+            raise CorruptIndexError(fault[1], "", fault[0] * self.layout.size)
+        whole = self._count * self.layout.size
+        if whole < len(self._entries):
+            raise CorruptIndexError("the index ends inside an entry", "", whole)
+
+    def kept_bytes(self, end_offset: int) -> int:
+        """The size of the entries before the first one whose offset is at or above ``end_offset``."""
+        return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
+
+    def _offset(self, index: int) -> int:
+        """The offset of an entry, by which it stays or goes when the log is truncated."""
+        return self._key(index)
+
+    def _fields(self, index: int) -> tuple[Any, ...]:
+        return self.layout.unpack_from(self._entries, index * self.layout.size)
+
+    def _all_fields(self) -> Iterator[tuple[Any, ...]]:
+        return self.layout.iter_unpack(self._entries[: self._count * self.layout.size])
+
+
+class IntervalBuilder(IndexBuilder):
+    """Decides which batches get an entry: one whenever more than ``interval_bytes`` came since the last that got one.
+
+    The bytes of a batch count from the next one on, so the first batch of a segment, or after reopening it, never
+    gets an entry.
+
+    Args:
+        base_offset: of the segment.
+        interval_bytes: ``index.interval.bytes``.
+        count: entries there are.
+        max_entries: how many fit ``segment.index.bytes``.
+
+    Source: apache/kafka LogSegment.append, recover.
+    """
+
+    def __init__(self, base_offset: int, interval_bytes: int, count: int, max_entries: int) -> None:
+        self._base_offset, self._interval_bytes = base_offset, interval_bytes
+        self._count, self._max_entries = count, max_entries
+        self._bytes_since = 0
+
+    def _due(self, appended: Appended) -> bool:
+        """Count a batch; whether it gets an entry, if there is room.
+
+        Raises:
+            CorruptBatchError: the batch's last offset is below the base or too far above it.
+        """
+        if not 0 <= appended.last_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
+            raise CorruptBatchError(
+                f"offset {appended.last_offset} cannot be in a segment that begins at {self._base_offset}",
+                "",
+                appended.position,
+            )
+        due = self._bytes_since > self._interval_bytes
+        self._bytes_since = appended.size_bytes + (0 if due else self._bytes_since)
+        return due
+
+
+def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:
+    """The error for a batch whose entry would not follow the last one."""
+    return CorruptBatchError(f"{what} {value} does not follow {last}", "", position)

@@ -1,0 +1,117 @@
+"""The transaction index, ``.txnindex``: the transactions that were aborted by a marker in the segment.
+
+An entry is 34 bytes: version (int16, 0), producer id, first offset, last offset (of the marker), last stable offset
+when it was written (int64 each). The first offset may lie in an earlier segment, so the index cannot be made from its
+segment alone.
+
+Source: apache/kafka TransactionIndex, AbortedTxn.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from stratalog.spi import (
+    AbortedTransaction,
+    Appended,
+    Buffer,
+    CorruptIndexError,
+    IndexBuilder,
+    IndexFormat,
+    IndexReader,
+    IndexRole,
+    TopicConfig,
+)
+from stratalog_formats.indexes.entries import EntryReader, not_ascending
+
+LAYOUT: Final = Struct(">hqqqq")
+VERSION: Final = 0
+
+
+class TransactionReader(EntryReader[AbortedTransaction]):
+    """Searches by the marker's offset. Entries raise CorruptIndexError if they are of an unknown version."""
+
+    layout = LAYOUT
+
+    def _entry(self, index: int) -> AbortedTransaction:
+        version, *fields = self._fields(index)
+        if _is_unknown(version):
+            raise CorruptIndexError(f"entry version {version} is unknown", "", index * LAYOUT.size)
+        return AbortedTransaction(*fields)
+
+    def _key(self, index: int) -> int:
+        last_offset: int = self._fields(index)[3]
+        return last_offset
+
+    def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
+        del size_bytes
+        previous = self._base_offset - 1
+        for index, (version, _, first_offset, last_offset, last_stable_offset) in enumerate(self._all_fields()):
+            if _is_unknown(version):
+                return index, f"entry version {version} is unknown"
+            if not previous < last_offset < end_offset:
+                return index, f"marker offset {last_offset} is out of order or outside the segment"
+            if not (0 <= first_offset <= last_offset and 0 <= last_stable_offset <= last_offset + 1):
+                return index, f"offsets {first_offset} and {last_stable_offset} do not go with marker {last_offset}"
+            previous = last_offset
+        return None
+
+
+def _is_unknown(version: int) -> bool:
+    """As Kafka, which looks at the first byte of the version alone."""
+    return bool(version >> 8)
+
+
+class TransactionBuilder(IndexBuilder):
+    """One entry for each abort marker. It has no bound: an aborted transaction that is left out would be read."""
+
+    def __init__(self, base_offset: int, entries: Buffer) -> None:
+        written = TransactionReader(entries, base_offset)
+        self._last_offset = written[-1].last_offset if len(written) else -1
+
+    @property
+    def full(self) -> bool:
+        """Never."""
+        return False
+
+    def add(self, appended: Appended) -> bytes:
+        """The entry for the transaction that the batch aborts.
+
+        Raises:
+            CorruptBatchError: the marker does not come after the last entry's.
+        """
+        aborted = appended.aborted
+        if aborted is None:
+            return b""
+        if aborted.last_offset <= self._last_offset:
+            raise not_ascending("abort marker", aborted.last_offset, self._last_offset, appended.position)
+        self._last_offset = aborted.last_offset
+        return LAYOUT.pack(
+            VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset
+        )
+
+    def finish(self) -> bytes:
+        """Nothing: there is no closing entry."""
+        return b""
+
+
+class TransactionIndex(IndexFormat[AbortedTransaction]):
+    """Entries are aborted transactions."""
+
+    role = IndexRole.TRANSACTION
+    suffix = ".txnindex"
+    entry_bytes = LAYOUT.size
+
+    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
+        """A builder that goes on after ``entries``."""
+        del config
+        return TransactionBuilder(base_offset, entries)
+
+    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[AbortedTransaction]:
+        """A reader over ``entries``."""
+        return TransactionReader(entries, base_offset)
+
+    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
+        """The size of the entries before the first whose marker is at or above ``end_offset``."""
+        return TransactionReader(entries, base_offset).kept_bytes(end_offset)
