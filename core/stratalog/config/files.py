@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -31,7 +32,9 @@ class Settings:
     plugins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
-def read_settings(config: Path | str | Mapping[str, object] | None, environment: Mapping[str, str]) -> Settings:
+def read_settings(
+    config: os.PathLike[str] | str | Mapping[str, object] | None, environment: Mapping[str, str]
+) -> Settings:
     """Settings from a TOML file or a mapping, overridden by ``STRATALOG_*`` of ``environment``.
 
     Nested tables are joined with dots, so ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
