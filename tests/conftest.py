@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+InstallDistribution = Callable[..., None]
+
+
+@pytest.fixture
+def install_distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InstallDistribution]:
+    """Makes a distribution look installed: a dist-info folder and modules in a folder on the path.
+
+    The fixture is ``install(name, entry_points={"acme": "acme_plugin"}, modules={"acme_plugin": "source"},
+    requires=["lib; extra == 'x'"], version="1.0")``. What was imported of it is forgotten after the test.
+    """
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+
+    def install(
+        name: str,
+        *,
+        entry_points: Mapping[str, str],
+        modules: Mapping[str, str] | None = None,
+        requires: Sequence[str] = (),
+        version: str = "1.0",
+        metadata: bool = True,
+    ) -> None:
+        folder = site / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        if metadata:
+            lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+            lines += [f"Requires-Dist: {line}" for line in requires]
+            (folder / "METADATA").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        points = "\n".join(f"{key} = {value}" for key, value in entry_points.items())
+        (folder / "entry_points.txt").write_text(f"[stratalog.v1]\n{points}\n", encoding="utf-8")
+        for module, source in (modules or {}).items():
+            (site / f"{module}.py").write_text(source, encoding="utf-8")
+
+    yield install
+    for module, loaded in list(sys.modules.items()):
+        if str(getattr(loaded, "__file__", None) or "").startswith(str(site)):
+            del sys.modules[module]

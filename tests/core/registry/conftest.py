@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+
+import pytest
+
+from stratalog.spi import Codec, OpenContext, Provider, hookimpl
+
+MakePlugin = Callable[..., types.ModuleType]
+
+
+def _refuse_to_open(context: OpenContext) -> Codec:
+    raise AssertionError(f"nothing may be opened here, not even with {context}")
+
+
+@pytest.fixture
+def make_plugin() -> MakePlugin:
+    """Makes a module with hooks: ``make_plugin("acme", codecs=[provider])``; a callable is taken as the hook's body."""
+
+    def make(name: str, **hooks: object) -> types.ModuleType:
+        module = types.ModuleType(name)
+        for key, answer in hooks.items():
+            body: Callable[..., object] = answer if callable(answer) else lambda answer=answer: answer
+            setattr(module, f"stratalog_{key}", hookimpl(body))
+        return module
+
+    return make
+
+
+@pytest.fixture
+def provider() -> Callable[..., Provider[Codec]]:
+    """Makes a provider that must not be opened: ``provider("zstd", version=2)``."""
+
+    def make(name: str, version: int = 1, schemes: frozenset[str] = frozenset()) -> Provider[Codec]:
+        return Provider(name=name, version=version, schemes=schemes, open=_refuse_to_open)
+
+    return make

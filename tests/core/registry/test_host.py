@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import inspect
+import logging
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import pytest
+
+from stratalog.errors import PluginError
+from stratalog.model import events
+from stratalog.registry.host import Host
+from stratalog.spi import Codec, LogOpened, Provider, SegmentRolled, TopicPartition, hookimpl, hooks
+
+MakePlugin = Callable[..., types.ModuleType]
+MakeProvider = Callable[..., Provider[Codec]]
+
+SPECS = {name: spec for name, spec in vars(hooks).items() if name.startswith("stratalog_")}
+LOG = TopicPartition("orders", 0)
+
+
+def hear(heard: list[object]) -> Callable[[object], None]:
+    """A listener; pluggy looks at the argument's name."""
+
+    def listen(event: object) -> None:
+        heard.append(event)
+
+    return listen
+
+
+def opened() -> LogOpened:
+    return LogOpened(log=LOG, log_start=0, log_end=7)
+
+
+def arguments(function: Callable[..., object]) -> list[tuple[str, object]]:
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+    return [(parameter.name, parameter.annotation) for parameter in parameters if parameter.name != "self"]
+
+
+def test_there_are_hooks() -> None:
+    assert len(SPECS) == 19
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_each_hook_has_a_method_with_the_same_arguments(name: str) -> None:
+    method = getattr(Host, name.removeprefix("stratalog_"))
+    assert arguments(method) == arguments(SPECS[name])
+
+
+@pytest.mark.parametrize("event_type", get_args(events.Event))
+def test_each_event_has_a_listener_and_reaches_it(make_plugin: MakePlugin, event_type: type[events.Event]) -> None:
+    listening = [name for name, spec in SPECS.items() if event_type in dict(arguments(spec)).values()]
+    assert len(listening) == 1
+    host, heard = Host(), list[object]()
+    hook = listening[0].removeprefix("stratalog_")
+    host.register(make_plugin("acme", **{hook: hear(heard)}), "acme")
+    event = object.__new__(event_type)  # its fields do not matter to who hears it
+    host.notify(event)
+    assert heard == [event]
+
+
+def test_every_event_class_is_in_the_union() -> None:
+    classes = {
+        found for found in vars(events).values() if inspect.isclass(found) and found.__module__ == events.__name__
+    }
+    assert classes == set(get_args(events.Event))
+
+
+def test_offers_are_told_by_plugin(make_plugin: MakePlugin, provider: MakeProvider) -> None:
+    host = Host()
+    one, two = provider("one"), provider("two")
+    host.register(make_plugin("b", codecs=[two]), "b")
+    host.register(make_plugin("a", codecs=iter([one])), "a")
+    host.register(make_plugin("c", tier_layouts=()), "c")
+    assert [(answer.plugin, answer.offers, answer.error) for answer in host.codecs()] == [
+        ("a", (one,), None),
+        ("b", (two,), None),
+    ]
+
+
+def test_a_collecting_hook_that_raises_stops_no_other(make_plugin: MakePlugin, provider: MakeProvider) -> None:
+    def half() -> Any:
+        yield provider("half")
+        raise RuntimeError("no more")
+
+    host = Host()
+    host.register(make_plugin("a", codecs=half), "a")
+    host.register(make_plugin("b", codecs=[provider("whole")]), "b")
+    broken, fine = host.codecs()
+    assert isinstance(broken.error, RuntimeError)
+    assert broken.offers == ()
+    assert [offer.name for offer in fine.offers] == ["whole"]
+
+
+@pytest.mark.parametrize("answer", [[object()], 5, "zstd"])
+def test_what_is_no_provider_is_an_error(make_plugin: MakePlugin, answer: object) -> None:
+    host = Host()
+    host.register(make_plugin("acme", codecs=answer), "acme")
+    assert host.codecs()[0].error is not None
+
+
+def test_a_hook_that_answers_none_offers_nothing(make_plugin: MakePlugin) -> None:
+    host = Host()
+    host.register(make_plugin("acme", codecs=lambda: None), "acme")
+    assert host.codecs()[0].offers == ()
+
+
+def refused(plugin: object) -> str:
+    host = Host()
+    with pytest.raises(PluginError) as caught:
+        host.register(plugin, "acme")
+    assert "acme" not in host
+    assert not host.is_registered(plugin)
+    host.register(_good(), "acme")  # the name is free again
+    return str(caught.value)
+
+
+def _good() -> object:
+    class Good:
+        @hookimpl
+        def stratalog_codecs(self) -> tuple[()]:
+            return ()
+
+    return Good()
+
+
+def test_a_misspelt_hook_is_refused_with_the_right_spelling(make_plugin: MakePlugin) -> None:
+    text = refused(make_plugin("acme", codex=[], tier_layouts=[]))
+    assert "stratalog_codex" in text
+    assert "did you mean stratalog_codecs?" in text
+
+
+def test_a_misspelt_hook_leaves_nothing_of_the_plugin_behind(make_plugin: MakePlugin, provider: MakeProvider) -> None:
+    """The plugin's well-spelt hooks went on being called after the refusal, as only half of it was taken back."""
+    host = Host()
+    with pytest.raises(PluginError):
+        host.register(make_plugin("acme", codex=[], codecs=[provider("zstd")]), "acme")
+    assert host.codecs() == ()
+
+
+def takes_engine(engine: object) -> tuple[()]:
+    del engine
+    return ()
+
+
+def test_an_argument_that_the_spec_lacks_is_refused(make_plugin: MakePlugin) -> None:
+    assert "engine" in refused(make_plugin("acme", codecs=takes_engine))
+
+
+def test_a_hook_without_hookimpl_is_refused(make_plugin: MakePlugin) -> None:
+    plugin = make_plugin("acme", tier_layouts=[])
+    plugin.__dict__["stratalog_codecs"] = lambda: ()
+    assert "stratalog_codecs is not decorated" in refused(plugin)
+
+
+def test_a_plugin_without_hooks_is_refused() -> None:
+    assert "no stratalog hook" in refused(types.ModuleType("acme"))
+
+
+def test_a_hook_under_another_name_is_refused() -> None:
+    plugin = types.ModuleType("acme")
+    plugin.__dict__["anything"] = hookimpl(specname="stratalog_codecs")(lambda: ())
+    assert "specname" in refused(plugin)
+
+
+def test_a_plugin_that_cannot_be_hashed_is_refused() -> None:
+    @dataclass  # compares by value and can change: Python takes __hash__ away
+    class Unhashable:
+        @hookimpl
+        def stratalog_codecs(self) -> tuple[()]:
+            return ()
+
+    assert "hash" in refused(Unhashable())
+
+
+def test_the_same_plugin_or_name_twice_is_refused_and_the_first_stays(make_plugin: MakePlugin) -> None:
+    host, plugin = Host(), make_plugin("acme", codecs=[])
+    host.register(plugin, "acme")
+    for other, name in ((plugin, "again"), (plugin, "acme"), (_good(), "acme")):
+        with pytest.raises(PluginError, match="registered already"):
+            host.register(other, name)
+    assert [answer.plugin for answer in host.codecs()] == ["acme"]
+
+
+def test_an_unregistered_plugin_hears_and_offers_nothing(make_plugin: MakePlugin) -> None:
+    host, heard = Host(), list[object]()
+    host.register(make_plugin("acme", codecs=[], on_log_opened=hear(heard)), "acme")
+    host.unregister("acme")
+    host.notify(opened())
+    assert host.codecs() == ()
+    assert heard == []
+
+
+def test_a_listener_that_raises_is_logged_and_counted_and_the_rest_hear(
+    make_plugin: MakePlugin, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, heard, event = Host(), list[object](), opened()
+
+    def angry(event: LogOpened) -> None:
+        raise RuntimeError(f"not {event.log}")
+
+    host.register(make_plugin("a", on_log_opened=hear(heard)), "a")
+    host.register(make_plugin("b", on_log_opened=angry), "b")
+    host.register(make_plugin("c", on_log_opened=hear(heard)), "c")
+    with caplog.at_level(logging.ERROR, logger="stratalog.registry"):
+        host.notify(event)
+        host.notify(event)
+    assert heard == [event] * 4
+    assert host.listener_failures == {"b": 2}
+    assert [record.exc_info is not None for record in caplog.records] == [True, True]
+    assert "stratalog_on_log_opened of plugin b" in caplog.text
+
+
+def test_an_event_reaches_its_own_listeners_only(make_plugin: MakePlugin) -> None:
+    host, heard = Host(), list[object]()
+    host.register(make_plugin("acme", on_log_opened=hear(heard)), "acme")
+    host.notify(SegmentRolled(log=LOG, base_offset=3))
+    assert heard == []
+
+
+def test_two_hosts_share_nothing(make_plugin: MakePlugin, provider: MakeProvider) -> None:
+    one, two, plugin = Host(), Host(), make_plugin("acme", codecs=[provider("zstd")])
+    one.register(plugin, "acme")
+    assert two.codecs() == ()
+    two.register(plugin, "acme")
+    one.unregister("acme")
+    assert len(two.codecs()) == 1
