@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from itertools import pairwise
 from typing import Final
 
 from stratalog.config.engine import EngineConfig, Limits
@@ -101,6 +102,11 @@ def made_segment(
     return SegmentSource(info, BytesSource(content), {FileKind.OFFSET_INDEX: b"index"} if files is None else files)
 
 
+def made_segments(*bounds: int, leader_epoch: int = 0) -> list[SegmentSource]:
+    """Closed segments that meet at these offsets: one less than there are bounds."""
+    return [made_segment(base, end, leader_epoch=leader_epoch) for base, end in pairwise(bounds)]
+
+
 def source_bytes(source: ByteSource) -> bytes:
     """All bytes of a source."""
     return b"".join(source.chunks(1 << 20))
@@ -135,7 +141,7 @@ class TierBed:
 
     def layouts(self) -> LayoutTable:
         """A table with one layout, called ``pair``."""
-        offer = Provider[TierLayout](name="pair", version=self.layout_version, open=lambda _: self.layout)
+        offer: Provider[TierLayout] = Provider(name="pair", version=self.layout_version, open=lambda _: self.layout)
         return LayoutTable(Catalogue(TIER_LAYOUTS, [Offer(offer, "testing")]), lambda _: self.layout)
 
     def open(self, store: ObjectStore | None = None, *, read_only: bool = False) -> Tier:

@@ -101,10 +101,11 @@ class TierLog:
         at = Standing(leader_epoch, log_start, high_watermark)
         with self._lock:
             self.refresh()
+            head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
             offloader = Offloader(
                 self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit
             )
-            return offloader.offload(self._root, self._finder.prefix, sources, at)
+            return offloader.offload(head, self._finder.prefix, sources, at)
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""

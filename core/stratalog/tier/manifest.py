@@ -30,6 +30,11 @@ RECENT_COMMITS: Final = 64
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _COMMIT_ID: Final = re.compile(r"[0-9a-f]{32}\Z")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]*\Z")
+_FIELDS: Final = frozenset({
+    "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
+    "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "pages", "entries",
+    "recent_commits", "created_ms",
+})  # fmt: skip
 
 
 class ChangeKind(StrEnum):
@@ -227,6 +232,7 @@ def _loaded(data: bytes, key: str) -> dict[str, Any]:
 
 
 def _root_from(fields: _Fields) -> Root:
+    fields.check_names()
     return Root(
         log=TopicPartition(fields.text("topic"), fields.integer("partition")),
         topic_id=TopicId(fields.text("topic_id")),
@@ -250,6 +256,12 @@ class _Fields:
 
     def __init__(self, value: dict[str, Any]) -> None:
         self._value = value
+
+    def check_names(self) -> None:
+        """An unknown field would be lost by the next root; a later format that adds one has another version."""
+        unknown = sorted(set(self._value) - _FIELDS)
+        if unknown:
+            raise ValueError(f"unknown field {unknown[0][:64]!r}")
 
     def integer(self, name: str) -> int:
         return _of(int, self._value[name], name)

@@ -35,8 +35,8 @@ def probe(store: TierStore, env: Env) -> ProbeResult:
         StoreError: the store failed, or its bucket is missing.
     """
     key = probe_key(uuid.UUID(int=env.chance.getrandbits(128), version=4))
+    _create(store, key, b"first")
     try:
-        _create(store, key, b"first")
         if Capability.CREATE not in store.capabilities:
             return ProbeResult(shared=False, reason="it does not declare that it creates atomically")
         if _create(store, key, b"second") is Created.CREATED:
@@ -54,6 +54,7 @@ def _create(store: TierStore, key: str, data: bytes) -> Created:
         created = store.create(key, data)
         if created is not Created.UNKNOWN:
             return created
+    _remove(store, key)
     raise StoreTimeoutError("the store does not say whether it creates objects", key)
 
 
