@@ -4,7 +4,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# The same examples in every run, and no deadline: a slow machine is no failure.
+hypothesis.settings.register_profile("stratalog", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("stratalog")
 
 InstallDistribution = Callable[..., None]
 
