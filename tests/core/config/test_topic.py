@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+
+# Kafka's own table of topic settings: name, default, smallest, largest.
+KAFKA = [
+    ("segment.bytes", 1073741824, 14, INT_MAX),
+    ("segment.ms", 604800000, 1, LONG_MAX),
+    ("segment.jitter.ms", 0, 0, LONG_MAX),
+    ("index.interval.bytes", 4096, 0, INT_MAX),
+    ("flush.messages", LONG_MAX, 1, LONG_MAX),
+    ("flush.ms", LONG_MAX, 0, LONG_MAX),
+    ("retention.ms", 604800000, -1, LONG_MAX),
+    ("retention.bytes", -1, -(1 << 63), LONG_MAX),
+    ("file.delete.delay.ms", 60000, 0, LONG_MAX),
+    ("max.message.bytes", 1048588, 0, INT_MAX),
+    ("compression.lz4.level", 9, 1, 17),
+    ("compression.zstd.level", 3, -131072, 22),
+    ("message.timestamp.before.max.ms", LONG_MAX, 0, LONG_MAX),
+    ("message.timestamp.after.max.ms", LONG_MAX, 0, LONG_MAX),
+    ("delete.retention.ms", 86400000, 0, LONG_MAX),
+    ("min.compaction.lag.ms", 0, 0, LONG_MAX),
+    ("max.compaction.lag.ms", LONG_MAX, 1, LONG_MAX),
+    ("local.retention.ms", -2, -2, 604800000),
+    ("local.retention.bytes", -2, -2, LONG_MAX),
+]
+
+
+def topic(**values: object) -> TopicConfig:
+    return TopicConfig.from_mapping({name.replace("_", "."): value for name, value in values.items()}, "test")
+
+
+@pytest.mark.parametrize(("name", "default", "smallest", "largest"), KAFKA)
+def test_numbers_are_kafkas(name: str, default: int, smallest: int, largest: int) -> None:
+    assert TopicConfig().to_mapping()[name] == default
+    for value in (smallest, largest):
+        assert TopicConfig.from_mapping({name: value}, "test").to_mapping()[name] == value
+    for value in (smallest - 1, largest + 1):
+        with pytest.raises(ConfigError):
+            TopicConfig.from_mapping({name: value}, "test")
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("cleanup.policy", "delete"),
+        ("compression.type", "producer"),
+        ("compression.gzip.level", -1),
+        ("preallocate", False),
+        ("message.timestamp.type", "CreateTime"),
+        ("min.cleanable.dirty.ratio", 0.5),
+        ("segment.index.bytes", 10485760),
+        ("remote.storage.enable", False),
+        ("remote.log.copy.disable", False),
+    ],
+)
+def test_other_defaults_are_kafkas(name: str, default: object) -> None:
+    assert TopicConfig().to_mapping()[name] == default
+
+
+@pytest.mark.parametrize("level", [-1, 1, 9])
+def test_levels_of_gzip(level: int) -> None:
+    assert topic(compression_gzip_level=level).compression_gzip_level == level
+
+
+@pytest.mark.parametrize("level", [-2, 0, 10])
+def test_no_levels_of_gzip(level: int) -> None:
+    with pytest.raises(ConfigError, match="-1 or 1 to 9"):
+        topic(compression_gzip_level=level)
+
+
+def test_each_codec_has_a_level_of_its_own() -> None:
+    config = topic(compression_gzip_level=4, compression_lz4_level=5, compression_zstd_level=6)
+    assert [config.compression_level(codec) for codec in ("gzip", "lz4", "zstd", "snappy")] == [4, 5, 6, None]
+    assert TopicConfig().compression_level("gzip") is None
+
+
+def test_a_cleanup_policy_may_be_any_plugins() -> None:
+    assert topic(cleanup_policy="compact,ttl").cleanup_policy == ("compact", "ttl")
+
+
+def test_lags_must_not_cross() -> None:
+    with pytest.raises(ConfigError, match=r"min\.compaction\.lag\.ms must not be above max\.compaction\.lag\.ms"):
+        topic(min_compaction_lag_ms=11, max_compaction_lag_ms=10)
+    assert topic(min_compaction_lag_ms=10, max_compaction_lag_ms=10).min_compaction_lag_ms == 10
+
+
+@pytest.mark.parametrize("unit", ["ms", "bytes"])
+@pytest.mark.parametrize(
+    ("total", "local", "is_allowed"),
+    [
+        (100, -2, True),
+        (100, 100, True),
+        (100, 0, True),
+        (100, 101, False),
+        (100, -1, False),
+        (-1, -1, True),
+        (-1, 5, True),
+        (-1, -2, True),
+    ],
+)
+def test_local_retention_stays_inside_the_whole(unit: str, total: int, local: int, is_allowed: bool) -> None:  # noqa: FBT001 - a column
+    values = {f"retention.{unit}": total, f"local.retention.{unit}": local}
+    if is_allowed:
+        assert TopicConfig.from_mapping(values, "test").to_mapping(only_changed=True).items() <= values.items()
+    else:
+        with pytest.raises(ConfigError, match=rf"local\.retention\.{unit}={local} must not be above"):
+            TopicConfig.from_mapping(values, "test")
+
+
+@pytest.mark.parametrize("unit", ["ms", "bytes"])
+@pytest.mark.parametrize(("local", "is_allowed"), [(-2, True), (100, True), (50, False)])
+def test_without_copying_nothing_can_be_evicted_early(unit: str, local: int, is_allowed: bool) -> None:  # noqa: FBT001 - a column
+    """Kafka's rule: who disables copying would wait in vain for local segments to go."""
+    values = {f"retention.{unit}": 100, f"local.retention.{unit}": local, "remote.log.copy.disable": True}
+    if is_allowed:
+        assert TopicConfig.from_mapping(values, "test").remote_log_copy_disable
+    else:
+        with pytest.raises(ConfigError, match=r"remote\.log\.copy\.disable"):
+            TopicConfig.from_mapping(values, "test")
+
+
+def test_local_limits_resolve_to_the_whole() -> None:
+    whole = topic(retention_ms=100, retention_bytes=200)
+    assert (whole.local_limit_ms, whole.local_limit_bytes) == (100, 200)
+    own = topic(retention_ms=100, retention_bytes=200, local_retention_ms=10, local_retention_bytes=20)
+    assert (own.local_limit_ms, own.local_limit_bytes) == (10, 20)
