@@ -13,6 +13,7 @@ import mmap
 import os
 import stat
 import struct
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ from typing import Final, Protocol
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
-_OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None)
+# Open-file-description locks; other systems that have them lay the request out differently and get flock.
+_OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
+_OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
 _MAX_PARTS: Final = 1024  # IOV_MAX
 
 
@@ -69,6 +72,9 @@ class Vfs(Protocol):
 
     def rename(self, old: str, new: str) -> None:
         """Rename, replacing what is there."""
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name; FileExistsError if that is taken: one of several racers wins."""
 
     def remove(self, path: str) -> None:
         """Delete a file."""
@@ -127,20 +133,21 @@ class PosixVfs:
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write, going on after short writes until nothing more goes in."""
-        left = [memoryview(part).cast("B") for part in parts if len(part)]
-        written = 0
-        while left:
+        left = [memoryview(part).cast("B") for part in parts]
+        first = written = 0
+        while first < len(left):
             try:
-                count = os.pwritev(descriptor, left[:_MAX_PARTS], position + written)
+                count = os.pwritev(descriptor, left[first : first + _MAX_PARTS], position + written)
             except OSError as error:
                 if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
                     return written
                 raise
             written += count
-            while left and count >= len(left[0]):
-                count -= len(left.pop(0))
+            while first < len(left) and count >= len(left[first]):
+                count -= len(left[first])
+                first += 1
             if count:
-                left[0] = left[0][count:]
+                left[first] = left[first][count:]
         return written
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
@@ -176,13 +183,19 @@ class PosixVfs:
         """Rename, replacing what is there."""
         Path(old).replace(new)
 
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        Path(new).hardlink_to(old)
+
     def remove(self, path: str) -> None:
         """Delete a file."""
         Path(path).unlink()
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, with its parents."""
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        """Make a folder, with its parents, all for this user alone."""
+        missing = [parent for parent in Path(path).parents if not parent.exists()]
+        for parent in reversed(missing):
+            parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
         Path(path).mkdir(mode=_FOLDER_MODE)
 
     def remove_folder(self, path: str) -> None:
@@ -231,10 +244,9 @@ class PosixVfs:
         with _opened(path) as descriptor:
             if descriptor is None:
                 return False
-            get_lock = getattr(fcntl, "F_OFD_GETLK", None)
-            if get_lock is None:
+            if _OFD_GET_LOCK is None:
                 return not _try_shared(descriptor)
-            answer = fcntl.fcntl(descriptor, get_lock, _lock_request(fcntl.F_RDLCK))
+            answer = fcntl.fcntl(descriptor, _OFD_GET_LOCK, _lock_request(fcntl.F_RDLCK))
             kind: int = struct.unpack_from("h", answer)[0]
             return kind != fcntl.F_UNLCK
 
