@@ -33,6 +33,7 @@
     ├── LogDirError                 a log directory cannot be used
     │   ├── LogDirNotFoundError
     │   ├── LogDirLockedError
+    │   ├── LogDirPermissionError
     │   ├── LogDirOfflineError
     │   ├── DiskFullError
     │   ├── SegmentGoneError        retriable
@@ -293,6 +294,12 @@ class LogDirLockedError(LogDirError):
     """Another engine or a running Kafka broker holds the directory."""
 
     advice = "stop the other process, or read with open_reader, which takes no lock"
+
+
+class LogDirPermissionError(LogDirError):
+    """The operating system does not let this user do what was asked."""
+
+    advice = "let this user read and write the directory, or read a copy of it"
 
 
 class LogDirOfflineError(LogDirError):

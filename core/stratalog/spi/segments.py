@@ -51,7 +51,7 @@ class SegmentFile(ABC):
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Cut to ``size_bytes``."""
+        """Cut to ``size_bytes``; ValueError if there are fewer."""
 
     @abstractmethod
     def sync(self) -> None:
@@ -72,15 +72,18 @@ class IndexFile(ABC):
 
     @abstractmethod
     def append(self, entries: Buffer) -> None:
-        """Add entries. Errors as ``SegmentFile.append``."""
+        """Add entries. Errors as ``SegmentFile.append``; PluginError past ``max_bytes``, with nothing written."""
 
     @abstractmethod
     def view(self) -> memoryview:
-        """The entries written so far. It stays valid while the file grows; release it before ``close``."""
+        """The entries written so far, read-only. It stays valid whatever happens to the file.
+
+        A reader may ask for it without a lock, also while the file is closed: it then still gets what there was.
+        """
 
     @abstractmethod
     def truncate(self, size_bytes: int) -> None:
-        """Keep the first ``size_bytes`` of entries."""
+        """Keep the first ``size_bytes`` of entries; ValueError if there are fewer."""
 
     @abstractmethod
     def trim(self) -> None:
@@ -113,13 +116,22 @@ class LogFiles(ABC):
         """Open a ``.log`` file; ``create`` makes it and refuses one that is there (FileExistsError)."""
 
     @abstractmethod
-    def open_index(self, name: str, *, max_bytes: int, writable: bool) -> IndexFile:
-        """Open an index file, made if missing and ``writable``.
+    def open_index(self, name: str, *, max_bytes: int, writable: bool, reserve: bool = True) -> IndexFile:
+        """Open an index file, made if missing and ``writable``; a missing one reads as empty.
+
+        Whatever is in the file counts as entries: a clean close leaves nothing else in it.
 
         Args:
             name: its file name.
-            max_bytes: it never grows past this.
-            writable: the active segment's: it grows as a map. Otherwise the file's bytes are the entries.
+            max_bytes: it never grows past this; a larger one that is there is refused unless ``writable``.
+            writable: the active segment's. Otherwise appends are refused.
+            reserve: whether space behind the entries may be taken in advance, as Kafka does for offset and time
+                indexes. Without, the file holds the entries alone at any moment, for readers that cannot tell them
+                from reserved space.
+
+        Raises:
+            CorruptIndexError: the file is above ``max_bytes``.
+            ReadOnlyError: ``writable``, and the store was opened for reading.
         """
 
     @abstractmethod
