@@ -1,1 +1,26 @@
-"""Placeholder docstring."""
+"""Log directories on local disk, as Kafka lays them out: the segment store ``local``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stratalog.spi import OpenContext, Provider, SegmentStore, hookimpl
+
+
+def _open_local(context: OpenContext) -> SegmentStore:
+    from stratalog_local.store import LocalStore  # noqa: PLC0415 - a provider imports when it opens
+
+    return LocalStore(context)
+
+
+@hookimpl
+def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
+    """``local``, for paths without a scheme and ``file://`` ones."""
+    return (
+        Provider(
+            name="local",
+            open=_open_local,
+            schemes=frozenset({"file"}),
+            capabilities=("Kafka's lock", "mapped indexes", "preallocation"),
+        ),
+    )

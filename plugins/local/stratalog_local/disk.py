@@ -1,0 +1,69 @@
+"""What the parts of one store share, and how errors of the operating system become ours."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.spi import (
+    ClosedError,
+    ConfigError,
+    DiskFullError,
+    HandlePool,
+    LogDirNotFoundError,
+    LogDirOfflineError,
+    LogDirPermissionError,
+    ReadOnlyError,
+    StorageError,
+    Vfs,
+)
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+@dataclass(slots=True)
+class Disk:
+    """One store's way to the disk. ``closed`` is set once, when the store closes."""
+
+    files: Vfs
+    handles: HandlePool
+    read_only: bool
+    small_limit_bytes: int
+    closed: bool = False
+
+    def check_open(self, path: str) -> None:
+        """Raise ClosedError if the store is closed."""
+        if self.closed:
+            raise ClosedError(f"the log directory is closed path={path}")
+
+    def check_writable(self, path: str) -> None:
+        """Raise ReadOnlyError if the store was opened for reading, ClosedError if it is closed."""
+        self.check_open(path)
+        if self.read_only:
+            raise ReadOnlyError("opened for reading", path)
+
+
+def typed(error: OSError, path: str) -> StorageError:
+    """The error to raise in place of one of the operating system."""
+    reason = (error.strerror or type(error).__name__).lower()
+    if error.errno in _FULL:
+        return DiskFullError(reason, path)
+    if error.errno in _MISSING:
+        return LogDirNotFoundError(reason, path)
+    if error.errno in _REFUSED:
+        return LogDirPermissionError(reason, path)
+    return LogDirOfflineError(reason, path)
+
+
+def checked_name(name: str) -> str:
+    """Return ``name`` if it names something inside its folder.
+
+    Raises:
+        ConfigError: it is empty, ``.`` or ``..``, or holds a separator or a NUL.
+    """
+    if name in {"", ".", ".."} or "/" in name or "\0" in name:
+        raise ConfigError(f"{name!r} is no name of a file or folder in a log directory")
+    return name

@@ -1,0 +1,203 @@
+"""One folder: checked names, typed errors, and small files that are replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Final
+
+from stratalog.spi import (
+    Buffer,
+    CorruptCheckpointError,
+    DiskFullError,
+    FileStat,
+    LogDirNotFoundError,
+    LogDirOfflineError,
+    StorageError,
+)
+from stratalog_local.disk import Disk, checked_name, typed
+
+_NEW: Final = ".tmp"
+
+
+class Folder:
+    """A folder on disk. Thread-safe.
+
+    Args:
+        disk: of the store; borrowed.
+        path: of the folder, which need not exist yet.
+    """
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self._disk, self._path = disk, path
+        self._failed = False  # a sync of the folder failed: names may be lost, and a second sync would not tell
+        self._replacing = threading.Lock()  # two writers of one small file would share its temporary name
+
+    def path(self, name: str = "") -> str:
+        """Where the folder, or something in it, is."""
+        return f"{self._path}/{checked_name(name)}" if name else self._path
+
+    def list(self) -> list[FileStat]:
+        """What is in it, by name."""
+        self._disk.check_open(self._path)
+        try:
+            return self._disk.files.list(self._path)
+        except OSError as error:
+            raise typed(error, self._path) from error
+
+    def stat(self, name: str) -> FileStat | None:
+        """What has this name, or None."""
+        return self._stat(self.path(checked_name(name)))
+
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        found = self._stat(self._path)
+        return found is not None and found.is_folder
+
+    def read_small(self, name: str) -> bytes | None:
+        """A whole file, or None if it is not there."""
+        path, files = self.path(checked_name(name)), self._disk.files
+        self._disk.check_open(path)
+        try:
+            descriptor = files.open(path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise typed(error, path) from error
+        try:
+            size, limit = files.size_bytes(descriptor), self._disk.small_limit_bytes
+            if size > limit:
+                raise CorruptCheckpointError(f"{size} bytes are above limits.checkpoint.bytes={limit}", path)
+            return files.read(descriptor, 0, size)
+        except OSError as error:
+            raise typed(error, path) from error
+        finally:
+            files.close(descriptor)
+
+    def replace_small(self, name: str, data: Buffer) -> None:
+        """Replace a file: temporary name, write, sync, rename, sync of the folder."""
+        path = self.path(checked_name(name))
+        self._disk.check_writable(path)
+        with self._replacing:
+            replace_file(self._disk, path, data, sync=True)
+            self.sync()
+
+    def rename(self, old: str, new: str) -> bool:
+        """Rename; False if there was nothing of that name."""
+        old_path, new_path = self.path(checked_name(old)), self.path(checked_name(new))
+        self._disk.check_writable(old_path)
+        try:
+            self._disk.files.rename(old_path, new_path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise typed(error, old_path) from error
+        return True
+
+    def remove(self, name: str) -> bool:
+        """Delete a file; False if it was not there."""
+        path = self.path(checked_name(name))
+        self._disk.check_writable(path)
+        try:
+            self._disk.files.remove(path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise typed(error, path) from error
+        return True
+
+    def remove_tree(self, name: str) -> None:
+        """Delete a folder with everything in it; one that is not there is no error."""
+        path = self.path(checked_name(name))
+        self._disk.check_writable(path)
+        inside = Folder(self._disk, path)
+        try:
+            entries = inside.list()
+        except LogDirNotFoundError:
+            return
+        for entry in entries:
+            if entry.is_folder:
+                inside.remove_tree(entry.name)
+            else:
+                inside.remove(entry.name)
+        try:
+            self._disk.files.remove_folder(path)
+        except OSError as error:
+            raise typed(error, path) from error
+
+    def make(self) -> None:
+        """Make the folder, and the missing ones above it, durable on return.
+
+        Raises:
+            FileExistsError: something of that name is there.
+        """
+        self._disk.check_writable(self._path)
+        files, above = self._disk.files, _parent(self._path)
+        try:
+            if files.stat(above) is None:
+                with contextlib.suppress(FileExistsError):  # another thread or process made it meanwhile
+                    Folder(self._disk, above).make()
+            files.make_folder(self._path)
+            files.sync_folder(above)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise typed(error, self._path) from error
+
+    def sync(self) -> None:
+        """Make the names in it durable. After a failure every later call raises: it is never retried."""
+        self._disk.check_writable(self._path)
+        if self._failed:
+            raise LogDirOfflineError("an earlier sync of the folder failed", self._path)
+        try:
+            self._disk.files.sync_folder(self._path)
+        except OSError as error:
+            self._failed = True
+            raise LogDirOfflineError(typed(error, self._path).reason, self._path) from error
+
+    def _stat(self, path: str) -> FileStat | None:
+        self._disk.check_open(path)
+        try:
+            return self._disk.files.stat(path)
+        except OSError as error:
+            raise typed(error, path) from error
+
+
+def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
+    """Put a new file in the place of ``path``, whole or not at all; its name is not durable yet.
+
+    Raises:
+        DiskFullError: no space; the old file stays.
+        LogDirOfflineError: writing or the sync failed; the old file stays.
+    """
+    files, temporary = disk.files, path + _NEW
+    try:
+        _write_new(disk, temporary, data, sync=sync)
+        files.rename(temporary, path)
+    except (OSError, StorageError) as error:
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+        if isinstance(error, OSError):
+            raise typed(error, path) from error
+        raise
+
+
+def _write_new(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
+    files = disk.files
+    try:
+        descriptor = files.open(path, write=True, create=True)
+    except FileExistsError:  # left by a crash
+        files.remove(path)
+        descriptor = files.open(path, write=True, create=True)
+    try:
+        if files.write(descriptor, 0, [data]) < memoryview(data).nbytes:
+            raise DiskFullError("no space left on device", path)
+        if sync:
+            files.sync(descriptor)
+    finally:
+        files.close(descriptor)
+
+
+def _parent(path: str) -> str:
+    above, mark, _ = path.rstrip("/").rpartition("/")
+    return above or (mark or ".")

@@ -1,0 +1,133 @@
+"""A file whose descriptor comes from the pool: open while it is used, closed when others need the place."""
+
+from __future__ import annotations
+
+from stratalog.spi import ClosedError, DiskFullError, LogDirOfflineError, ReadOnlyError, SegmentGoneError, StorageError
+from stratalog_local.disk import Disk, typed
+
+
+class PooledFile:
+    """A file of a log.
+
+    Its path must stay the same until it is closed. A write or sync that failed takes it out of service for writing
+    for good: what the page cache holds after that is no longer known.
+
+    Args:
+        disk: of the store; borrowed.
+        path: of the file.
+        writable: whether it may be changed.
+    """
+
+    def __init__(self, disk: Disk, path: str, *, writable: bool) -> None:
+        self.path = path
+        self._disk, self._writable = disk, writable
+        self._failed: LogDirOfflineError | None = None
+        self._closed = False
+
+    def pin(self) -> int:
+        """The descriptor, not closed before ``unpin``.
+
+        Raises:
+            SegmentGoneError: the file was closed, or is not there any more.
+            ClosedError: the store was closed.
+        """
+        if self._is_closed():
+            raise self._gone()
+        try:
+            descriptor = self._disk.handles.pin(self, self._open)
+        except FileNotFoundError as error:
+            raise self._gone() from error
+        except OSError as error:
+            raise typed(error, self.path) from error
+        if self._is_closed():  # meanwhile, by another thread: that drop came too early
+            self.unpin(descriptor)
+            self._disk.handles.drop(self)
+            raise self._gone()
+        return descriptor
+
+    def unpin(self, descriptor: int) -> None:
+        """Give back what ``pin`` returned."""
+        self._disk.handles.unpin(self, descriptor)
+
+    @property
+    def in_service(self) -> bool:
+        """Whether the file may still be changed, as far as the disk and the store go."""
+        return self._writable and self._failed is None and not self._disk.closed
+
+    def check_writable(self) -> None:
+        """Raise what keeps the file from being changed, if anything does."""
+        if self._closed:
+            raise ClosedError(f"the file is closed path={self.path}")
+        self._disk.check_writable(self.path)
+        if not self._writable:
+            raise ReadOnlyError("the file was opened for reading", self.path)
+        self._check_in_service()
+
+    def fail(self, error: OSError) -> StorageError:
+        """Take the file out of service; the error to raise."""
+        self._failed = LogDirOfflineError(typed(error, self.path).reason, self.path)
+        return self._failed
+
+    def cut(self, size_bytes: int) -> None:
+        """Give the file this size on disk."""
+        descriptor = self.pin()
+        try:
+            self._disk.files.truncate(descriptor, size_bytes)
+        except OSError as error:
+            raise self.fail(error) from error
+        finally:
+            self.unpin(descriptor)
+
+    def allocate(self, size_bytes: int) -> None:
+        """Take disk space up to ``size_bytes``; DiskFullError leaves the file in service, perhaps with a part of it."""
+        descriptor = self.pin()
+        try:
+            self._disk.files.allocate(descriptor, size_bytes)
+        except OSError as error:
+            refused = typed(error, self.path)
+            raise (refused if isinstance(refused, DiskFullError) else self.fail(error)) from error
+        finally:
+            self.unpin(descriptor)
+
+    def read_bytes(self, position: int, size_bytes: int) -> bytes:
+        """Up to ``size_bytes`` from ``position``."""
+        descriptor = self.pin()
+        try:
+            return self._disk.files.read(descriptor, position, size_bytes)
+        except OSError as error:
+            raise typed(error, self.path) from error
+        finally:
+            self.unpin(descriptor)
+
+    def sync(self) -> None:
+        """Make the file's bytes durable."""
+        self._disk.check_writable(self.path)
+        self._check_in_service()
+        descriptor = self.pin()
+        try:
+            self._disk.files.sync(descriptor)
+        except OSError as error:
+            raise self.fail(error) from error
+        finally:
+            self.unpin(descriptor)
+
+    def let_go(self) -> None:
+        """Close; descriptors still pinned close when they are unpinned."""
+        self._closed = True
+        self._disk.handles.drop(self)
+
+    def _open(self) -> int:
+        return self._disk.files.open(self.path, write=self._writable)
+
+    def _check_in_service(self) -> None:
+        if self._failed is not None:
+            reason = f"out of service since a write or sync failed ({self._failed.reason})"
+            raise LogDirOfflineError(reason, self.path)
+
+    def _is_closed(self) -> bool:
+        return self._closed
+
+    def _gone(self) -> StorageError:
+        if self._disk.closed:
+            return ClosedError(f"the log directory is closed path={self.path}")
+        return SegmentGoneError("the file is closed or gone", self.path)

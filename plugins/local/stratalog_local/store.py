@@ -1,0 +1,121 @@
+"""A log directory on local disk: its lock, its folders, its small files.
+
+Locking goes against the lock that a running Kafka broker takes on the same file, so one of the two stays out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from stratalog.spi import (
+    LOCK_FILE,
+    Buffer,
+    LogDirLockedError,
+    LogDirNotFoundError,
+    LogFiles,
+    OpenContext,
+    SegmentStore,
+)
+from stratalog_local.disk import Disk, checked_name, typed
+from stratalog_local.files import LocalLogFiles
+from stratalog_local.folder import Folder
+
+
+class LocalStore(SegmentStore):
+    """One log directory. Opening it touches nothing; ``acquire`` is the first to write.
+
+    Args:
+        context: ``location`` is the directory's path, with or without ``file://`` before it.
+    """
+
+    def __init__(self, context: OpenContext) -> None:
+        self._disk = Disk(
+            files=context.env.files,
+            handles=context.handles,
+            read_only=context.read_only,
+            small_limit_bytes=context.limits.checkpoint_bytes,
+        )
+        self._folder = Folder(self._disk, _plain_path(context.location))
+        self._lock: int | None = None  # the descriptor that holds the lock
+
+    def path(self, name: str = "") -> str:
+        """Where the directory, or a file in it, is."""
+        return self._folder.path(name)
+
+    def acquire(self) -> None:
+        """Take the directory, made if missing."""
+        path, files = self.path(), self._disk.files
+        self._disk.check_writable(path)
+        if self._lock is not None:
+            return
+        try:
+            if not self._folder.exists():
+                with contextlib.suppress(FileExistsError):  # another process made it meanwhile
+                    self._folder.make()
+            self._lock = files.lock(self.path(LOCK_FILE))
+        except OSError as error:
+            raise typed(error, path) from error
+        if self._lock is None:
+            raise LogDirLockedError("another engine or a running broker holds the directory", path)
+
+    def is_acquired_elsewhere(self) -> bool:
+        """Whether somebody else holds the lock now."""
+        path = self.path(LOCK_FILE)
+        self._disk.check_open(path)
+        if self._lock is not None:
+            return False
+        try:
+            return self._disk.files.is_locked(path)
+        except OSError as error:
+            raise typed(error, path) from error
+
+    def logs(self) -> list[str]:
+        """The names of the folders in the directory."""
+        return [entry.name for entry in self._folder.list() if entry.is_folder]
+
+    def open_log(self, name: str, *, create: bool = False) -> LogFiles:
+        """Open a log's folder; LogDirNotFoundError if it is not there, FileExistsError if it is and ``create``."""
+        folder = Folder(self._disk, self.path(checked_name(name)))
+        if create:
+            if not self._folder.exists():
+                raise LogDirNotFoundError("there is no such directory", self.path())
+            folder.make()
+        elif not folder.exists():
+            raise LogDirNotFoundError("there is no such folder", folder.path())
+        return LocalLogFiles(self._disk, folder, name)
+
+    def rename_log(self, old: str, new: str) -> None:
+        """Rename a log's folder, durable on return; LogDirNotFoundError if it is not there."""
+        if not self._folder.rename(old, new):
+            raise LogDirNotFoundError("there is no such folder", self.path(old))
+        self._folder.sync()
+
+    def remove_log(self, name: str) -> None:
+        """Delete a log's folder with all files in it, durable on return; one that is missing is no error."""
+        self._folder.remove_tree(name)
+        self._folder.sync()
+
+    def read_small(self, name: str) -> bytes | None:
+        """A whole small file, or None."""
+        return self._folder.read_small(name)
+
+    def replace_small(self, name: str, data: Buffer) -> None:
+        """Replace a small file, durable on return."""
+        self._folder.replace_small(name, data)
+
+    def remove_small(self, name: str) -> None:
+        """Delete a small file, durable on return."""
+        if self._folder.remove(name):
+            self._folder.sync()
+
+    def close(self) -> None:
+        """Release the directory. What was opened through the store can then only be closed."""
+        self._disk.closed = True
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            self._disk.files.close(lock)
+
+
+def _plain_path(location: str) -> str:
+    path = location.removeprefix("file://")
+    return path.rstrip("/") or path[:1] or "."
