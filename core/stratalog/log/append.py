@@ -53,16 +53,16 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
     What goes to one segment is written at once, all or nothing.
 
     Raises:
-        RecordBatchTooLargeError: more bytes than ``segment.bytes``.
+        RecordBatchTooLargeError: a batch has more bytes than ``segment.bytes``.
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: an idempotent producer broke a rule.
         DiskFullError: no space; the log stays as it was before the segment's write, and goes on reading.
         LogDirOfflineError: writing failed; the log is out of service.
     """
-    size = sum(len(piece.data) for piece in prepared)
+    size = max(max(piece.table.size_bytes) for piece in prepared)
     with state.lock:
         state.check_writable()
         if size > state.config.segment_bytes:
-            raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
+            raise RecordBatchTooLargeError(f"a batch of {size} bytes, segment.bytes is {state.config.segment_bytes}")
         earlier = _duplicate(state, prepared)
         if earlier is not None:
             return earlier

@@ -58,7 +58,8 @@ def prepare_records(
     header = BatchHeader(timestamp_type=_timestamp_type(config), append_time_ms=now)
     codec = _codec(config, parts, source_codec)
     prepared: list[Prepared] = []
-    for group in _groups(stamped, min(BATCH_BYTES_WANTED, config.max_message_bytes)):
+    limit = min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
+    for group in _groups(stamped, limit):
         prepared.extend(_encoded(group, header, codec, config, parts))
     return prepared
 
