@@ -20,6 +20,7 @@ from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexRole
 from stratalog.spi.segments import IndexFile
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+MAX_FILE_BYTES: Final = (1 << 31) - 1
 
 
 class Appender:
@@ -101,7 +102,10 @@ class Appender:
     def _open_index(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> IndexFile:
         name = self.segment.file_name(found.suffix)
         limit = self._config.segment_index_bytes // found.entry_bytes * found.entry_bytes
-        index = self.segment.files.open_index(name, max_bytes=max(limit, len(entries)), writable=True)
+        reserve = role is not IndexRole.TRANSACTION  # its entries are never left out, and zeros would be some
+        index = self.segment.files.open_index(
+            name, max_bytes=max(limit, len(entries)) if reserve else MAX_FILE_BYTES, writable=True, reserve=reserve
+        )
         if bytes(index.view()) != entries:  # it did not fit the log, or was left preallocated by a crash
             index.truncate(0)
             index.append(entries)
