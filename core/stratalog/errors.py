@@ -14,7 +14,7 @@
     │   └── UnknownComponentError
     ├── RecordError                 the records handed in are refused, nothing was written
     │   ├── InvalidRecordError
-    │   ├── InvalidTimestampError
+    │   │   └── InvalidTimestampError
     │   ├── RecordTooLargeError
     │   ├── RecordBatchTooLargeError
     │   ├── OutOfOrderSequenceError
@@ -65,7 +65,7 @@ class StorageError(Exception):
     advice: ClassVar[str] = ""
 
     def __init__(self, reason: str, *details: object) -> None:
-        super().__init__(reason, *details)
+        super().__init__(reason, *details)  # what is called again when the error is unpickled
         self.reason = reason
 
     def _where(self) -> str:
@@ -87,11 +87,12 @@ class UnknownSettingError(ConfigError):
 
     def __init__(self, name: str, source: str, nearest: str = "") -> None:
         super().__init__(name, source, nearest)
+        self.reason = f"unknown setting {name!r}"
         self.name, self.source, self.nearest = name, source, nearest
 
-    def __str__(self) -> str:
+    def _where(self) -> str:
         hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
-        return f"unknown setting {self.name!r} source={self.source}{hint}"
+        return f" source={self.source}{hint}"
 
 
 class InvalidTopicError(ConfigError):
@@ -204,16 +205,12 @@ class OffsetOutOfRangeError(StorageError):
     kafka_code = 1
 
     def __init__(self, log: str, offset: int, log_start: int, log_end: int) -> None:
-        super().__init__("offset out of range", log, offset, log_start, log_end)
+        super().__init__(log, offset, log_start, log_end)
+        self.reason = "offset out of range"
         self.log, self.offset, self.log_start, self.log_end = log, offset, log_start, log_end
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.log, self.offset, self.log_start, self.log_end)
-
-    def __str__(self) -> str:
-        return (
-            f"offset out of range log={self.log} offset={self.offset} log_start={self.log_start} log_end={self.log_end}"
-        )
+    def _where(self) -> str:
+        return f" log={self.log} offset={self.offset} log_start={self.log_start} log_end={self.log_end}"
 
 
 class CorruptionError(StorageError):
