@@ -41,7 +41,7 @@ class Vfs(Protocol):
     """The file system port."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file; ``create`` makes it and fails with FileExistsError if it is there."""
+        """Open a file; ``create`` makes it, for writing, and fails with FileExistsError if it is there."""
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
@@ -106,7 +106,7 @@ class PosixVfs:
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         """Open a file."""
-        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = (os.O_RDWR if write or create else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
         if create:
             flags |= os.O_CREAT | os.O_EXCL
         return os.open(path, flags, _FILE_MODE)
