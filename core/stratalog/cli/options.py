@@ -44,6 +44,8 @@ class Place:
             return open_reader(self.directories[0], tier=self.tier, config=self.config)
         if self.tier is None:
             raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
+        if "://" not in self.tier:
+            raise ConfigError(f"tier {self.tier!r} is no URI: s3://bucket/prefix or file:///folder are")
         return open_reader(self.tier, config=self.config)
 
     def _check_exists(self) -> None:

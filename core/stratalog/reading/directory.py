@@ -11,6 +11,7 @@ from stratalog.log.state import make_view
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
+from stratalog.reading.topics import TopicTable
 from stratalog.spi.segments import SegmentStore
 from stratalog.tier.tier import Tier
 
@@ -27,12 +28,16 @@ class DirectoryReader(Reader):
         self._store, self._tier = store, tier
         self._folders = partition_folders(store)
         self._state = read_directory(store, live=store.is_acquired_elsewhere())
+        self._topics = TopicTable(store, host.settings.topic_defaults, has_tier=tier is not None)
 
     def _names(self) -> Collection[TopicPartition]:
         return self._folders
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
         return read_topic_id(self._store.open_log(self._folders[name]))
+
+    def _config(self, topic: str) -> TopicConfig:
+        return self._topics.config(topic)
 
     def _open(self, name: TopicPartition) -> StaticLog:
         state = self._state

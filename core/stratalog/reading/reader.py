@@ -66,7 +66,9 @@ class Reader(ABC):
         for name in self.partitions():
             grouped.setdefault(name.topic, []).append(name)
         return {
-            topic: TopicInfo(topic, self._topic_id(names[0]), tuple(name.partition for name in names), TopicConfig())
+            topic: TopicInfo(
+                topic, self._topic_id(names[0]), tuple(name.partition for name in names), self._config(topic)
+            )
             for topic, names in grouped.items()
         }
 
@@ -108,6 +110,11 @@ class Reader(ABC):
 
     @abstractmethod
     def _topic_id(self, name: TopicPartition) -> TopicId | None: ...
+
+    def _config(self, topic: str) -> TopicConfig:
+        """The settings of a topic, as far as they are known here."""
+        del topic
+        return TopicConfig()
 
     @abstractmethod
     def _open(self, name: TopicPartition) -> StaticLog: ...
