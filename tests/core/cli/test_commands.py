@@ -1,0 +1,204 @@
+"""The command line: what it prints, for people and machines, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+
+Run = Callable[..., "Ended"]
+SMALL = {"segment.bytes": 1500, "index.interval.bytes": 100, "file.delete.delay.ms": 0}
+
+
+class Ended:
+    """How a command ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def items(self) -> list[dict[str, object]]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def stratalog(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> Ended:
+        code = run([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ended(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "data"
+    with open_engine(folder) as engine:
+        engine.create_topic("orders", partitions=2, config=SMALL)
+        for partition in range(2):
+            for number in range(60):
+                stamp = 1_700_000_000_000 + number
+                engine.log("orders", partition).append(
+                    [Record(timestamp_ms=stamp, key=b"k%d" % number, value=b"x" * 40, headers=(("h", b"\xff"),))]
+                )
+    yield folder
+
+
+def test_topics_are_created_listed_and_described(stratalog: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "new"
+    made = stratalog("topics", "create", "orders", "--partitions", 3, "--set", "segment.ms=1000", "--dir", folder, "--json")
+    assert made.code == 0
+    assert made.items[0]["topic"] == "orders"
+    listed = stratalog("topics", "list", "--dir", folder, "--json")
+    assert [(item["topic"], item["partitions"], item["offsets"]) for item in listed.items] == [("orders", 3, 0)]
+    assert listed.items[0]["topic_id"] == made.items[0]["topic_id"]
+    described = stratalog("topics", "describe", "orders", "--dir", folder)
+    assert described.code == 0
+    assert "segment.ms" in described.out
+
+
+def test_produced_lines_are_consumed(stratalog: Run, tmp_path: Path) -> None:
+    folder, lines = tmp_path / "data", tmp_path / "lines"
+    lines.write_bytes(b"a:1\nb:2\nplain\n")
+    stratalog("topics", "create", "orders", "--dir", folder)
+    sent = stratalog("produce", "orders", lines, "--key-separator", ":", "--dir", folder, "--json")
+    assert (sent.items[0]["records"], sent.items[0]["first_offset"], sent.items[0]["last_offset"]) == (3, 0, 2)
+    got = stratalog("consume", "orders", "--dir", folder, "--json")
+    assert [(item["offset"], item["key"], item["value"]) for item in got.items] == [
+        (0, "a", "1"),
+        (1, "b", "2"),
+        (2, None, "plain"),
+    ]
+
+
+def test_consume_begins_and_ends_where_it_is_told(stratalog: Run, filled: Path) -> None:
+    got = stratalog("consume", "orders", "-p", 1, "--from", 10, "--max", 3, "--dir", filled, "--json")
+    assert [(item["partition"], item["offset"]) for item in got.items] == [(1, 10), (1, 11), (1, 12)]
+    assert got.items[0]["headers"] == [{"key": "h", "value_base64": "/w=="}]
+    late = stratalog("consume", "orders", "-p", 0, "--from-time", 1_700_000_000_055, "--dir", filled, "--json")
+    assert [item["offset"] for item in late.items] == list(range(55, 60))
+    people = stratalog("consume", "orders", "-p", 0, "--max", 1, "--dir", filled)
+    assert people.out == f"0:0 2023-11-14T22:13:20.000+00:00 k0 {'x' * 40} h=\\xff\n"
+
+
+def test_offload_and_retention_say_what_they_did(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    tier = f"file://{tmp_path / 'bucket'}"
+    sent = stratalog("offload", "--roll", "--dir", filled, "--tier", tier, "--json")
+    assert [(item["topic"], item["partition"], item["tier_end_offset"]) for item in sent.items] == [
+        ("orders", 0, 60),
+        ("orders", 1, 60),
+    ]
+    settings = tmp_path / "stratalog.toml"
+    settings.write_text('[topic_defaults]\n"retention.ms" = -1\n"local.retention.bytes" = 0\n')
+    place = ("--dir", filled, "--tier", tier, "--config", settings)
+    dry = stratalog("retention", "--dry-run", *place, "--json")
+    assert len(list(filled.glob("orders-0/*.log"))) > 1
+    done = stratalog("retention", *place, "--json")
+    assert done.items == dry.items
+    assert [item["evicted_segments"] for item in done.items] == [item["segments"] for item in sent.items]
+    assert len(list(filled.glob("orders-0/*.log"))) == 1
+    alone = stratalog("consume", "orders", "-p", 0, "--tier", tier, "--json")
+    both = stratalog("consume", "orders", "-p", 0, *place, "--json")
+    assert [item["offset"] for item in alone.items] == list(range(60))
+    assert alone.out == both.out
+    table = stratalog("topics", "describe", "orders", *place)
+    assert "remote" in table.out
+
+
+def test_dump_shows_every_kind_of_file(stratalog: Run, filled: Path) -> None:
+    files = sorted(path for path in filled.rglob("*") if path.suffix in {".log", ".index", ".timeindex", ".snapshot"})
+    files += [filled / "orders-0" / name for name in ("leader-epoch-checkpoint", "partition.metadata")]
+    files += [filled / "recovery-point-offset-checkpoint"]
+    for file in files:
+        for form in ((), ("--json",), ("--json", "--values")):
+            shown = stratalog("dump", file, *form)
+            assert shown.code == 0, (file, shown.err)
+    first = next(file for file in files if file.suffix == ".log")
+    batches = stratalog("dump", first, "--json", "--values").items
+    assert [batch["base_offset"] for batch in batches] == list(range(len(batches)))
+    position = 0
+    for batch in batches:
+        assert batch["position"] == position
+        assert isinstance(batch["size_bytes"], int)
+        position += batch["size_bytes"]
+        assert isinstance(batch["records"], list)
+        assert batch["records"][0]["key"] == f"k{batch['base_offset']}"
+    assert position == first.stat().st_size
+
+
+def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run, filled: Path) -> None:
+    log = min(filled.glob("orders-0/*.log"))
+    data = bytearray(log.read_bytes())
+    whole = stratalog("dump", log, "--json").items
+    third = whole[2]["position"]
+    assert isinstance(third, int)
+    data[third + 70] ^= 1
+    log.write_bytes(data)
+    shown = stratalog("dump", log, "--json")
+    assert shown.code == 1
+    assert shown.items[:-1] == whole[:2]
+    assert shown.items[-1]["position"] == third
+    people = stratalog("dump", log)
+    assert people.code == 1
+    assert f"position={third}" in people.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("topics", "list"), "--dir"),
+        (("topics", "list", "--dir", "/nonexistent/place"), "/nonexistent/place"),
+        (("topics", "list", "--tier", "nosuch://bucket"), "nosuch"),
+        (("topics", "list", "--tier", "/just/a/path"), "no URI"),
+        (("topics", "describe", "nosuch", "--dir", "DATA"), "nosuch"),
+        (("consume", "nosuch", "--dir", "DATA"), "nosuch"),
+        (("consume", "orders", "-p", "9", "--dir", "DATA"), "orders-9"),
+        (("consume", "orders", "--from", "1000", "--dir", "DATA"), "out of range"),
+        (("produce", "orders", "--dir", "/nonexistent/place"), "/nonexistent/place"),
+        (("topics", "create", "a/b", "--dir", "DATA"), "a/b"),
+        (("topics", "create", "orders", "--dir", "DATA"), "exists"),
+        (("topics", "create", "t", "--set", "segment.byte=1", "--dir", "DATA"), "segment.bytes"),
+        (("topics", "create", "t", "--set", "nonsense", "--dir", "DATA"), "KEY=VALUE"),
+        (("offload", "--dir", "DATA"), "tier"),
+        (("dump", "/nonexistent/file.log"), "/nonexistent/file.log"),
+        (("dump", "DATA/stratalog-topics.json"), "stratalog-topics.json"),
+        (("nosuch",), "nosuch"),
+        (("dump",), "FILES"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_ends_with_2(
+    stratalog: Run, filled: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = stratalog(*[argument.replace("DATA", str(filled)) for argument in arguments])
+    assert ended.code == 2
+    assert said in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_errors_are_json_when_asked(stratalog: Run) -> None:
+    ended = stratalog("topics", "list", "--dir", "/nonexistent/place", "--json")
+    assert ended.code == 2
+    assert json.loads(ended.err)["error"] == "LogDirNotFoundError"
+
+
+def test_plugins_lists_ours_with_kinds_and_versions(stratalog: Run) -> None:
+    ended = stratalog("plugins", "--json")
+    assert ended.code == 0
+    offers = {(item["plugin"], item["kind"], item["name"]) for item in ended.items}
+    assert {("local", "segment_stores", "local"), ("formats", "codecs", "zstd"), ("s3", "object_stores", "s3")} <= offers
+    assert {item["distribution"] for item in ended.items if item["plugin"] == "formats"} == {"stratalog"}
+    assert stratalog("plugins").code == 0
+
+
+def test_help_names_every_command(stratalog: Run) -> None:
+    shown = stratalog("--help")
+    assert shown.code == 0
+    for command in ("consume", "demo", "dump", "offload", "plugins", "produce", "retention", "topics"):
+        assert command in shown.out
