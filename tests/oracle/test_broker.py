@@ -1,0 +1,93 @@
+"""A real broker takes over what stratalog wrote, and stratalog what the broker left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import corpus
+import pytest
+from kafka_broker import KafkaBroker
+from kafka_tools import KafkaTools
+
+import stratalog
+from stratalog import Record
+
+TOPICS = corpus.topics()
+NAMES = [topic.name for topic in TOPICS]
+BY_THE_BROKER = [record._replace(key=b"by kafka") for record in corpus.some_records("by kafka", 20)]
+
+
+@dataclass(frozen=True)
+class Story:
+    """One directory handed to and fro; by topic the records that were expected and those that were read.
+
+    ``taken_over``: what librdkafka read from the broker that started on stratalog's directory.
+    ``after_broker``: what stratalog read after the broker had appended and stopped.
+    ``given_back``: what librdkafka read when stratalog had appended more.
+    """
+
+    written: dict[str, list[Record]]
+    taken_over: dict[str, list[Record]]
+    after_broker: dict[str, list[Record]]
+    appended: dict[str, list[Record]]
+    given_back: dict[str, list[Record]]
+    complaints: list[str]
+
+
+@pytest.fixture(scope="module")
+def broker(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def story(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    directory = tmp_path_factory.mktemp("written")
+    written = corpus.write(directory, TOPICS)
+    broker.create_topics(dict.fromkeys(NAMES, 1))
+    broker.stop()
+    for name in NAMES:
+        broker.take_over(directory / f"{name}-0")
+    broker.start()
+    taken_over = {name: broker.read(name) for name in NAMES}
+    for name in NAMES:
+        broker.produce(name, BY_THE_BROKER)
+    broker.stop()
+    with stratalog.open_engine(broker.log_dir) as engine:
+        after_broker = {name: corpus.without_epochs(engine.log(name, 0).records()) for name in NAMES}
+        appended = {}
+        for name in NAMES:
+            records = list(corpus.some_records("given back", 30))
+            result = engine.log(name, 0).append(records)
+            appended[name] = list(corpus.as_read(corpus.Topic(name), records, result))
+    complaints = broker.tools.complaints(broker.log_dir)
+    broker.start()
+    given_back = {name: broker.read(name) for name in NAMES}
+    return Story(written, taken_over, after_broker, appended, given_back, complaints)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_librdkafka_reads_what_was_appended(story: Story, name: str) -> None:
+    assert story.taken_over[name] == story.written[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stratalog_opens_what_the_broker_left(story: Story, name: str) -> None:
+    read = story.after_broker[name]
+    assert read[: -len(BY_THE_BROKER)] == story.written[name]
+    assert [contents(record) for record in read[-len(BY_THE_BROKER) :]] == [contents(r) for r in BY_THE_BROKER]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_broker_reads_what_stratalog_appended_to_its_log(story: Story, name: str) -> None:
+    assert story.given_back[name] == story.after_broker[name] + story.appended[name]
+
+
+def test_the_dump_tool_is_content_with_the_broker_and_stratalog_in_one_log(story: Story) -> None:
+    assert story.complaints == []
+
+
+def contents(record: Record) -> tuple[object, ...]:
+    return record.timestamp_ms, record.key, record.value, record.headers

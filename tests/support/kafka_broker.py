@@ -1,0 +1,223 @@
+"""A real Kafka broker on loopback, and what librdkafka reads from it."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from kafka_tools import KafkaTools
+from stratalog import Record, TimestampType
+from stratalog.model.names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, parse_segment_file
+
+CLUSTER_ID: Final = "c3RyYXRhbG9nLW9yYWNsZQ"  # any 16 bytes in Kafka's base64
+START_SECONDS: Final = 120
+STOP_SECONDS: Final = 60
+CLIENT_SECONDS: Final = 30
+
+
+class KafkaBroker:
+    """A broker and controller in one process, with its log directory in ``folder / "logs"``.
+
+    A context manager: entering formats the directory and starts, leaving stops. May be started and stopped between.
+    """
+
+    def __init__(self, tools: KafkaTools, folder: Path) -> None:
+        self.tools = tools
+        self.log_dir = folder / "logs"
+        self._folder = folder
+        self._output = folder / "broker.out"
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        port, controller_port = _free_ports(2)
+        self.address = f"127.0.0.1:{port}"
+        self._settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.log_dir),
+            "log.retention.ms": "-1",
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+        }
+
+    def __enter__(self) -> Self:
+        properties = self._folder / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        result = self.tools.run(
+            "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), folder=self._folder
+        )
+        assert not result.returncode, result.stdout
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start and return when the broker says that it has started; fails with its output if it does not."""
+        assert self._process is None
+        command = self.tools.command("kafka.Kafka", str(self._folder / "server.properties"))
+        started, ended = threading.Event(), threading.Event()
+        self._process = subprocess.Popen(
+            command, cwd=self._folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self._reader = threading.Thread(target=self._follow, args=(self._process, started, ended), name="broker-output")
+        self._reader.start()
+        if not started.wait(START_SECONDS) or ended.is_set():
+            self._kill()
+            raise AssertionError(f"the broker did not start:\n{self._output.read_text()[-5000:]}")
+
+    def _follow(self, process: subprocess.Popen[str], started: threading.Event, ended: threading.Event) -> None:
+        assert process.stdout is not None
+        with process.stdout, self._output.open("a") as copy:
+            for line in process.stdout:
+                copy.write(line)
+                if "Kafka Server started" in line:
+                    started.set()
+            if not started.is_set():
+                ended.set()
+                started.set()
+
+    def stop(self) -> None:
+        """Stop cleanly; the log directory is complete afterwards. Nothing happens if it does not run."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        finally:
+            self._kill()
+
+    def _kill(self) -> None:
+        assert self._process is not None
+        assert self._reader is not None
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        self._process = self._reader = None
+
+    def create_topics(self, topics: Mapping[str, int]) -> None:
+        """Create topics with so many partitions, that keep records of any age."""
+        new = [NewTopic(name, count, 1, config={"retention.ms": "-1"}) for name, count in topics.items()]
+        admin = AdminClient({"bootstrap.servers": self.address})  # lives until its futures are done
+        for future in admin.create_topics(new).values():
+            future.result()
+
+    def take_over(self, source: Path) -> None:
+        """Put the segment files and leader epochs of the log in ``source`` in place of this stopped broker's own."""
+        assert self._process is None
+        target = self.log_dir / source.name
+        for file in target.iterdir():
+            if file.name != PARTITION_METADATA_FILE:  # the topic id is the cluster's
+                file.unlink()
+        for file in source.iterdir():
+            if parse_segment_file(file.name) or file.name == LEADER_EPOCHS_FILE:
+                shutil.copy(file, target)
+
+    def produce(self, topic: str, records: Iterable[Record], settings: Mapping[str, str] | None = None) -> None:
+        """Produce to partition 0, idempotently, and wait until the broker has everything."""
+        failures: list[KafkaError] = []
+        producer = self.producer({"enable.idempotence": "true", **(settings or {})})
+        for record in records:
+            send(producer, topic, record, failures)
+        assert producer.flush(CLIENT_SECONDS) == 0
+        assert not failures
+
+    def producer(self, settings: Mapping[str, str]) -> Producer:
+        """A producer of this broker."""
+        return Producer({"bootstrap.servers": self.address, **settings})
+
+    def read(self, topic: str, partition: int = 0, *, isolation: str = "read_uncommitted") -> list[Record]:
+        """All records of a partition, as librdkafka reads them, CRCs checked."""
+        settings: dict[str, str | int | float | bool | None] = {
+            "bootstrap.servers": self.address,
+            "group.id": "oracle",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            "isolation.level": isolation,
+        }
+        records: list[Record] = []
+        with closing(Consumer(settings)) as consumer:
+            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+            while (message := consumer.poll(CLIENT_SECONDS)) is not None:
+                error = message.error()
+                if error is None:
+                    records.append(_to_record(message))
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    return records
+                else:
+                    raise KafkaException(error)
+        raise AssertionError(f"no more records and no end after {len(records)} of {topic}-{partition}")
+
+
+def send(producer: Producer, topic: str, record: Record, failures: list[KafkaError]) -> None:
+    """Hand ``record`` to ``producer`` for partition 0; what fails later is added to ``failures``."""
+
+    def on_delivery(error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer.produce(
+        topic,
+        key=record.key,
+        value=record.value,
+        headers=list(record.headers),
+        partition=0,
+        timestamp=record.timestamp_ms,
+        on_delivery=on_delivery,
+    )
+
+
+def _to_record(message: Message) -> Record:
+    offset, partition = message.offset(), message.partition()
+    assert offset is not None
+    assert partition is not None
+    kind, timestamp_ms = message.timestamp()
+    stamp = {1: TimestampType.CREATE_TIME, 2: TimestampType.LOG_APPEND_TIME}.get(kind, TimestampType.NONE)
+    headers = message.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return Record(
+        offset=offset,
+        timestamp_ms=-1 if stamp is TimestampType.NONE else timestamp_ms,
+        timestamp_type=stamp,
+        key=_bytes(message.key()),
+        value=_bytes(message.value()),
+        headers=tuple((name, _bytes(value)) for name, value in pairs),
+        partition=partition,
+    )
+
+
+def _bytes(value: object) -> bytes | None:
+    assert value is None or isinstance(value, bytes)
+    return value
+
+
+def _free_ports(count: int) -> list[int]:
+    # Held open together, so that they differ.
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports

@@ -1,0 +1,121 @@
+"""Real Kafka's jars, from Maven, and its dump tool as a judge of segment files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+JAVA_MAJOR: Final = 17
+DUMPED_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+
+# Every line that kafka.tools.DumpLogSegments prints about files it is content with; anything else is a complaint.
+_CONTENT: Final = re.compile(
+    r"""
+      Dumping\ .*
+    | Log\ starting\ offset:\ \d+
+    | .*\.(index|timeindex)\ is\ empty\.
+    | .*\.(index|timeindex)\ passed\ sanity\ check\.
+    | offset:\ \d+\ position:\ \d+
+    | timestamp:\ -?\d+\ offset:\ \d+
+    | (baseOffset|offset):\ .*\ isvalid:\ true
+    | \|\ offset:\ \d+\ (?!.*isValid:\ false).*
+    | producerId:\ \d+\ .*
+    | version:\ \d+\ producerId:\ .*
+    """,
+    re.VERBOSE,
+)
+
+
+class OracleMissingError(Exception):
+    """Real Kafka can not be had here; the text says what is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTools:
+    """Kafka's jars and the Java to run them with."""
+
+    libraries: Path
+    java: str
+
+    @classmethod
+    def find(cls, pom: Path) -> KafkaTools:
+        """Java, and the jars that ``pom`` names: from the cache folder, or by Maven into it.
+
+        Raises:
+            OracleMissingError: there is no Java of at least version 17, or no Maven when the cache is empty.
+        """
+        java = shutil.which("java")
+        if java is None:
+            raise OracleMissingError(f"there is no Java; version {JAVA_MAJOR} or newer is needed")
+        banner = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        version = re.search(r'version "(\d+)', banner)
+        if version is None or int(version[1]) < JAVA_MAJOR:
+            raise OracleMissingError(f"Java is too old, {JAVA_MAJOR} or newer is needed: {banner.strip()}")
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stratalog-oracle"
+        libraries = cache / hashlib.sha256(pom.read_bytes()).hexdigest()[:16]
+        if not libraries.is_dir():
+            _fetch_libraries(pom, libraries)
+        return cls(libraries, java)
+
+    def command(self, main: str, *arguments: str) -> list[str]:
+        """The command line that runs the class ``main``."""
+        quick = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        logging = ["defaultLogLevel=warn", "log.kafka.server.KafkaRaftServer=info"]
+        options = [*quick, *(f"-Dorg.slf4j.simpleLogger.{setting}" for setting in logging)]
+        return [self.java, *options, "-cp", f"{self.libraries}/*", main, *arguments]
+
+    def run(self, main: str, *arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        """Run the class ``main`` in ``folder`` to its end; standard output and errors together in ``stdout``."""
+        return subprocess.run(
+            self.command(main, *arguments),
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+
+    def complaints(self, directory: Path) -> list[str]:
+        """What DumpLogSegments finds wrong with the segment files of all logs in ``directory``; empty if nothing.
+
+        It checks the CRC of each batch, iterates over all records, and compares each index with its log; its sanity
+        check of an index is the one that a broker makes.
+        """
+        files = sorted(
+            str(file.relative_to(directory)) for file in directory.glob("*/*") if file.suffix in DUMPED_SUFFIXES
+        )
+        assert files, f"nothing to dump in {directory}"
+        found = []
+        for mode, chosen in (
+            ("--deep-iteration", files),
+            ("--index-sanity-check", [file for file in files if file.endswith("index")]),
+        ):
+            result = self.run("kafka.tools.DumpLogSegments", mode, "--files", ",".join(chosen), folder=directory)
+            lines = result.stdout.splitlines()
+            found += [line for line in lines if not _CONTENT.fullmatch(line)]
+            found += [f"not dumped: {file}" for file in chosen if f"Dumping {file}" not in lines]
+            if result.returncode:
+                found.append(f"exit code {result.returncode}")
+        return found
+
+
+def _fetch_libraries(pom: Path, libraries: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise OracleMissingError("there is no Maven (mvn) to fetch Kafka's jars with")
+    libraries.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=libraries.parent) as scratch:
+        shutil.copy(pom, Path(scratch, "pom.xml"))
+        jars = Path(scratch, "jars")
+        command = [maven, "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
+        result = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise OracleMissingError(f"Maven could not fetch Kafka's jars: {(result.stdout + result.stderr)[-2000:]}")
+        jars.rename(libraries)  # whole or not at all
