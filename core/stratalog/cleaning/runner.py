@@ -76,7 +76,7 @@ def apply_retention(
         deleted_bytes=sum(segment.size_bytes for segment in deleted),
         evicted_segments=len(evicted),
         evicted_bytes=sum(segment.size_bytes for segment in evicted),
-        reasons=whole.reasons + evict.reasons,
+        reasons=(whole.reasons if deleted else ()) + (evict.reasons if evicted else ()),
     )
     if not dry_run:
         _execute(log, tier, before, whole, max(evict.end if evicted else 0, whole.end), result)
@@ -84,11 +84,10 @@ def apply_retention(
 
 
 def _cut(actions: Sequence[Action], limit: int) -> _Cut:
-    """How far the prefix deletions go, but never past ``limit``."""
-    prefixes = [action for action in actions if isinstance(action, DeletePrefix) and action.end <= limit]
-    return _Cut(
-        max((action.end for action in prefixes), default=0), tuple(dict.fromkeys(action.reason for action in prefixes))
-    )
+    """How far the prefix deletions go, but never past ``limit``, whatever a policy wants."""
+    prefixes = [action for action in actions if isinstance(action, DeletePrefix)]
+    end = max((min(action.end, limit) for action in prefixes), default=0)
+    return _Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
 
 
 def _execute(

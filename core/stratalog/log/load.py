@@ -61,6 +61,8 @@ class LoadRequest:
 class LoadedLog:
     """A log's state as loaded; the segments are open, the last one is the active one.
 
+    ``log_start`` is the checkpoint's, 0 if there is none: without a tier, the log starts at its first segment or later.
+
     A reader of a folder without segments has none.
     """
 
@@ -85,7 +87,6 @@ def load(files: LogFiles, parts: Components, config: TopicConfig, request: LoadR
     snapshots = snapshot_offsets(files)
     epochs = EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
     floor = request.log_start or 0
-    first = segments[0].base_offset if segments else floor
     loader = _Loader(files, parts, config, request, segments, snapshots, epochs)
     if request.clean or not segments:
         loader.tail()
@@ -100,7 +101,7 @@ def load(files: LogFiles, parts: Components, config: TopicConfig, request: LoadR
         segments=loader.segments,
         producers=loader.producers,
         epochs=loader.epochs,
-        log_start=max(floor, first if loader.segments else floor),
+        log_start=floor,
         log_end=loader.log_end,
         recovery_point=loader.log_end if request.clean else min(request.recovery_point, loader.log_end),
         recovered_segments=loader.recovered_segments,
