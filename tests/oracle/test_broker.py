@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+
+import pytest
 
 import corpus
-import pytest
+import stratalog
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
-
-import stratalog
 from stratalog import Record
 
 TOPICS = corpus.topics()

@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import corpus
 import pytest
+
+import corpus
 from kafka_tools import KafkaTools
 
 

@@ -53,7 +53,8 @@ def _headers(digest: bytes) -> Iterator[tuple[str, bytes | None]]:
 
 def in_appends(records: Iterator[Record], *sizes: int) -> list[list[Record]]:
     """The records cut into appends of these many records, over and over."""
-    rest, appends = list(records), []
+    rest = list(records)
+    appends: list[list[Record]] = []
     while rest:
         size = sizes[len(appends) % len(sizes)]
         appends.append(rest[:size])
