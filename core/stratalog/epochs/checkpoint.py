@@ -6,60 +6,60 @@ Source: apache/kafka CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpoint
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptCheckpointError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry
 
 VERSION: Final = 0
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+\Z")
+_INTEGER: Final = re.compile(rb"[+-]?[0-9]+\Z")
 _MAX_DIGITS: Final = 20
+_INT_BITS: Final = 32
+_LONG_BITS: Final = 64
 
 
-def parse_lines(data: bytes, words: int, file: str) -> list[list[str]]:
-    """The entry lines of a checkpoint, each split into ``words`` words.
+class CheckpointLine(NamedTuple):
+    """The words of one entry, and where in the file its line starts (bytes)."""
+
+    words: tuple[bytes, ...]
+    position: int
+
+
+def parse_lines(data: bytes, words: int, file: str) -> list[CheckpointLine]:
+    """The entry lines of a checkpoint, each of ``words`` words.
 
     An empty file, or one with a version alone, has no entries. ``file`` is for error texts.
 
     Raises:
         CorruptCheckpointError: bad version, count or line; the position is the line's (bytes).
     """
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptCheckpointError("the checkpoint is not UTF-8", file, error.start) from None
-    lines = text.replace("\r\n", "\n").split("\n")
-    if lines[-1] == "":
-        lines.pop()
+    lines = list(_lines(data))
     if not lines:
         return []
-    version = _header(lines, 0, file)
+    version = _integer(*lines[0], _INT_BITS, file)
     if version != VERSION:
         raise CorruptCheckpointError(f"checkpoint version {version} is unknown", file, 0)
     if len(lines) == 1:
         return []
-    expected = _header(lines, 1, file)
-    entries: list[list[str]] = []
-    position = len(lines[0]) + len(lines[1]) + 2
-    for line in lines[2:]:
-        found = re.split(r"\s+", line.rstrip())
-        if len(found) != words or not found[0]:
-            raise CorruptCheckpointError(f"a line of {words} words is expected, not {line[:80]!r}", file, position)
-        entries.append(found)
-        position += len(line) + 1
+    expected = _integer(*lines[1], _INT_BITS, file)
+    entries = [CheckpointLine(_words(line, position, words, file), position) for line, position in lines[2:]]
     if len(entries) != expected:
-        raise CorruptCheckpointError(f"{expected} entries are announced, {len(entries)} are there", file, position)
+        raise CorruptCheckpointError(f"{expected} entries are announced, {len(entries)} are there", file, lines[1][1])
     return entries
 
 
 def parse_offsets(data: bytes, file: str) -> dict[TopicPartition, int]:
-    """A checkpoint of a log directory: topic, partition, offset a line. Errors as ``parse_lines``."""
-    return {
-        TopicPartition(topic, _integer(partition, file)): _integer(offset, file)
-        for topic, partition, offset in parse_lines(data, 3, file)
-    }
+    """A checkpoint of a log directory: topic, partition, offset a line; of equal logs the last counts.
+
+    Errors as ``parse_lines``.
+    """
+    offsets = {}
+    for (topic, partition, offset), position in parse_lines(data, 3, file):
+        log = TopicPartition(_text(topic, position, file), _integer(partition, position, _INT_BITS, file))
+        offsets[log] = _integer(offset, position, _LONG_BITS, file)
+    return offsets
 
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -68,8 +68,14 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:
-    """``leader-epoch-checkpoint``: epoch, start offset a line. Errors as ``parse_lines``."""
-    return [EpochEntry(_integer(epoch, file), _integer(start, file)) for epoch, start in parse_lines(data, 2, file)]
+    """``leader-epoch-checkpoint``: epoch, start offset a line; neither is negative. Errors as ``parse_lines``."""
+    entries = []
+    for (epoch, start), position in parse_lines(data, 2, file):
+        entry = EpochEntry(_integer(epoch, position, _INT_BITS, file), _integer(start, position, _LONG_BITS, file))
+        if min(entry) < 0:
+            raise CorruptCheckpointError(f"epoch {entry.epoch} at offset {entry.start_offset}", file, position)
+        entries.append(entry)
+    return entries
 
 
 def format_epochs(entries: Iterable[EpochEntry]) -> bytes:
@@ -82,14 +88,31 @@ def _format(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(listed)), *listed)).encode()
 
 
-def _header(lines: list[str], index: int, file: str) -> int:
-    if not _INTEGER.match(lines[index]) or len(lines[index]) > _MAX_DIGITS:
-        position = 0 if index == 0 else len(lines[0]) + 1
-        raise CorruptCheckpointError(f"a number is expected, not {lines[index][:80]!r}", file, position)
-    return int(lines[index])
+def _lines(data: bytes) -> Iterator[tuple[bytes, int]]:
+    """Each line without its end, and where it starts; ends are LF or CRLF, the last one may be missing."""
+    position = 0
+    for line in data.split(b"\n"):
+        if line or position < len(data):
+            yield line.removesuffix(b"\r"), position
+        position += len(line) + 1
 
 
-def _integer(text: str, file: str) -> int:
-    if not _INTEGER.match(text) or len(text) > _MAX_DIGITS:
-        raise CorruptCheckpointError(f"a number is expected, not {text[:80]!r}", file)
-    return int(text)
+def _words(line: bytes, position: int, count: int, file: str) -> tuple[bytes, ...]:
+    found = re.split(rb"\s+", line.rstrip())
+    if len(found) != count or not found[0]:
+        raise CorruptCheckpointError(f"a line of {count} words is expected, not {line[:80]!r}", file, position)
+    return tuple(found)
+
+
+def _text(word: bytes, position: int, file: str) -> str:
+    try:
+        return word.decode()
+    except UnicodeDecodeError:
+        raise CorruptCheckpointError(f"{word[:80]!r} is not UTF-8", file, position) from None
+
+
+def _integer(word: bytes, position: int, bits: int, file: str) -> int:
+    limit = 1 << (bits - 1)
+    if not _INTEGER.match(word) or len(word) > _MAX_DIGITS or not -limit <= int(word) < limit:
+        raise CorruptCheckpointError(f"a number of {bits} bits is expected, not {word[:80]!r}", file, position)
+    return int(word)
