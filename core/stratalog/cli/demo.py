@@ -7,7 +7,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -37,7 +37,6 @@ EVICT_AT_ONCE: Final[Mapping[str, object]] = {
     "file.delete.delay.ms": 0,
     "remote.storage.enable": True,
 }
-REQUEST_KINDS: Final = ("puts", "creates", "reads", "lists", "deletes")
 
 
 class DemoMismatchError(Exception):
@@ -55,9 +54,29 @@ class Step:
     requests: StoreMetrics = field(default_factory=StoreMetrics)
 
     @property
-    def mb_per_second(self) -> float | None:
-        """10^6 bytes of log a second."""
+    def rate(self) -> float | None:
+        """MB (10^6 bytes) of log a second."""
         return self.size_bytes / 1e6 / self.seconds if self.size_bytes and self.seconds else None
+
+    def counts(self) -> dict[str, int]:
+        """Requests by kind, those that were made."""
+        counted = {field.name: getattr(self.requests, field.name).requests for field in fields(self.requests)}
+        return {kind: count for kind, count in counted.items() if count}
+
+    def requests_text(self) -> str:
+        """Requests by kind, in words."""
+        return ", ".join(f"{count} {kind}" for kind, count in self.counts().items())
+
+    def item(self) -> dict[str, object]:
+        """The step for machines."""
+        return {
+            "step": self.name,
+            "seconds": self.seconds,
+            "records": self.records,
+            "bytes": self.size_bytes,
+            "MB_per_second": self.rate,
+            "requests": self.counts(),
+        }
 
 
 @click.command()
@@ -161,10 +180,12 @@ class DemoRun:
                             raise DemoMismatchError(f"{log.name} differs from offset {columns.offset[0]} on")
                         seen += columns.count
                         bar.advance(columns.count)
+            assert reader.tier is not None
+            requests = reader.tier.metrics().store
         if seen != count:
             raise DemoMismatchError(f"{count:,} records were appended, {seen:,} came back from the bucket")
         seconds = (self._clock.monotonic_ns() - began) / 1e9
-        self._steps.append(Step("read the bucket alone", seconds, seen, size))
+        self._steps.append(Step("read the bucket alone", seconds, seen, size, requests))
         self._output.note(f"{seen:,} records came back from the bucket alone, each with the value it had")
 
     # --- both -------------------------------------------------------------------------------------------------------
@@ -212,11 +233,22 @@ class DemoRun:
         """Print what there is, what it took, and how to look further."""
         columns = ("partition", "offsets", "local_segments", "local_bytes", "remote_segments", "remote_bytes")
         self._output.table("partitions", columns, self._logs)
-        rows = []
-        for step in self._steps:
-            counts = [getattr(step.requests, kind).requests for kind in REQUEST_KINDS]
-            rows.append((step.name, step.seconds, step.records or None, step.size_bytes, step.mb_per_second, *counts))
-        self._output.table("steps", ("step", "seconds", "records", "bytes", "MB_per_second", *REQUEST_KINDS), rows)
+        if self._output.as_json:
+            for step in self._steps:
+                self._output.item(step.item())
+        else:
+            rows = [
+                (
+                    step.name,
+                    step.seconds,
+                    step.records or None,
+                    size_text(step.size_bytes),
+                    step.rate,
+                    step.requests_text(),
+                )
+                for step in self._steps
+            ]
+            self._output.table("steps", ("step", "seconds", "records", "log", "MB/s", "requests"), rows)
         if keep:
             self._output.line(f"kept: {self._folder} ({size_text(_folder_bytes(self._folder))})")
             self._output.line(f"look further: stratalog topics list --dir {self._folder / 'own'}")

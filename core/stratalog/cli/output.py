@@ -6,12 +6,15 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 _KIB = 1024
+_PIPED_WIDTH = 240  # a pipe has no edge to wrap at
 
 
 class Output:
@@ -19,7 +22,8 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self._out = Console(file=sys.stdout, highlight=False, soft_wrap=False)
+        width = None if sys.stdout.isatty() else _PIPED_WIDTH
+        self._out = Console(file=sys.stdout, highlight=False, width=width)
         self._notes = Console(file=sys.stderr, highlight=False)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -28,11 +32,12 @@ class Output:
             for row in rows:
                 self.item(dict(zip(columns, row, strict=True)))
             return
-        table = Table(title=title, title_justify="left", header_style="bold")
+        table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
         listed = [list(row) for row in rows]
         for index, column in enumerate(columns):
-            numeric = bool(listed) and all(isinstance(row[index], int | float) for row in listed)
-            table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+            numeric = bool(listed) and all(isinstance(row[index], int | float | None) for row in listed)
+            justify: Literal["right", "left"] = "right" if numeric else "left"
+            table.add_column(column.replace("_", " "), justify=justify, overflow="fold")
         for row in listed:
             table.add_row(*map(shown, row))
         self._out.print(table)

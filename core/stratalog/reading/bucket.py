@@ -17,13 +17,13 @@ class BucketReader(Reader):
     """The logs of one tier. Everything in a tier is below the last stable offset, so no producer state is needed."""
 
     def __init__(self, location: str, host: ComponentHost, tier: Tier) -> None:
-        super().__init__(location, host)
-        self._tier = tier
+        super().__init__(location, host, tier)
+        self._bucket = tier
         self._ids: dict[TopicPartition, TopicId] | None = None
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
-            self._ids = {found.log: found.topic_id for found in self._tier.logs()}
+            self._ids = {found.log: found.topic_id for found in self._bucket.logs()}
         return self._ids
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
@@ -31,7 +31,7 @@ class BucketReader(Reader):
 
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]
-        remote = self._tier.log(name, topic_id).view()
+        remote = self._bucket.log(name, topic_id).view()
         end = remote.end_offset
         offsets = LogOffsets(
             log_start=remote.log_start,
@@ -45,4 +45,4 @@ class BucketReader(Reader):
         return StaticLog(view, topic_id, self._parts)
 
     def _close(self) -> None:
-        self._tier.close()
+        """Nothing but the tier is open, and that is closed by the reader."""

@@ -24,8 +24,8 @@ class DirectoryReader(Reader):
     """
 
     def __init__(self, location: str, host: ComponentHost, store: SegmentStore, tier: Tier | None) -> None:
-        super().__init__(location, host)
-        self._store, self._tier = store, tier
+        super().__init__(location, host, tier)
+        self._store = store
         self._folders = partition_folders(store)
         self._state = read_directory(store, live=store.is_acquired_elsewhere())
         self._topics = TopicTable(store, host.settings.topic_defaults, has_tier=tier is not None)
@@ -54,8 +54,8 @@ class DirectoryReader(Reader):
         loaded = load(files, self._parts, TopicConfig(), request)
         topic_id = read_topic_id(files)
         remote = None
-        if self._tier is not None and topic_id is not None:
-            remote = self._tier.log(name, topic_id)
+        if self.tier is not None and topic_id is not None:
+            remote = self.tier.log(name, topic_id)
         stopped_in_disorder = not state.clean and not state.live
         high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
         view = make_view(
@@ -73,5 +73,3 @@ class DirectoryReader(Reader):
 
     def _close(self) -> None:
         self._store.close()
-        if self._tier is not None:
-            self._tier.close()

@@ -15,6 +15,7 @@ from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.reading.parts import ComponentHost
 from stratalog.segment.components import Components
+from stratalog.tier.tier import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,14 @@ class Reader(ABC):
     """Everything in one directory or one tier, for reading. A context manager.
 
     Logs are opened at first use; ``log`` gives the same object again.
+
+    Attributes:
+        location: the directory's path or the tier's URI.
+        tier: the opened tier, None without one.
     """
 
-    def __init__(self, location: str, host: ComponentHost) -> None:
-        self.location, self._host = location, host
+    def __init__(self, location: str, host: ComponentHost, tier: Tier | None) -> None:
+        self.location, self.tier, self._host = location, tier, host
         self._parts = host.parts(TopicConfig())
         self._logs: dict[TopicPartition, StaticLog] = {}
         self._closed = False
@@ -94,6 +99,8 @@ class Reader(ABC):
             self._closed = True
             for log in self._logs.values():
                 log.close()
+            if self.tier is not None:
+                self.tier.close()
             self._close()
             self._host.close()
 
