@@ -63,7 +63,7 @@ def stratalog_index_formats() -> Iterable[Provider[IndexFormat[object]]]:
 
 @hookspec
 def stratalog_segment_stores() -> Iterable[Provider[SegmentStore]]:
-    """Offer stores for log directories, chosen by the scheme of a log directory (``local`` without one)."""
+    """Offer stores for log directories, chosen by the scheme of a log directory (``file`` without one)."""
     return ()
 
 

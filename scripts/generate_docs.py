@@ -1,0 +1,178 @@
+"""Writes what the documents repeat from the code: the settings' reference and the table of hooks.
+
+generate_docs.py [--check]; with --check nothing is written, stale pages are named and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.files import ENVIRONMENT_PREFIX
+from stratalog.config.keys import LONG_MAX, Key, Section
+from stratalog.config.topic import TopicConfig
+from stratalog.spi import hooks
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SETTINGS_PAGE: Final = Path("docs/reference/settings.md")
+PLUGINS_PAGE: Final = Path("docs/plugins.md")
+_BLOCK: Final = re.compile(
+    r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL
+)
+_TYPES: Final = {bool: "true or false", int: "integer", float: "number", str: "text", tuple: "list", dict: "table"}
+
+_SETTINGS_INTRO: Final = f"""\
+# Settings
+
+Generated from the code by `scripts/generate_docs.py`; edit the sentences there.
+
+Settings come from a TOML file or a mapping (`open_engine(config=...)`), then from the environment, then from the call;
+later ones win. An unknown name, a value out of bounds and a setting that is given twice are errors that say where.
+
+```toml
+tier = "s3://bucket/prefix"
+log.dirs = ["data/one", "data/two"]
+
+[limits]
+open.files = 256
+
+[topic_defaults]
+"retention.ms" = 86_400_000
+
+[plugins]
+block = ["acme"]
+
+[plugins.s3]
+# settings of the provider s3, by the names its plugin documents
+```
+
+Dots and tables are the same: `log.dirs` above is `dirs` under `[log]`. In the environment a setting has the prefix
+`{ENVIRONMENT_PREFIX}` and underscores for dots: `{ENVIRONMENT_PREFIX}LOG_DIRS=data/one,data/two`. A list may be written
+as text with commas. Numbers without other bounds are integers of 64 bits.
+"""
+_SECTION_INTROS: Final[dict[type[Section], str]] = {
+    EngineConfig: "At the top of the file, or in the environment.",
+    Limits: "Under `[limits]` without the first word, or in the environment.",
+    TopicConfig: (
+        "Given to `create_topic`, or for all topics under `[topic_defaults]`. Those that Kafka has carry Kafka's names, "
+        "defaults and bounds. Topics found in a directory without settings of ours keep everything (`retention.ms=-1`); "
+        "where a tier is given, `remote.storage.enable` defaults to true."
+    ),
+}
+
+
+def settings_page() -> str:
+    """The reference of all settings."""
+    parts = [_SETTINGS_INTRO]
+    for section, intro in _SECTION_INTROS.items():
+        parts += [
+            f"## {section.title}",
+            intro,
+            _table(["Setting", "Type", "Default", "Allowed", "Meaning"], _rows(section)),
+        ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _rows(section: type[Section]) -> list[list[str]]:
+    hints = typing.get_type_hints(section)
+    fields = dataclasses.fields(section)
+    return [
+        [f"`{found.name}`", _type(hints[field.name]), _default(found), _allowed(found), found.doc]
+        for field, found in zip(fields, section.keys().values(), strict=True)
+    ]
+
+
+def _type(hint: Any) -> str:
+    if typing.get_origin(hint) in {types.UnionType, typing.Union}:
+        hint = next(choice for choice in typing.get_args(hint) if choice is not types.NoneType)
+    return _TYPES[typing.get_origin(hint) or hint]
+
+
+def _default(found: Key) -> str:
+    value = found.default() if callable(found.default) else found.default
+    if value is None or value in ((), {}):
+        return "none"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{','.join(value) if isinstance(value, tuple) else value}`"
+
+
+def _allowed(found: Key) -> str:
+    words = [f"`{choice}`" for choice in found.choices]
+    bounds = ((found.at_least, "≥"), (found.at_most, "≤"))
+    words += [f"{sign} {bound}" for bound, sign in bounds if bound is not None and bound != LONG_MAX]
+    return ", ".join(words)
+
+
+def hooks_table() -> str:
+    """All hooks, with their arguments and when they are called."""
+    rows = []
+    for name, spec in vars(hooks).items():
+        if name.startswith(f"{hooks.PROJECT}_"):
+            summary = " ".join((inspect.getdoc(spec) or "").split())
+            rows.append([f"`{name}`", _arguments(spec), _returns(spec), summary])
+    return _table(["Hook", "Arguments", "Returns", "Meaning"], rows)
+
+
+def _arguments(spec: Any) -> str:
+    parameters = inspect.signature(spec, eval_str=True).parameters.values()
+    return ", ".join(f"`{parameter.name}: {_event(parameter.annotation)}`" for parameter in parameters) or "none"
+
+
+def _event(kind: type[Any]) -> str:
+    return f"{kind.__name__}({', '.join(field.name for field in dataclasses.fields(kind))})"
+
+
+def _returns(spec: Any) -> str:
+    returned = typing.get_type_hints(spec)["return"]
+    (item,) = typing.get_args(returned) or (None,)
+    if item is None:
+        return "nothing"
+    component = typing.get_args(item)
+    name = getattr(component[0], "__name__", None) or component[0].__origin__.__name__ if component else item.__name__
+    return f"`Provider[{name}]` values" if component else f"`{name}` values"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def with_blocks(text: str, blocks: dict[str, str]) -> str:
+    """``text`` with the generated parts between their marks replaced."""
+    return _BLOCK.sub(lambda found: f"{found[1]}{blocks[found['name']]}\n{found[3]}", text)
+
+
+def pages(root: Path) -> dict[Path, str]:
+    """What each page should hold, by its path."""
+    plugins = (root / PLUGINS_PAGE).read_text(encoding="utf-8")
+    return {SETTINGS_PAGE: settings_page(), PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()})}
+
+
+def main(arguments: Sequence[str], root: Path = ROOT) -> int:
+    """Write the pages, or with ``--check`` say which are stale."""
+    stale = 0
+    for path, text in pages(root).items():
+        file = root / path
+        if file.is_file() and file.read_text(encoding="utf-8") == text:
+            continue
+        stale += 1
+        if "--check" in arguments:
+            print(f"{path} is stale: run scripts/generate_docs.py")
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+            print(f"{path} written")
+    return 1 if stale and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
