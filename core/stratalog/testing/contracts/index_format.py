@@ -1,0 +1,255 @@
+"""What every index format keeps to."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import CorruptIndexError
+from stratalog.model.batches import Buffer
+from stratalog.model.segments import AbortedTransaction
+from stratalog.spi.indexes import Appended, IndexFormat, IndexReader, IndexRole
+
+BASE = 1000
+BATCH_BYTES = 100
+OFFSETS_A_BATCH = 10
+
+
+class IndexFormatContract:
+    """Subclass it, name the class ``Test...``, and give one fixture, ``index_format``: the format.
+
+    What role a format has decides which of its searches are checked; an EXTRA one is checked for what all share.
+    """
+
+    @pytest.fixture
+    def index_format(self) -> IndexFormat[Any]:
+        """The format to check; overridden by the subclass."""
+        raise NotImplementedError("a subclass of IndexFormatContract gives the fixture index_format")
+
+    # --- what the tests are made of ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def batches(count: int) -> list[Appended]:
+        """Batches of one segment: offsets and timestamps ascend, each aborts a transaction."""
+        return [_batch(index) for index in range(count)]
+
+    @staticmethod
+    def config(segment_index_bytes: int = 1 << 20) -> TopicConfig:
+        """An entry whenever more than two batches came since the last."""
+        return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
+
+    def built(self, index_format: IndexFormat[Any], batches: Sequence[Appended], entries: Buffer = b"") -> bytes:
+        """The entries for ``batches``, closing ones included, after those in ``entries``."""
+        builder = index_format.builder(BASE, self.config(), entries=entries)
+        return b"".join([*(builder.add(batch) for batch in batches), builder.finish()])
+
+    # --- the format --------------------------------------------------------------------------------------------------
+
+    def test_names_its_file_and_entries(self, index_format: IndexFormat[Any]) -> None:
+        """The suffix has a dot and no separator; entries have a size."""
+        assert index_format.role in IndexRole
+        assert index_format.suffix.startswith(".")
+        assert "/" not in index_format.suffix
+        assert index_format.entry_bytes > 0
+
+    def test_no_batches_make_no_entries(self, index_format: IndexFormat[Any]) -> None:
+        """An empty segment has an empty index, which fits it."""
+        assert self.built(index_format, []) == b""
+        reader = index_format.reader(b"", BASE)
+        assert len(reader) == 0
+        assert reader.floor(BASE) is None
+        assert reader.after(0) is None
+        reader.check(BASE, 0)
+
+    # --- builders ----------------------------------------------------------------------------------------------------
+
+    def test_builder_makes_whole_entries(self, index_format: IndexFormat[Any]) -> None:
+        """Each answer of a builder is a run of whole entries."""
+        builder = index_format.builder(BASE, self.config())
+        pieces = [*(builder.add(batch) for batch in self.batches(50)), builder.finish()]
+        assert any(pieces)
+        assert all(len(piece) % index_format.entry_bytes == 0 for piece in pieces)
+
+    def test_finishing_twice_adds_nothing_twice(self, index_format: IndexFormat[Any]) -> None:
+        """A roll that is tried again writes no entry again."""
+        builder = index_format.builder(BASE, self.config())
+        for batch in self.batches(5):
+            builder.add(batch)
+        builder.finish()
+        assert builder.finish() == b""
+
+    def test_builder_continues(self, index_format: IndexFormat[Any]) -> None:
+        """An index that is continued after reopening fits the segment as if it had never been closed."""
+        batches = self.batches(60)
+        first = self.built(index_format, batches[:31])
+        entries = first + self.built(index_format, batches[31:], first)
+        assert len(entries) > len(first)
+        index_format.reader(entries, BASE).check(*_end(batches))
+
+    def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
+        """Entries never pass segment.index.bytes unless the format has no bound, and then it is never full."""
+        limit = 5 * index_format.entry_bytes
+        builder = index_format.builder(BASE, self.config(limit))
+        entries = b"".join([*(builder.add(batch) for batch in self.batches(100)), builder.finish()])
+        if builder.full:
+            assert 0 < len(entries) <= limit
+        else:
+            assert len(entries) > limit
+
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def test_reader_sees_every_entry(self, index_format: IndexFormat[Any]) -> None:
+        """Length, indexing from both ends, and iteration agree."""
+        entries = self.built(index_format, self.batches(50))
+        reader = index_format.reader(entries, BASE)
+        count = len(entries) // index_format.entry_bytes
+        listed = list(reader)
+        assert len(reader) == len(listed) == count > 0
+        assert [reader[index] for index in range(count)] == listed
+        assert [reader[index - count] for index in range(count)] == listed
+        for outside in (count, -count - 1):
+            with pytest.raises(IndexError):
+                reader[outside]
+
+    def test_reader_does_not_copy(self, index_format: IndexFormat[Any]) -> None:
+        """A reader looks at the buffer itself, which therefore cannot be resized meanwhile."""
+        entries = bytearray(self.built(index_format, self.batches(50)))
+        reader = index_format.reader(entries, BASE)
+        with pytest.raises(BufferError):
+            entries.clear()
+        del reader
+        entries.clear()
+
+    def test_reader_leaves_out_a_partial_entry(self, index_format: IndexFormat[Any]) -> None:
+        """Bytes after the last whole entry are no entry."""
+        entries = self.built(index_format, self.batches(50))
+        cut = index_format.reader(entries[:-1], BASE)
+        assert list(cut) == list(index_format.reader(entries, BASE))[:-1]
+
+    def test_floor_finds_the_last_entry_at_or_below(self, index_format: IndexFormat[Any]) -> None:
+        """As looking at every entry would."""
+        reader = _searchable(index_format, self.built(index_format, self.batches(50)))
+        listed = list(reader)
+        for target in _targets(_floor_key(index_format, entry) for entry in listed):
+            expected = [entry for entry in listed if _floor_key(index_format, entry) <= target]
+            assert reader.floor(target) == (expected[-1] if expected else None)
+
+    def test_after_finds_the_first_entry_at_or_above(self, index_format: IndexFormat[Any]) -> None:
+        """As looking at every entry would."""
+        reader = _searchable(index_format, self.built(index_format, self.batches(50)))
+        listed = list(reader)
+        for target in _targets(_after_key(index_format, entry) for entry in listed):
+            expected = [entry for entry in listed if _after_key(index_format, entry) >= target]
+            assert reader.after(target) == (expected[0] if expected else None)
+
+    # --- indexes that lie --------------------------------------------------------------------------------------------
+
+    def test_check_accepts_what_was_built(self, index_format: IndexFormat[Any]) -> None:
+        """An index fits its segment."""
+        batches = self.batches(50)
+        index_format.reader(self.built(index_format, batches), BASE).check(*_end(batches))
+
+    def test_check_refuses_a_partial_entry(self, index_format: IndexFormat[Any]) -> None:
+        """The position is where the partial entry begins."""
+        batches = self.batches(50)
+        entries = self.built(index_format, batches)[:-1]
+        with pytest.raises(CorruptIndexError) as caught:
+            index_format.reader(entries, BASE).check(*_end(batches))
+        assert caught.value.position == len(entries) // index_format.entry_bytes * index_format.entry_bytes
+
+    def test_check_refuses_entries_out_of_order(self, index_format: IndexFormat[Any]) -> None:
+        """Two entries that changed places; the position is the second's."""
+        batches, size = self.batches(50), index_format.entry_bytes
+        entries = self.built(index_format, batches)
+        swapped = entries[size : 2 * size] + entries[:size] + entries[2 * size :]
+        _searchable(index_format, swapped)
+        with pytest.raises(CorruptIndexError) as caught:
+            index_format.reader(swapped, BASE).check(*_end(batches))
+        assert caught.value.position == size
+
+    def test_check_refuses_reserved_space(self, index_format: IndexFormat[Any]) -> None:
+        """What a crash leaves of an index with reserved space: zeros behind the entries."""
+        batches = self.batches(50)
+        entries = self.built(index_format, batches) + bytes(4096 // index_format.entry_bytes * index_format.entry_bytes)
+        _searchable(index_format, entries)
+        with pytest.raises(CorruptIndexError):
+            index_format.reader(entries, BASE).check(*_end(batches))
+
+    def test_check_refuses_entries_past_the_segment(self, index_format: IndexFormat[Any]) -> None:
+        """The log was cut behind the index's back."""
+        batches = self.batches(50)
+        reader = _searchable(index_format, self.built(index_format, batches))
+        with pytest.raises(CorruptIndexError):
+            reader.check(*_end(batches[:20]))
+
+    def test_any_bytes_are_searched_or_refused(self, index_format: IndexFormat[Any]) -> None:
+        """Hostile bytes give some entry, none, or CorruptIndexError; nothing else."""
+        chance = random.Random(14)  # noqa: S311 - the same bytes in every run
+        for size in range(0, 40 * index_format.entry_bytes, 7):
+            entries = chance.randbytes(size)
+            reader = index_format.reader(entries, BASE)
+            for search in (reader.floor, reader.after, lambda end, found=reader: found.check(end, 1)):
+                with contextlib.suppress(CorruptIndexError):
+                    search(BASE + 5)
+            assert 0 <= index_format.kept_bytes(entries, BASE, BASE + 5) <= size
+
+    # --- truncation --------------------------------------------------------------------------------------------------
+
+    def test_kept_bytes_keeps_entries_below_the_end(self, index_format: IndexFormat[Any]) -> None:
+        """What stays fits the truncated segment, and everything that fits it stays."""
+        batches = self.batches(50)
+        entries = self.built(index_format, batches)
+        listed = list(_searchable(index_format, entries))
+        for end in (0, BASE, BASE + 1, BASE + 199, BASE + 200, BASE + 201, BASE + 499, BASE + 500, 1 << 40):
+            kept = index_format.kept_bytes(entries, BASE, end)
+            below = [entry for entry in listed if _offset(index_format, entry) < end]
+            assert kept == len(below) * index_format.entry_bytes
+            assert listed[: len(below)] == below
+
+
+def _batch(index: int) -> Appended:
+    base = BASE + index * OFFSETS_A_BATCH
+    last = base + OFFSETS_A_BATCH - 1
+    return Appended(
+        position=index * BATCH_BYTES,
+        size_bytes=BATCH_BYTES,
+        base_offset=base,
+        last_offset=last,
+        max_timestamp_ms=1_700_000_000_000 + index,
+        aborted=AbortedTransaction(7, base, last, last + 1),
+    )
+
+
+def _end(batches: Sequence[Appended]) -> tuple[int, int]:
+    return batches[-1].last_offset + 1, batches[-1].position + BATCH_BYTES
+
+
+def _searchable(index_format: IndexFormat[Any], entries: Buffer) -> IndexReader[Any]:
+    if index_format.role is IndexRole.EXTRA:
+        pytest.skip("what the entries of an EXTRA index mean is its own affair")
+    return index_format.reader(entries, BASE)
+
+
+def _targets(keys: Iterable[int]) -> list[int]:
+    """Every key, its neighbours, and far beyond both ends."""
+    around = {key + shift for key in keys for shift in (-1, 0, 1)}
+    return sorted(around | {-(1 << 62), 0, 1 << 62})
+
+
+def _floor_key(index_format: IndexFormat[Any], entry: Any) -> int:
+    return cast(int, entry.timestamp_ms) if index_format.role is IndexRole.TIME else _offset(index_format, entry)
+
+
+def _after_key(index_format: IndexFormat[Any], entry: Any) -> int:
+    if index_format.role is IndexRole.OFFSET:
+        return cast(int, entry.position)
+    return _floor_key(index_format, entry)
+
+
+def _offset(index_format: IndexFormat[Any], entry: Any) -> int:
+    return cast(int, entry.last_offset if index_format.role is IndexRole.TRANSACTION else entry.offset)
