@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -13,6 +14,8 @@ from stratalog.registry.host import Answer, Host
 from stratalog.registry.kinds import Kind
 from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
 from stratalog.spi.providers import Provider
+
+_LOGGER: Final = logging.getLogger("stratalog.registry")
 
 Providers: TypeAlias = dict[str, tuple[Provider[Any], ...]]
 """Providers of every kind, by the kind's key; Any, because each kind has its own."""
@@ -58,6 +61,9 @@ def load_plugins(
             registered[candidate.name] = candidate
     registered |= dict.fromkeys(_register_passed(host, plugins))
     loaded = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
+    for plugin in loaded:
+        if plugin.info.status is PluginStatus.FAILED:  # nobody ever asks for a plugin that would only listen
+            _LOGGER.warning("%s", plugin.info.absence)
     return tuple(sorted(loaded, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import types
 from collections.abc import Callable
@@ -94,6 +95,17 @@ def test_a_plugin_that_cannot_be_imported_is_mentioned_when_it_is_missed(install
     assert isinstance(info.error, PluginImportError)
     with pytest.raises(UnknownComponentError, match=r"pip install 'acme\[more\]'"):
         registry.object_stores().by_scheme("s4")
+
+
+def test_a_plugin_that_only_listens_is_missed_by_nobody_so_its_failure_is_logged(
+    install_distribution: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    install_distribution("acme", entry_points={"acme": "acme_x"}, modules={"acme_x": f"import no_such_lib\n{HEARD}"})
+    with caplog.at_level(logging.WARNING, logger="stratalog.registry"):
+        Registry.load(allow=("acme",))
+        Registry.load(block=("acme",))
+    (message,) = [record.getMessage() for record in caplog.records if "acme" in record.getMessage()]
+    assert message.startswith("plugin acme of acme 1.0 failed: No module named 'no_such_lib'")
 
 
 def test_a_misspelt_hook_fails_the_plugin_and_not_the_engine(install_distribution: Install) -> None:
