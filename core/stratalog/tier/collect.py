@@ -70,6 +70,8 @@ class Collector:
         if head is None:
             return CollectReport()
         listed = [found for found in self._finder.roots_above(0) if found[0] <= head.root.version]
+        if not listed or listed[-1][0] != head.root.version:
+            return CollectReport()  # another collector went past this head meanwhile
         roots, objects = self._collect_roots(listed, head)
         kept = [version for version, _ in listed[roots:-1]]
         return CollectReport(roots, objects, self._collect_orphans(kept, head))

@@ -39,7 +39,7 @@ Decide: TypeAlias = Callable[[Root | None], Change | None]
 """What to commit on top of a head (None: no root yet); None if nothing is left to do. Asked again after a lost race."""
 
 
-class _Created(Enum):
+class Outcome(Enum):
     """What became of our root's version: it holds our bytes, or another's."""
 
     OURS = auto()
@@ -138,24 +138,24 @@ class Committer:
                 f"{self._limit_bytes}: raise it, or keep fewer or larger segments"
             )
         head = Head(root, sha256_of(data))
-        if self._create(head, data) is _Created.LOST:
+        if self._create(head, data) is Outcome.LOST:
             return None
         return self._confirm(head)
 
-    def _create(self, head: Head, data: bytes) -> _Created:
+    def _create(self, head: Head, data: bytes) -> Outcome:
         version = head.root.version
         key = manifest_key(self._finder.prefix, version)
         if not self._shared and self._finder.read(version) is not None:
-            return _Created.LOST
+            return Outcome.LOST
         for _ in range(_CREATES):
             created = self._store.create(key, data)
             if created is Created.CREATED and self._shared:
-                return _Created.OURS
+                return Outcome.OURS
             there = self._finder.read(version)
             if there is not None:
-                return _Created.OURS if there.root.commit_id == head.root.commit_id else _Created.LOST
+                return Outcome.OURS if there.root.commit_id == head.root.commit_id else Outcome.LOST
             if created is Created.EXISTS:
-                return _Created.LOST  # it was there, and was collected before we could read it: we are late
+                return Outcome.LOST  # it was there, and was collected before we could read it: we are late
         raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
 
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------

@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Callable, Iterable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from stratalog.env import Env
 from stratalog.errors import StorageError, StoreError
+from stratalog.log.remote import merged_epochs
 from stratalog.model.names import segment_key
+from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, SegmentInfo
 from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectInfo
@@ -116,7 +119,8 @@ class Offloader:
 
         Raises:
             FencedError: another writer owns the log.
-            StorageError: a segment leaves a gap, overlaps the tier's end, or reaches past the high watermark.
+            StorageError: a segment leaves a gap, overlaps the tier's end, reaches past the high watermark, or has other
+            leader epochs than the tier has at its offsets.
             StoreError: the store failed; call again with the same segments.
         """
         committed: list[StoredSegment] = []
@@ -187,7 +191,34 @@ def _adding(stored: StoredSegment, at: Standing) -> Decide:
 
 def _is_covered(root: Root | None, info: SegmentInfo, at: Standing) -> bool:
     """Whether nothing of the segment is missing in the tier; what lies below the log start is not missing."""
+    if root is not None and root.entries and info.base_offset < root.end_offset:
+        _check_lineage(root, info)
     return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
+
+
+def _check_lineage(root: Root, info: SegmentInfo) -> None:
+    """Whether the tier's records at the segment's offsets are the segment's, as far as leader epochs tell.
+
+    Two leaders can have written different records at the same offsets; whoever skips a segment because the tier has
+    its range must not mistake the other's records for its own.
+    """
+    tiered = merged_epochs(entry.info.leader_epochs for entry in root.entries)
+    edges = {offset for _, offset in (*tiered, *info.leader_epochs)} | {info.base_offset}
+    for offset in sorted(edges):
+        if not info.base_offset <= offset < info.end_offset:
+            continue
+        theirs, ours = _epoch_at(tiered, offset), _epoch_at(info.leader_epochs, offset)
+        is_tiered = root.entries[0].info.base_offset <= offset < root.end_offset
+        if is_tiered and theirs is not None and ours is not None and theirs != ours:
+            raise StorageError(
+                f"{info.log} and its tier have different records from offset {offset} on: leader epoch {ours} here, "
+                f"{theirs} there; truncate the log to {offset}, or attach again"
+            )
+
+
+def _epoch_at(epochs: Sequence[EpochEntry], offset: int) -> int | None:
+    index = bisect_right(epochs, offset, key=lambda entry: entry.start_offset) - 1
+    return epochs[index].epoch if index >= 0 else None
 
 
 def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:

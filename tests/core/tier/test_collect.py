@@ -4,7 +4,7 @@ import pytest
 
 from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix, segments_prefix
-from stratalog.testing.simobjects import Fault, SimObjectStore, scripted_faults
+from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
 from stratalog.tier.collect import GRACE_MS, LEAST_GRACE_MS, CollectReport
 from stratalog.tier.log import TierLog
@@ -173,6 +173,25 @@ def test_a_collector_that_may_not_delete_says_so() -> None:
     store.faults = lambda request: Fault.DENIED if request.kind == "delete" else Fault.NONE
     with pytest.raises(StorePermissionError):
         log.collect()
+
+
+def test_a_collector_that_another_one_overtook_leaves_the_rest_to_it() -> None:
+    """It slept between finding the head and listing; every root it knew of was collected (found by the search)."""
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    slow = filled(bed, 0, 10, store=store)
+    fast = bed.open().log(LOG, TOPIC_ID)
+
+    def overtake(request: SimRequest) -> None:
+        if request.kind == "list" and store.counts["list"] == before + 2:
+            offload(fast, 10, 20, 30, epoch=1)
+            bed.clock.advance_ms(GRACE_MS)
+            fast.collect()
+
+    before = store.counts["list"]
+    store.before = overtake
+    assert slow.collect() == CollectReport()
+    assert named(fast) <= objects(bed)
 
 
 def test_a_log_without_a_root_has_no_garbage() -> None:

@@ -16,6 +16,7 @@ from stratalog.errors import (
     UnknownComponentError,
 )
 from stratalog.model.names import log_prefix, parse_segment_key, segments_prefix
+from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, ObjectSlice
 from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
@@ -177,6 +178,36 @@ def test_a_raised_log_start_travels_along() -> None:
     assert (view.log_start, view.start_offset, view.end_offset) == (12, 10, 30)
     offload(log, made_segments(30, 40), log_start=0)
     assert log.view().log_start == 12
+
+
+def with_epochs(source: SegmentSource, *epochs: tuple[int, int]) -> SegmentSource:
+    return replace(source, info=replace(source.info, leader_epochs=tuple(EpochEntry(*entry) for entry in epochs)))
+
+
+def test_a_range_that_another_leader_filled_is_not_taken_for_ours() -> None:
+    """Two leaders wrote offsets 5 to 10; skipping the segment would let the log forget records that only it has."""
+    log = TierBed().open().log(LOG, TOPIC_ID)
+    offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5))], epoch=2)
+    with pytest.raises(StorageError, match="different records from offset 5 on: leader epoch 1 here, 2 there"):
+        offload(log, [with_epochs(made_segment(0, 10), (1, 0))], epoch=2)
+    with pytest.raises(StorageError, match="different records from offset 7 on"):
+        offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5), (3, 7))], epoch=3)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        with_epochs(made_segment(0, 10), (1, 0), (2, 5)),
+        with_epochs(made_segment(0, 10), (2, 6)),
+        with_epochs(made_segment(0, 10)),
+        with_epochs(made_segment(6, 10), (2, 6)),
+    ],
+    ids=["the same", "older epochs forgotten", "no epochs", "rolled elsewhere"],
+)
+def test_a_range_of_the_same_lineage_is_skipped(source: SegmentSource) -> None:
+    log = TierBed().open().log(LOG, TOPIC_ID)
+    offload(log, [with_epochs(made_segment(0, 10), (1, 0), (2, 5))], epoch=2)
+    assert offload(log, [source], epoch=2).skipped == 1
 
 
 def test_a_new_epoch_is_claimed_before_anything_is_uploaded() -> None:

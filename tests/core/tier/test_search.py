@@ -1,0 +1,427 @@
+"""Two writers, a reader and a collector on one bucket, interleaved request by request, and an oracle.
+
+Each actor runs in a thread of its own, and exactly one runs at a time: a seed decides who goes on at each request,
+who sleeps meanwhile, when time jumps past the grace time, and which replies are lost. What an actor was told must be
+true at the end: no segment that it may forget is lost, none appears that nobody wrote, and no reader saw a history
+that did not happen. The planted bugs prove that the search would notice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from stratalog.errors import FencedError, ObjectNotFoundError, StorageError, StoreError
+from stratalog.log.remote import RemoteView
+from stratalog.model.batches import Buffer
+from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
+from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.objects import ByteSource, Created, ObjectInfo
+from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, random_faults
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
+from stratalog.tier import manifest, offload
+from stratalog.tier.collect import GRACE_MS, Collector
+from stratalog.tier.commit import Committer, Decide, Outcome
+from stratalog.tier.expire import ExpireReport
+from stratalog.tier.head import HeadFinder, Moment
+from stratalog.tier.layers import TierStore
+from stratalog.tier.log import TierLog
+from stratalog.tier.manifest import Head, Root, encode_root, sha256_of
+
+LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
+SEEDS = 800
+PLANTED_SEEDS = 3_000  # the slowest one shows after about 250
+
+
+class ViolationError(Exception):
+    """The oracle's finding."""
+
+
+def demand(truth: object, finding: str) -> None:
+    if not truth:
+        raise ViolationError(finding)
+
+
+class Actor(threading.Thread):
+    """Runs a job, and waits for its turn before each request. Errors are kept for the driver."""
+
+    def __init__(self, name: str, job: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self._job, self._go, self._pause = job, threading.Semaphore(0), threading.Semaphore(0)
+        self.done = False
+        self.next_kind = ""  # of the request it waits to make
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        self._go.acquire()
+        try:
+            self._job()
+        except BaseException as error:  # noqa: BLE001 - the driver raises it
+            self.error = error
+        self.done = True
+        self._pause.release()
+
+    def wait_for_turn(self, request: SimRequest) -> None:
+        """What the store calls before each request."""
+        self.next_kind = request.kind
+        self._pause.release()
+        self._go.acquire()
+
+    def step(self) -> None:
+        """Let it run up to its next request."""
+        self._go.release()
+        self._pause.acquire()
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(slots=True)
+class Client:
+    """One actor's tier, and what it was told."""
+
+    log: TierLog
+    store: SimObjectStore
+    actor: Actor | None = None
+    sources: list[SegmentSource] = field(default_factory=list)
+
+
+class Story:
+    """One seeded run."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - a seed repeats it
+        self.bed = TierBed(seed=seed * 10)
+        self.bed.config = replace(self.bed.config, store_retries=1)
+        self.bed.limits = replace(self.bed.limits, chunk_cache_bytes=0)
+        self.kept: list[SegmentSource] = []  # what a writer was told is safe
+        self.log_start = 0  # what an expiry was told
+        self.attempted: set[tuple[int, int, bytes]] = set()
+        self.seen: set[str] = set()  # hashes of the roots that readers went by
+        self.actors: list[Actor] = []
+
+    def run(self) -> None:
+        """Play the story, then compare."""
+        old, new, reader = self.client(), self.client(), self.client()
+        self.start("old", old, lambda: self.write(old, b"old", epoch=1, first=0))
+        self.start("new", new, lambda: self.write(new, b"new", epoch=2, first=None))
+        self.start("third", third := self.client(), lambda: self.write(third, b"third", epoch=3, first=None))
+        self.start("reader", reader, lambda: self.watch(reader))
+        self.start("sweeper", sweeper := self.client(), lambda: self.sweep(sweeper))
+        self.drive()
+        if self.chance.random() < 0.5:
+            self.bed.bucket.deliver()
+        self.compare()
+
+    # --- actors --------------------------------------------------------------------------------------------------
+
+    def client(self) -> Client:
+        store = SimObjectStore(self.bed.bucket)
+        return Client(self.bed.open(store).log(LOG, TOPIC_ID), store)
+
+    def start(self, name: str, client: Client, job: Callable[[], None]) -> None:
+        client.actor = Actor(name, job)
+        client.store.before = client.actor.wait_for_turn
+        client.store.faults = random_faults(self.chance, self.chance.choice((0, 0, 0.1, 0.3)), LOSSES)
+        client.actor.start()
+        self.actors.append(client.actor)
+
+    def write(self, client: Client, tag: bytes, *, epoch: int, first: int | None) -> None:
+        """Offload, expire and collect until fenced; ``first`` None: go on where the tier ends, with other bytes."""
+        try:
+            for _ in range(self.chance.randrange(3, 12)):
+                self.one_duty(client, tag, epoch, first)
+        except FencedError:
+            return
+
+    def one_duty(self, client: Client, tag: bytes, epoch: int, first: int | None) -> None:
+        draw = self.chance.random()
+        try:
+            if draw < 0.7:
+                self.offload(client, tag, epoch, first)
+            elif draw < 0.85:
+                log_start = client.log.view().start_offset + self.chance.choice((3, 10))
+                if log_start <= client.log.view().end_offset:
+                    report = client.log.expire(log_start, leader_epoch=epoch, reason="a test")
+                    self.log_start = max(self.log_start, report.log_start)
+            else:
+                client.log.collect()
+        except StoreError:
+            return
+        except StorageError as error:
+            if type(error) is not StorageError or first is not None:
+                raise
+            client.sources.clear()  # another writer was faster: take over again, from where the tier ends now
+
+    def offload(self, client: Client, tag: bytes, epoch: int, first: int | None) -> None:
+        if not client.sources:
+            self.extend(client, tag, epoch, client.log.refresh().end_offset if first is None else first)
+        elif self.chance.random() < 0.7:
+            self.extend(client, tag, epoch, client.sources[-1].info.end_offset)
+        view = client.log.view()
+        sources = [source for source in client.sources if source.info.end_offset > view.log_start]
+        client.log.offload(sources, layout="pair", leader_epoch=epoch, log_start=view.log_start, high_watermark=1 << 20)
+        self.kept += sources
+
+    def extend(self, client: Client, tag: bytes, epoch: int, base_offset: int) -> None:
+        end = base_offset + self.chance.choice((5, 10))
+        source = made_segment(
+            base_offset, end, data=b"%b %d %d" % (tag, base_offset, end), files={}, leader_epoch=epoch
+        )
+        self.attempted.add((base_offset, end, source_bytes(source.log)))
+        client.sources.append(source)
+
+    def watch(self, client: Client) -> None:
+        """Refresh and read; views never go back."""
+        before: RemoteView | None = None
+        for _ in range(self.chance.randrange(2, 12)):
+            asked_ms = self.bed.clock.now_ms()
+            try:
+                view = client.log.refresh()
+                if client.log.root is not None:
+                    self.seen.add(sha256_of(encode_root(client.log.root)))
+                if before is not None:
+                    demand(view.version >= before.version, "a reader went back in time")
+                before = view
+                for segment in view.segments[:1]:
+                    bytes(segment.read(0, 100))
+            except ObjectNotFoundError as error:
+                demand(self.bed.clock.now_ms() - asked_ms >= GRACE_MS, f"a reader met a missing object: {error}")
+            except StoreError:
+                continue
+
+    def sweep(self, client: Client) -> None:
+        for _ in range(self.chance.randrange(2, 9)):
+            try:
+                client.log.collect()
+            except StoreError:
+                continue
+
+    # --- the driver ----------------------------------------------------------------------------------------------
+
+    def drive(self) -> None:
+        """Let actors take turns. One may fall asleep in a request, and wakes when the others are done."""
+        running = list(self.actors)
+        sleeper = self.chance.choice([None, self.actors[0], *self.actors])
+        dozes_in = self.chance.choice(("create", "create", "read", "list", "delete"))
+        asleep = False
+        while running:
+            awake = [actor for actor in running if actor is not sleeper or not asleep] or running
+            busy = awake[: self.chance.randrange(1, len(awake) + 1)]  # the earlier ones more often
+            actor = self.chance.choice(busy)
+            actor.step()
+            if actor is sleeper and actor.next_kind == dozes_in and self.chance.random() < 0.4:
+                asleep = True
+            if actor.done:
+                running.remove(actor)
+            draw = self.chance.random()
+            if draw < 0.08:
+                self.bed.clock.advance_ms(self.chance.choice((1_000, GRACE_MS + 1_000)))
+            elif draw < 0.12:
+                self.bed.bucket.deliver()
+
+    # --- the oracle ----------------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        late = TierBed(clock=self.bed.clock, limits=self.bed.limits)
+        late.bucket = self.bed.bucket
+        log = late.open(read_only=True).log(LOG, TOPIC_ID)
+        view, root = log.view(), log.root
+        if root is None:
+            demand(not self.kept and not self.seen, "everything is gone")
+            return
+        demand(view.log_start >= self.log_start, "the log start fell")
+        held = set[tuple[int, int, bytes]]()
+        for segment in view.segments:
+            try:
+                data = bytes(segment.read(0, 100))
+            except ObjectNotFoundError:
+                raise ViolationError(f"the head names a missing object {segment.label}") from None
+            held.add((segment.base_offset, segment.end_offset, data))
+        demand(held <= self.attempted, "a segment appeared that nobody wrote")
+        for source in self.kept:
+            wanted = (source.info.base_offset, source.info.end_offset, source_bytes(source.log))
+            demand(wanted in held or wanted[1] <= view.log_start, f"lost: {wanted} log_start={view.log_start}")
+        chain = self.chain(sha256_of(encode_root(root)))
+        demand(self.seen <= chain, "a reader saw a history that did not happen")
+        self.compare_older_roots(chain)
+
+    def compare_older_roots(self, chain: set[str]) -> None:
+        """A root that was superseded within the grace time still reads."""
+        objects = self.bed.bucket.objects
+        kept = [objects[key] for key in self.bed.bucket.keys(manifest_prefix(log_prefix(LOG, TOPIC_ID)))]
+        for (data, _), (_, superseded_ms) in itertools.pairwise(kept):
+            if sha256_of(data) in chain and self.bed.clock.now_ms() - superseded_ms < GRACE_MS:
+                for entry in json.loads(data)["entries"]:
+                    demand(entry["slices"]["log"]["key"] in objects, "an older root names a missing object")
+
+    def chain(self, sha256: str) -> set[str]:
+        """The hashes of all roots that lead to this one, collected ones included."""
+        prefix = manifest_prefix(log_prefix(LOG, TOPIC_ID))
+        roots = [data for key, data in self.bed.bucket.history if key.startswith(prefix)]
+        by_hash = {sha256_of(data): json.loads(data)["parent_sha256"] for data in roots}
+        found = set[str]()
+        while sha256:
+            demand(sha256 in by_hash and sha256 not in found, "a root names a parent that was never written")
+            found.add(sha256)
+            sha256 = by_hash[sha256]
+        return found
+
+
+def search(seeds: int, first: int = 0) -> str:
+    """Play stories until one ends wrong: the seed and the finding, "" if all end well."""
+    for seed in range(first, first + seeds):
+        try:
+            Story(seed).run()
+        except Exception as error:  # noqa: BLE001 - any refusal that the story does not expect is a finding
+            return f"seed {seed}: {type(error).__name__}: {error}"
+    return ""
+
+
+def test_no_segment_is_lost_and_none_appears() -> None:
+    assert search(SEEDS) == ""
+
+
+# --- planted bugs ------------------------------------------------------------------------------------------------
+
+
+def skip_the_listing(patch: pytest.MonkeyPatch) -> None:
+    """A created root is taken for a committed one."""
+
+    def confirm(self: Committer, head: Head) -> Head:
+        self._finder.settle(head, Moment.of(self._env.clock))
+        return head
+
+    patch.setattr(Committer, "_confirm", confirm)
+
+
+def take_exists_for_success(patch: pytest.MonkeyPatch) -> None:
+    """Whose root it is that exists is not asked."""
+    patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.EXISTS)))
+
+
+def take_silence_for_success(patch: pytest.MonkeyPatch) -> None:
+    """After a lost reply the root is not read back."""
+    patch.setattr(Committer, "_create", _blind_create((Created.CREATED, Created.UNKNOWN)))
+
+
+def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes], Outcome]:
+    def create(self: Committer, head: Head, data: bytes) -> Outcome:
+        created = self._store.create(manifest_key(self._finder.prefix, head.root.version), data)
+        return Outcome.OURS if created in good else Outcome.LOST
+
+    return create
+
+
+def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
+    """A higher epoch stops nobody."""
+    patch.setattr(Committer, "_check_fenced", lambda *_: None)
+    patch.setattr(manifest, "_regression", lambda *_: "")
+
+
+def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
+    """A range that the tier has is skipped, whoever wrote it."""
+    patch.setattr(offload, "_check_lineage", lambda *_: None)
+
+
+def trust_an_old_head(patch: pytest.MonkeyPatch) -> None:
+    """The next version is asked for, however long ago the head was verified."""
+    patch.setattr(HeadFinder, "is_warm", property(lambda finder: finder._verified is not None))
+
+
+def collect_young_roots(patch: pytest.MonkeyPatch) -> None:
+    """There is no grace time."""
+    patch.setattr(Collector, "_is_past", lambda *_: True)
+
+
+def collect_uploads_under_way(patch: pytest.MonkeyPatch) -> None:
+    """What no root names is garbage, whatever its epoch."""
+    patch.setattr(Collector, "_may_be_orphan", lambda *_: True)
+
+
+def delete_what_older_roots_name(patch: pytest.MonkeyPatch) -> None:
+    """What the head does not name is garbage, though readers may still go by an older root."""
+    patch.setattr(Collector, "_collect_orphans", _orphans_of_the_head_only(Collector._collect_orphans))
+
+
+def _orphans_of_the_head_only(collect: Callable[..., int]) -> Callable[..., int]:
+    return lambda self, _, head: collect(self, (), head)
+
+
+def expire_objects_first(patch: pytest.MonkeyPatch) -> None:
+    """Objects go before the root that no longer names them."""
+    expire = TierLog.expire
+
+    def hasty(self: TierLog, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
+        root = self.root
+        for entry in root.entries if root else ():
+            if entry.info.end_offset <= log_start:
+                self._store.delete(sorted(entry.keys))
+        return expire(self, log_start, leader_epoch=leader_epoch, reason=reason)
+
+    patch.setattr(TierLog, "expire", hasty)
+
+
+def commit_before_uploading(patch: pytest.MonkeyPatch) -> None:
+    """The root names an object that is not there yet."""
+    put, create = TierStore.put, TierStore.create
+    waiting: dict[TierStore, Callable[[], object]] = {}
+
+    def later(self: TierStore, key: str, source: ByteSource) -> ObjectInfo:
+        waiting[self] = lambda: put(self, key, source)
+        return ObjectInfo(key, source.size_bytes)
+
+    def create_first(self: TierStore, key: str, data: Buffer) -> Created:
+        created = create(self, key, data)
+        waiting.pop(self, lambda: None)()
+        return created
+
+    patch.setattr(TierStore, "put", later)
+    patch.setattr(TierStore, "create", create_first)
+
+
+def tidy_up_after_an_uncertain_commit(patch: pytest.MonkeyPatch) -> None:
+    """A commit without an answer is taken for a failed one, and its object is deleted."""
+    put, commit = TierStore.put, Committer.commit
+    last: dict[TierStore, str] = {}
+
+    def remember(self: TierStore, key: str, source: ByteSource) -> ObjectInfo:
+        last[self] = key
+        return put(self, key, source)
+
+    def tidy(self: Committer, leader_epoch: int, decide: Decide) -> Root | None:
+        try:
+            return commit(self, leader_epoch, decide)
+        except StoreError:
+            self._store.delete([last[self._store]] if self._store in last else [])
+            raise
+
+    patch.setattr(TierStore, "put", remember)
+    patch.setattr(Committer, "commit", tidy)
+
+
+PLANTED = [
+    skip_the_listing,
+    take_exists_for_success,
+    take_silence_for_success,
+    go_on_though_fenced,
+    mistake_others_records_for_ours,
+    trust_an_old_head,
+    collect_young_roots,
+    collect_uploads_under_way,
+    delete_what_older_roots_name,
+    expire_objects_first,
+    commit_before_uploading,
+    tidy_up_after_an_uncertain_commit,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_search_notices(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    assert search(PLANTED_SEEDS) != ""
