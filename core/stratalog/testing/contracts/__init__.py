@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from stratalog.testing.contracts.index_format import IndexFormatContract
+from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.contracts.segment_store import SegmentStoreContract, StoreOpener
+from stratalog.testing.contracts.tier_layout import TierLayoutContract
 
-__all__ = ["IndexFormatContract", "SegmentStoreContract", "StoreOpener"]
+__all__ = ["IndexFormatContract", "ObjectStoreContract", "SegmentStoreContract", "StoreOpener", "TierLayoutContract"]

@@ -1,0 +1,270 @@
+"""What every object store does."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import pytest
+
+from stratalog.env.clock import SystemClock
+from stratalog.errors import ObjectNotFoundError, StorageError, StoreTimeoutError
+from stratalog.model.batches import Buffer
+from stratalog.spi.objects import Capability, Created, ObjectStore
+from stratalog.testing.tiers import BytesSource
+
+RACERS: Final = 8
+DATA: Final = bytes(range(256)) * 40
+SORTED_KEYS: Final = ("a-b/c", "a.b", "a/b/c", "a/b/d", "a/c", "aa", "b/0", "b/1", "ä/x")  # none is another's folder
+HOSTILE_KEYS: Final = ("", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", "a\nb", "a\0b", "a" * 1025)
+
+
+class Broken:
+    """A source whose bytes end too soon, as a file does that somebody cut."""
+
+    def __init__(self, size_bytes: int, given_bytes: int) -> None:
+        self._size_bytes, self._given_bytes = size_bytes, given_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """What it says."""
+        return self._size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """What it gives."""
+        for start in range(0, self._given_bytes, chunk_bytes):
+            yield bytes(min(chunk_bytes, self._given_bytes - start))
+
+
+class ObjectStoreContract:
+    """Subclass it and give the fixture ``store``: an open store with nothing in it.
+
+    Tests for capabilities that the store does not declare are skipped. Deadlines are moments of the system's monotonic
+    clock; a store under test has that one.
+    """
+
+    @pytest.fixture
+    def store(self) -> ObjectStore:
+        """The store under test."""
+        raise NotImplementedError("a subclass gives the fixture 'store'")
+
+    @pytest.fixture
+    def deadline_ns(self) -> int:
+        """Long enough for any test."""
+        return SystemClock().monotonic_ns() + 60_000_000_000
+
+    @pytest.fixture
+    def filled(self, store: ObjectStore, deadline_ns: int) -> ObjectStore:
+        """The store with an object under each of SORTED_KEYS, its key as its bytes."""
+        for key in reversed(SORTED_KEYS):
+            store.put_file(key, BytesSource(key.encode()), deadline_ns=deadline_ns)
+        return store
+
+    # --- writing and reading ---------------------------------------------------------------------------------------
+
+    def test_what_was_put_is_read(self, store: ObjectStore, deadline_ns: int) -> None:
+        """Whole, under the key it was put."""
+        info = store.put_file("a/b.seg", BytesSource(DATA), deadline_ns=deadline_ns)
+        assert (info.key, info.size_bytes) == ("a/b.seg", len(DATA))
+        assert store.read("a/b.seg", deadline_ns=deadline_ns) == DATA
+
+    @pytest.mark.parametrize(
+        ("start", "end"),
+        [(0, 1), (0, 100), (100, 200), (1, None), (None, 7), (len(DATA) - 1, len(DATA)), (5, 5), (None, 0)],
+    )
+    def test_a_range_is_read(self, store: ObjectStore, deadline_ns: int, start: int | None, end: int | None) -> None:
+        """Half-open; None is the start or the end of the object."""
+        store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
+        assert store.read("a", start, end, deadline_ns=deadline_ns) == DATA[start:end]
+
+    @pytest.mark.parametrize("start", [0, len(DATA) - 3, len(DATA), len(DATA) + 100])
+    def test_a_range_past_the_end_is_cut(self, store: ObjectStore, deadline_ns: int, start: int) -> None:
+        """Fewer bytes, or none, and no error."""
+        store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
+        assert store.read("a", start, len(DATA) + 200, deadline_ns=deadline_ns) == DATA[start:]
+
+    def test_an_object_may_be_empty(self, store: ObjectStore, deadline_ns: int) -> None:
+        """It is listed and read like any other."""
+        store.put_file("a", BytesSource(b""), deadline_ns=deadline_ns)
+        assert store.read("a", deadline_ns=deadline_ns) == b""
+        assert store.read("a", 0, 16, deadline_ns=deadline_ns) == b""
+        assert [info.size_bytes for info in store.list("", deadline_ns=deadline_ns)] == [0]
+
+    @pytest.mark.parametrize("window", [(None, None), (0, 10)])
+    def test_a_missing_object_is_a_typed_error(
+        self, store: ObjectStore, deadline_ns: int, window: tuple[int | None, int | None]
+    ) -> None:
+        """Also where its key is the folder of another, or has another as its folder."""
+        store.put_file("a/b", BytesSource(DATA), deadline_ns=deadline_ns)
+        for key in ("a/c", "a", "a/b/c"):
+            with pytest.raises(ObjectNotFoundError):
+                store.read(key, *window, deadline_ns=deadline_ns)
+
+    @pytest.mark.parametrize("given", [0, 10, 101])
+    def test_a_source_that_lies_leaves_nothing(self, store: ObjectStore, deadline_ns: int, given: int) -> None:
+        """Too few or too many bytes: an error, and nothing is visible."""
+        with pytest.raises(StorageError):
+            store.put_file("a/b", Broken(100, given), deadline_ns=deadline_ns)
+        assert list(store.list("", deadline_ns=deadline_ns)) == []
+        with pytest.raises(ObjectNotFoundError):
+            store.read("a/b", deadline_ns=deadline_ns)
+
+    def test_threads_read_at_once(self, store: ObjectStore, deadline_ns: int) -> None:
+        """One store serves all threads."""
+        store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
+        starts = range(0, 2_000, 50)
+        with ThreadPoolExecutor(RACERS) as pool:
+            read = list(pool.map(lambda start: store.read("a", start, start + 70, deadline_ns=deadline_ns), starts))
+        assert read == [DATA[start : start + 70] for start in starts]
+
+    # --- creating --------------------------------------------------------------------------------------------------
+
+    def test_a_free_key_is_created(self, store: ObjectStore, deadline_ns: int) -> None:
+        """And read back at once."""
+        assert store.create("m/1", DATA, deadline_ns=deadline_ns) is Created.CREATED
+        assert store.read("m/1", deadline_ns=deadline_ns) == DATA
+
+    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+    def test_any_buffer_is_created(self, store: ObjectStore, deadline_ns: int, kind: type[Buffer]) -> None:
+        """Callers hold bytes in many ways."""
+        assert store.create("m/1", kind(DATA), deadline_ns=deadline_ns) is Created.CREATED
+        assert store.read("m/1", deadline_ns=deadline_ns) == DATA
+
+    def test_a_taken_key_is_left_alone(self, store: ObjectStore, deadline_ns: int) -> None:
+        """EXISTS, and the bytes of the first."""
+        store.create("m/1", b"first", deadline_ns=deadline_ns)
+        assert store.create("m/1", b"second", deadline_ns=deadline_ns) is Created.EXISTS
+        assert store.read("m/1", deadline_ns=deadline_ns) == b"first"
+
+    def test_a_key_that_was_put_is_taken(self, store: ObjectStore, deadline_ns: int) -> None:
+        """However it came to be."""
+        store.put_file("m/1", BytesSource(b"put"), deadline_ns=deadline_ns)
+        assert store.create("m/1", b"created", deadline_ns=deadline_ns) is Created.EXISTS
+
+    def test_a_deleted_key_is_free_again(self, store: ObjectStore, deadline_ns: int) -> None:
+        """As if it had never been."""
+        store.create("m/1", b"first", deadline_ns=deadline_ns)
+        store.delete(["m/1"], deadline_ns=deadline_ns)
+        assert store.create("m/1", b"second", deadline_ns=deadline_ns) is Created.CREATED
+        assert store.read("m/1", deadline_ns=deadline_ns) == b"second"
+
+    def test_one_of_several_racers_creates(self, store: ObjectStore, deadline_ns: int) -> None:
+        """One is told CREATED, its bytes are there, all others are told EXISTS."""
+        if Capability.CREATE not in store.capabilities:
+            pytest.skip("the store declares no atomic create")
+        for turn in range(5):
+            outcomes = raced(store, f"m/{turn}", deadline_ns)
+            winners = [data for data, outcome in outcomes.items() if outcome is Created.CREATED]
+            assert len(winners) == 1
+            assert all(outcome in {Created.CREATED, Created.EXISTS} for outcome in outcomes.values())
+            assert store.read(f"m/{turn}", deadline_ns=deadline_ns) == winners[0]
+
+    # --- listing ---------------------------------------------------------------------------------------------------
+
+    def test_keys_ascend_by_their_bytes(self, filled: ObjectStore, deadline_ns: int) -> None:
+        """As UTF-8; a slash is a byte like any other."""
+        infos = filled.list("", deadline_ns=deadline_ns)
+        assert [info.key for info in infos] == sorted(SORTED_KEYS, key=str.encode)
+        assert [info.size_bytes for info in infos] == [len(info.key.encode()) for info in infos]
+
+    @pytest.mark.parametrize("prefix", ["a", "a/", "a/b", "b/", "c", "a-", "a/b/"])
+    def test_a_prefix_need_not_end_with_a_part(self, filled: ObjectStore, deadline_ns: int, prefix: str) -> None:
+        """It is compared as text."""
+        found = [info.key for info in filled.list(prefix, deadline_ns=deadline_ns)]
+        assert found == [key for key in SORTED_KEYS if key.startswith(prefix)]
+
+    @pytest.mark.parametrize("after", ["a", "a/", "a/b", "a/zz", "b/1", "zz", "A"])
+    def test_only_keys_above_are_listed(self, filled: ObjectStore, deadline_ns: int, after: str) -> None:
+        """Also if ``after`` is no key itself."""
+        found = [info.key for info in filled.list("", after=after, deadline_ns=deadline_ns)]
+        assert found == [key for key in SORTED_KEYS if key > after]
+
+    @pytest.mark.parametrize("limit", [1, 3, len(SORTED_KEYS), len(SORTED_KEYS) + 1])
+    def test_pages_join_to_the_whole(self, filled: ObjectStore, deadline_ns: int, limit: int) -> None:
+        """A page shorter than the limit is the last one."""
+        found: list[str] = []
+        while True:
+            page = filled.list("", after=found[-1] if found else "", limit=limit, deadline_ns=deadline_ns)
+            found += [info.key for info in page]
+            if len(page) < limit:
+                break
+        assert found == list(SORTED_KEYS)
+
+    def test_a_listing_sees_what_was_done_before(self, store: ObjectStore, deadline_ns: int) -> None:
+        """No cache lies between."""
+
+        def seen() -> list[str]:
+            return [info.key for info in store.list("f/", deadline_ns=deadline_ns)]
+
+        assert seen() == []
+        store.put_file("f/1", BytesSource(b"x"), deadline_ns=deadline_ns)
+        assert seen() == ["f/1"]
+        store.create("f/2", b"x", deadline_ns=deadline_ns)
+        assert seen() == ["f/1", "f/2"]
+        store.delete(["f/1"], deadline_ns=deadline_ns)
+        assert seen() == ["f/2"]
+
+    # --- deleting --------------------------------------------------------------------------------------------------
+
+    def test_a_missing_object_is_deleted_with_success(self, filled: ObjectStore, deadline_ns: int) -> None:
+        """The others of the call are deleted."""
+        assert filled.delete(["a/c", "no/such", "aa"], deadline_ns=deadline_ns) == {}
+        left = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
+        assert left == [key for key in SORTED_KEYS if key not in {"a/c", "aa"}]
+
+    def test_nothing_is_deleted_if_nothing_is_asked(self, filled: ObjectStore, deadline_ns: int) -> None:
+        """An empty request is not "everything"."""
+        assert filled.delete([], deadline_ns=deadline_ns) == {}
+        assert len(filled.list("", deadline_ns=deadline_ns)) == len(SORTED_KEYS)
+
+    # --- refusals --------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("key", HOSTILE_KEYS, ids=repr)
+    def test_a_key_that_could_leave_its_place_is_refused(self, store: ObjectStore, deadline_ns: int, key: str) -> None:
+        """Keys come from manifests, and those from anywhere."""
+        with pytest.raises(StorageError):
+            store.put_file(key, BytesSource(b"x"), deadline_ns=deadline_ns)
+        with pytest.raises(StorageError):
+            store.create(key, b"x", deadline_ns=deadline_ns)
+        with pytest.raises(StorageError):
+            store.read(key, deadline_ns=deadline_ns)
+
+    def test_a_deadline_that_has_passed_stops_every_call(self, filled: ObjectStore, deadline_ns: int) -> None:
+        """A time-out, and nothing is sent."""
+        past_ns = SystemClock().monotonic_ns() - 1
+        with pytest.raises(StoreTimeoutError):
+            filled.put_file("new/1", BytesSource(b"x"), deadline_ns=past_ns)
+        with pytest.raises(StoreTimeoutError):
+            filled.create("new/2", b"x", deadline_ns=past_ns)
+        with pytest.raises(StoreTimeoutError):
+            filled.read("aa", deadline_ns=past_ns)
+        with pytest.raises(StoreTimeoutError):
+            filled.list("", deadline_ns=past_ns)
+        assert [info.key for info in filled.list("new/", deadline_ns=deadline_ns)] == []
+
+    def test_a_closed_store_refuses(self, store: ObjectStore, deadline_ns: int) -> None:
+        """Closing twice is fine."""
+        store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns)
+        store.close()
+        store.close()
+        with pytest.raises(StorageError):
+            store.read("a", deadline_ns=deadline_ns)
+
+    def test_the_uri_is_one(self, store: ObjectStore) -> None:
+        """It names the store in error texts."""
+        assert "://" in store.uri
+
+
+def raced(store: ObjectStore, key: str, deadline_ns: int) -> dict[bytes, Created]:
+    """Let several threads create one key at once, each with bytes of its own; what each was told."""
+    barrier = threading.Barrier(RACERS)
+
+    def create(data: bytes) -> Created:
+        barrier.wait()
+        return store.create(key, data, deadline_ns=deadline_ns)
+
+    offers = [f"racer {number}".encode() * 100 for number in range(RACERS)]
+    with ThreadPoolExecutor(RACERS) as pool:
+        return dict(zip(offers, pool.map(create, offers), strict=True))

@@ -1,0 +1,240 @@
+"""What every tier layout does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import Final
+
+import pytest
+
+from stratalog.errors import CorruptObjectError, StorageError
+from stratalog.model.batches import Buffer
+from stratalog.model.names import is_segment_key, log_prefix, segment_key
+from stratalog.model.segments import FileKind
+from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.objects import ByteSource, ObjectInfo
+from stratalog.spi.stored import stored_from_json, stored_to_json
+from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment, source_bytes
+
+PREFIX: Final = log_prefix(LOG, TOPIC_ID)
+FILES: Final = {
+    FileKind.OFFSET_INDEX: bytes(range(8)) * 5,
+    FileKind.TIME_INDEX: b"time" * 3,
+    FileKind.TRANSACTION_INDEX: b"",
+    FileKind.SNAPSHOT: b"producers",
+    FileKind.LEADER_EPOCHS: b"0\n1\n0 100\n",
+}
+DATA: Final = bytes(range(256)) * 300  # larger than any piece that the tests ask for
+
+
+class MemoryObjects:
+    """A sink and a range reader over a dictionary: where a layout's objects go in tests.
+
+    Args:
+        base_offset: of the segment, for its keys.
+        passes: how often each source is read before its bytes are taken, as a store does that retries.
+    """
+
+    def __init__(self, base_offset: int = 100, passes: int = 1) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.reads: list[tuple[str, int, int]] = []
+        self._base_offset, self._passes = base_offset, passes
+        self._next: dict[str, str] = {}
+
+    def key(self, suffix: str = "seg") -> str:
+        """The key that the next ``put`` will use."""
+        return self._next.setdefault(suffix, segment_key(PREFIX, self._base_offset, 0, uuid.uuid4(), suffix))
+
+    def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
+        """Store an object."""
+        key = self.key(suffix)
+        del self._next[suffix]
+        for _ in range(self._passes - 1):
+            next(source.chunks(7), None)  # a try that broke off
+        data = source_bytes(source)
+        assert len(data) == source.size_bytes
+        self.objects[key] = data
+        return ObjectInfo(key, len(data))
+
+    def fetch(self, key: str, start: int, end: int) -> bytes:
+        """Bytes [start, end) of an object, all of them."""
+        assert 0 <= start < end <= len(self.objects[key]), "a layout asks for bytes that are there"
+        self.reads.append((key, start, end))
+        return self.objects[key][start:end]
+
+    def infos(self) -> list[ObjectInfo]:
+        """What a listing shows."""
+        return [ObjectInfo(key, len(data)) for key, data in sorted(self.objects.items())]
+
+
+class OddChunks:
+    """A source that gives its bytes in pieces of no particular size."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    @property
+    def size_bytes(self) -> int:
+        """How many there are."""
+        return len(self._data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All bytes, in pieces of 1, 2, 3, ... bytes."""
+        start, step = 0, 1
+        while start < len(self._data):
+            yield self._data[start : start + min(step, chunk_bytes)]
+            start, step = start + min(step, chunk_bytes), step + 1
+
+
+class TierLayoutContract:
+    """Subclass it and give the fixture ``layout``: the layout under test.
+
+    Layouts that find no segments without a manifest skip the tests of ``discover``.
+    """
+
+    @pytest.fixture
+    def layout(self) -> TierLayout:
+        """The layout under test."""
+        raise NotImplementedError("a subclass gives the fixture 'layout'")
+
+    @pytest.fixture
+    def objects(self) -> MemoryObjects:
+        """Where objects go."""
+        return MemoryObjects()
+
+    @pytest.fixture
+    def stored(self, layout: TierLayout, objects: MemoryObjects) -> StoredSegment:
+        """A segment with every file, stored."""
+        return layout.write(a_segment(), objects, None)
+
+    def test_the_whole_log_is_read_back(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """From 0 to its size, in pieces that join to the file."""
+        assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
+
+    @pytest.mark.parametrize(
+        ("start", "end"), [(0, 1), (0, 0), (5, 5), (1, 300), (65_000, 70_000), (len(DATA) - 1, len(DATA))]
+    )
+    def test_a_range_of_the_log_is_read_back(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, start: int, end: int
+    ) -> None:
+        """Any [start, end), an empty one too."""
+        assert joined(layout.read(stored, start, end, objects.fetch)) == DATA[start:end]
+
+    @pytest.mark.parametrize(("start", "end"), [(0, len(DATA) + 1), (-1, 5), (9, 8), (len(DATA) + 1, len(DATA) + 2)])
+    def test_a_range_outside_the_log_is_refused(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, start: int, end: int
+    ) -> None:
+        """A typed error, before or while the pieces are taken."""
+        with pytest.raises(StorageError):
+            joined(layout.read(stored, start, end, objects.fetch))
+
+    @pytest.mark.parametrize("kind", FILES)
+    def test_a_small_file_is_read_back(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, kind: FileKind
+    ) -> None:
+        """Each kind, also one of no bytes."""
+        assert layout.read_index(stored, kind, objects.fetch) == FILES[kind]
+
+    def test_a_file_that_the_segment_lacks_is_none(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """None, not an error and not no bytes."""
+        stored = layout.write(a_segment(files={}), objects, None)
+        assert layout.read_index(stored, FileKind.SNAPSHOT, objects.fetch) is None
+
+    def test_a_segment_without_bytes_is_stored(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """Its small files are there all the same."""
+        stored = layout.write(a_segment(data=b""), objects, None)
+        assert joined(layout.read(stored, 0, 0, objects.fetch)) == b""
+        assert layout.read_index(stored, FileKind.TIME_INDEX, objects.fetch) == FILES[FileKind.TIME_INDEX]
+
+    def test_the_entry_says_what_was_stored(self, stored: StoredSegment, objects: MemoryObjects) -> None:
+        """The info as given, the hash of the log, and every object that was put."""
+        assert stored.info == a_segment().info
+        assert stored.sha256 == sha256(DATA).hexdigest()
+        assert stored.layout == "", "the core fills it in"
+        assert stored.keys == set(objects.objects), "an object that no slice names would be garbage"
+        assert set(stored.slices) == {FileKind.LOG, *FILES}
+
+    def test_slices_lie_inside_their_objects(self, stored: StoredSegment, objects: MemoryObjects) -> None:
+        """Under keys that the core chose."""
+        for place in stored.slices.values():
+            assert is_segment_key(PREFIX, place.key)
+            assert 0 <= place.position <= place.position + place.size_bytes <= len(objects.objects[place.key])
+
+    def test_the_entry_survives_json(self, stored: StoredSegment) -> None:
+        """Manifests hold it as JSON."""
+        labelled = dataclasses.replace(stored, layout="contract@1")
+        assert stored_from_json(json.loads(json.dumps(stored_to_json(labelled)))) == labelled
+
+    def test_sources_are_read_again_when_an_upload_is_retried(self, layout: TierLayout) -> None:
+        """What the broken tries gave leaves no trace in the hash."""
+        objects = MemoryObjects(passes=3)
+        stored = layout.write(a_segment(), objects, None)
+        assert stored.sha256 == sha256(DATA).hexdigest()
+        assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
+
+    def test_pieces_of_any_size_are_taken(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """A source gives at most what is asked for at once, often less."""
+        source = dataclasses.replace(a_segment(), log=OddChunks(DATA))
+        stored = layout.write(source, objects, None)
+        assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
+
+    def test_two_segments_share_nothing(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """Layouts hold no state of a segment."""
+        first, second = layout.write(a_segment(), objects, None), layout.write(a_segment(data=b"two"), objects, None)
+        assert joined(layout.read(first, 0, len(DATA), objects.fetch)) == DATA
+        assert joined(layout.read(second, 0, 3, objects.fetch)) == b"two"
+
+    def test_damage_to_the_log_shows_when_all_of_it_is_read(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """A flipped bit is a typed error, whoever flipped it."""
+        place = stored.slices[FileKind.LOG]
+        damaged = bytearray(objects.objects[place.key])
+        damaged[place.position + place.size_bytes // 2] ^= 0x10
+        objects.objects[place.key] = bytes(damaged)
+        with pytest.raises(CorruptObjectError):
+            joined(layout.read(stored, 0, len(DATA), objects.fetch))
+
+    def test_a_reply_of_another_size_is_corruption(self, layout: TierLayout, stored: StoredSegment) -> None:
+        """The range reader promises exact sizes; a layout does not rely on it."""
+        with pytest.raises(CorruptObjectError):
+            joined(layout.read(stored, 10, 500, lambda _, start, end: bytes(end - start - 1)))
+
+    def test_segments_are_found_without_a_manifest(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """The entries that ``write`` returned, from the objects alone."""
+        found = found_or_skip(layout, objects)
+        assert [dataclasses.replace(one, layout="") for one in found] == [stored]
+        assert joined(layout.read(found[0], 0, len(DATA), objects.fetch)) == DATA
+
+    def test_what_is_no_segment_object_is_passed_over(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """Short and foreign objects lie in buckets too."""
+        layout.write(a_segment(), objects, None)
+        found = found_or_skip(layout, objects)
+        objects.objects |= {f"{PREFIX}segments/empty": b"", f"{PREFIX}segments/text": b"no segment at all" * 10}
+        assert list(layout.discover(objects.infos(), objects.fetch)) == found
+
+
+def a_segment(*, data: bytes = DATA, files: dict[FileKind, bytes] | None = None) -> SegmentSource:
+    """A closed segment of offsets 100 to 200, with every file unless told otherwise."""
+    return made_segment(100, 200, data=data, files=FILES if files is None else files)
+
+
+def joined(pieces: Iterator[memoryview]) -> bytes:
+    """All pieces together."""
+    return b"".join(pieces)
+
+
+def found_or_skip(layout: TierLayout, objects: MemoryObjects) -> list[StoredSegment]:
+    """What ``discover`` finds; skips the test if that is nothing."""
+    found = list(layout.discover(objects.infos(), objects.fetch))
+    if not found:
+        pytest.skip("the layout finds no segments without a manifest")
+    return found

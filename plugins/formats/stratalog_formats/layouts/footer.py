@@ -1,0 +1,85 @@
+"""The end of a segment object: the manifest entry once more, so that a bucket without manifests can be rebuilt.
+
+::
+
+    ... the files of the segment ... | footer: JSON, ASCII | footer size: 8 bytes, big-endian | magic: 8 bytes
+
+The JSON is ``{"entry": ..., "format": 1, "sha256": ...}``: the entry in the form of ``stored_to_json``, and the hash of
+the entry's canonical bytes (sorted keys, no spaces), so that damage is told from truth.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from typing import Final, NoReturn
+
+from stratalog.spi import CorruptObjectError, StorageError, StoredSegment, stored_from_json, stored_to_json
+
+MAGIC: Final = b"STLGSEG1"  # persistent
+FORMAT: Final = 1  # persistent; a reader refuses what is newer
+MAX_FOOTER_BYTES: Final = 16 << 20
+TRAILER_BYTES: Final = 16
+_TRAILER: Final = struct.Struct(">Q8s")
+
+
+def encode_footer(stored: StoredSegment) -> bytes:
+    """The footer for an object, trailer included. Its size does not depend on the value of ``stored.sha256``.
+
+    Raises:
+        StorageError: the entry is larger than a reader would accept.
+    """
+    entry = stored_to_json(stored)
+    footer = _canonical({"entry": entry, "format": FORMAT, "sha256": _hash(entry)})
+    if len(footer) > MAX_FOOTER_BYTES:
+        raise StorageError(f"the footer would have {len(footer)} bytes, at most {MAX_FOOTER_BYTES} are read")
+    return footer + _TRAILER.pack(len(footer), MAGIC)
+
+
+def footer_start(trailer: bytes, file: str, size_bytes: int) -> int | None:
+    """Where in an object of ``size_bytes`` the footer starts, from its last 16 bytes; None if it has no footer.
+
+    Raises:
+        CorruptObjectError: the size in the trailer cannot be true.
+    """
+    footer_bytes, magic = _TRAILER.unpack(trailer)
+    if magic != MAGIC:
+        return None
+    start: int = size_bytes - TRAILER_BYTES - footer_bytes
+    if footer_bytes > MAX_FOOTER_BYTES or start < 0:
+        raise CorruptObjectError(f"footer of {footer_bytes} bytes", file, size_bytes - TRAILER_BYTES)
+    return start
+
+
+def decode_footer(footer: bytes, file: str, position: int) -> StoredSegment:
+    """The entry in a footer that was read from ``position`` of an object.
+
+    Raises:
+        CorruptObjectError: it is no footer, or not the one that was written.
+    """
+    try:
+        value = json.loads(footer.decode("ascii"), parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise CorruptObjectError("the footer is no JSON", file, position) from error
+    if not isinstance(value, dict) or set(value) != {"entry", "format", "sha256"} or value["format"] != FORMAT:
+        raise CorruptObjectError("the footer is not of a form that is known here", file, position)
+    try:
+        genuine = value["sha256"] == _hash(value["entry"])
+    except RecursionError as error:
+        raise CorruptObjectError("the footer is nested too deep", file, position) from error
+    if not genuine:
+        raise CorruptObjectError("the footer's hash is wrong", file, position)
+    return stored_from_json(value["entry"], file)
+
+
+def _hash(entry: object) -> str:
+    return hashlib.sha256(_canonical(entry)).hexdigest()
+
+
+def _canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number here")
