@@ -127,7 +127,7 @@ def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
             f"a local S3 server needs moto: {error}", "stratalog.testing", "stratalog[testing]"
         ) from error
 
-    class QuietHandler(MotoRequestHandler):  # type: ignore[misc]  # moto is published without types
+    class QuietHandler(MotoRequestHandler):
         """No line a request."""
 
         def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name

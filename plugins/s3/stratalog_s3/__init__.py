@@ -1,1 +1,57 @@
-"""Placeholder docstring."""
+"""Object stores over fsspec: S3 and what speaks its protocol, local folders, memory, and the other clouds.
+
+Options (``tier_options``) go to the file system below: ``key``, ``secret``, ``token``, ``endpoint_url``,
+``client_kwargs``, ``config_kwargs``, ``s3_additional_kwargs`` for S3; AWS's own environment variables and files are
+read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
+
+GENERIC_SCHEMES: Final = frozenset({
+    "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "hdfs", "webhdfs", "sftp", "ssh", "smb",
+})  # fmt: skip
+
+
+@hookimpl
+def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
+    """Offer the stores; nothing of fsspec is imported before one is opened."""
+    return (
+        Provider(
+            name="s3",
+            open=_open_s3,
+            schemes=frozenset({"s3", "s3a"}),
+            capabilities=("atomic create", "batch delete", "checksums"),
+        ),
+        Provider(name="file", open=_open_file, schemes=frozenset({"file"}), capabilities=("atomic create",)),
+        Provider(name="memory", open=_open_memory, schemes=frozenset({"memory"}), capabilities=("atomic create",)),
+        Provider(name="fsspec", open=_open_generic, schemes=GENERIC_SCHEMES, capabilities=("single writer only",)),
+    )
+
+
+def _open_s3(context: OpenContext) -> ObjectStore:
+    from stratalog_s3.s3 import open_s3  # noqa: PLC0415 - asyncio and fsspec take a quarter of a second
+
+    return open_s3(context)
+
+
+def _open_file(context: OpenContext) -> ObjectStore:
+    from stratalog_s3.file import open_file  # noqa: PLC0415 - only who uses it
+
+    return open_file(context)
+
+
+def _open_memory(context: OpenContext) -> ObjectStore:
+    from stratalog_s3.memory import open_memory  # noqa: PLC0415 - imports fsspec
+
+    return open_memory(context)
+
+
+def _open_generic(context: OpenContext) -> ObjectStore:
+    from stratalog_s3.store import open_generic  # noqa: PLC0415 - imports fsspec
+
+    return open_generic(context)

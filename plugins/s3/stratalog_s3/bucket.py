@@ -1,0 +1,77 @@
+"""Requests about one bucket, before one deadline."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from stratalog.spi import Clock, StoreError
+from stratalog_s3.deadline import Pending, run, seconds_left
+from stratalog_s3.failures import is_past_the_end
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket through a connected s3fs file system (Any: it has no types), for the calls of one operation."""
+
+    filesystem: Any
+    name: str
+    clock: Clock
+    deadline_ns: int
+
+    def ask(self, method: str, **parameters: object) -> Any:
+        """One request, by botocore's name of it; raises what s3fs raises, and TimeoutError."""
+        return self.begin(method, **parameters).result()
+
+    def begin(self, method: str, **parameters: object) -> Pending[Any]:
+        """Send a request and do not wait for the answer."""
+        left_s = seconds_left(self.clock, self.deadline_ns, str(parameters.get("Key", "")))
+        return Pending(self.filesystem.loop, lambda: self._call(method, parameters), left_s)
+
+    def get(self, name: str, start: int | None, end: int | None) -> bytes:
+        """Bytes [start, end) of an object, its body included in the deadline.
+
+        Raises:
+            StoreError: the store answered with another range.
+        """
+        return run(
+            self.filesystem.loop, lambda: self._get(name, start, end), seconds_left(self.clock, self.deadline_ns, name)
+        )
+
+    def _call(self, method: str, parameters: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        call: Coroutine[Any, Any, Any] = self.filesystem._call_s3(  # noqa: SLF001 - s3fs has no public async one
+            method, Bucket=self.name, **parameters
+        )
+        return call
+
+    async def _get(self, name: str, start: int | None, end: int | None) -> bytes:
+        first = start or 0
+        parameters: dict[str, Any] = {"Key": name}
+        if start is not None or end is not None:
+            parameters["Range"] = f"bytes={first}-{'' if end is None else end - 1}"
+        try:
+            answer = await self._call("get_object", parameters)
+        except Exception as error:
+            if is_past_the_end(error):
+                return b""
+            raise
+        async with answer["Body"] as body:  # closed unread if it is refused: a whole object may be large
+            served = str(answer.get("ContentRange", "bytes 0-"))
+            size_bytes = int(answer["ContentLength"])
+            if not served.startswith(f"bytes {first}-") or (end is not None and size_bytes > end - first):
+                raise StoreError(f"asked for bytes [{first}, {end}), the store sent {size_bytes} of {served!r}", name)
+            data: bytes = await body.read()
+        if len(data) != size_bytes:
+            raise StoreError(f"the store announced {size_bytes} bytes and sent {len(data)}", name)
+        return data
+
+
+def crc32_of(data: bytes) -> str:
+    """The checksum of an upload, as S3 wants it.
+
+    Made here: where botocore makes it the body's encoding changes, which not every server of S3's protocol understands.
+    """
+    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()

@@ -1,0 +1,169 @@
+"""What libraries raise, as the outcomes that the contract knows.
+
+Nothing here imports botocore, aiohttp or a cloud's library: errors are told apart by S3's codes, HTTP statuses and
+class names, so that one table serves every file system.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Final, NamedTuple
+
+from stratalog.spi import (
+    BucketNotFoundError,
+    Created,
+    ObjectNotFoundError,
+    StorageError,
+    StoreError,
+    StorePermissionError,
+    StoreThrottledError,
+    StoreTimeoutError,
+)
+from stratalog_s3.secret import SecretOptions
+
+_BY_CODE: Final[dict[str, type[StoreError]]] = {
+    "NoSuchBucket": BucketNotFoundError,
+    "NoSuchKey": ObjectNotFoundError,
+    "NotFound": ObjectNotFoundError,
+    "AccessDenied": StorePermissionError,
+    "AllAccessDisabled": StorePermissionError,
+    "ExpiredToken": StorePermissionError,
+    "Forbidden": StorePermissionError,
+    "InvalidAccessKeyId": StorePermissionError,
+    "InvalidToken": StorePermissionError,
+    "SignatureDoesNotMatch": StorePermissionError,
+    "BandwidthLimitExceeded": StoreThrottledError,
+    "ConditionalRequestConflict": StoreThrottledError,
+    "OperationAborted": StoreThrottledError,
+    "RequestLimitExceeded": StoreThrottledError,
+    "ServiceUnavailable": StoreThrottledError,
+    "SlowDown": StoreThrottledError,
+    "Throttling": StoreThrottledError,
+    "ThrottlingException": StoreThrottledError,
+    "TooManyRequests": StoreThrottledError,
+    "InternalError": StoreTimeoutError,
+    "RequestTimeout": StoreTimeoutError,
+}
+_BY_STATUS: Final[dict[int, type[StoreError]]] = {
+    401: StorePermissionError,
+    403: StorePermissionError,
+    404: ObjectNotFoundError,
+    408: StoreTimeoutError,
+    409: StoreThrottledError,  # a conflicting request is under way; neither has won yet
+    429: StoreThrottledError,
+    500: StoreTimeoutError,
+    502: StoreTimeoutError,
+    503: StoreThrottledError,
+    504: StoreTimeoutError,
+}
+_BY_CLASS_NAME: Final[dict[str, type[StoreError]]] = {
+    "SSLError": StoreError,  # before the ConnectionError that it is: a wrong certificate does not heal
+    "NoCredentialsError": StorePermissionError,
+    "PartialCredentialsError": StorePermissionError,
+    "CredentialRetrievalError": StorePermissionError,
+    "TokenRetrievalError": StorePermissionError,
+    "UnauthorizedSSOTokenError": StorePermissionError,
+    "SSOError": StorePermissionError,
+    "HTTPClientError": StoreTimeoutError,
+    "ConnectionError": StoreTimeoutError,
+    "ClientConnectionError": StoreTimeoutError,
+    "ClientPayloadError": StoreTimeoutError,
+    "IncompleteReadError": StoreTimeoutError,
+    "ResponseParserError": StoreTimeoutError,
+    "ChecksumError": StoreTimeoutError,
+    "FlexibleChecksumError": StoreTimeoutError,
+    "FileNotFoundError": ObjectNotFoundError,
+    "PermissionError": StorePermissionError,
+    "TimeoutError": StoreTimeoutError,
+}
+_NEVER_SENT: Final = frozenset({
+    "ClientConnectorError", "ConnectionRefusedError", "ConnectTimeoutError", "SSLError", "ProxyConnectionError",
+    "ParamValidationError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError",
+    "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOError",
+})  # fmt: skip
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class Reply(NamedTuple):
+    """What a store answered: S3's code ("" if there is none), the HTTP status (0 likewise) and its sentence."""
+
+    code: str
+    status: int
+    message: str
+
+
+def reply_of(error: BaseException) -> Reply | None:
+    """The store's answer in an error or its cause; None if there was none."""
+    for found in (error, error.__cause__):
+        response = getattr(found, "response", None)
+        if isinstance(response, dict) and isinstance(response.get("Error"), dict):
+            answer = response["Error"]
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            return Reply(str(answer.get("Code", "")), _status(status), str(answer.get("Message", "")))
+        for name in ("status", "status_code", "code"):
+            status = _status(getattr(found, name, 0))
+            if status:
+                return Reply("", status, str(found))
+    return None
+
+
+def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> StorageError:
+    """The contract's error for what a library raised; the caller raises it ``from secrets.safe_cause(error)``."""
+    if isinstance(error, StorageError):
+        return error
+    reply = reply_of(error)
+    if reply is not None:
+        return typed_code(reply, key, uri, secrets)
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return StoreError("the store is full", key)
+    kind = _kind_by_class(error)
+    text = secrets.redact(str(error)) or "no answer in time"
+    return kind(f"{type(error).__name__}: {text}", key)
+
+
+def typed_code(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
+    """The contract's error for an answer, of a request or of one key in it."""
+    kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
+    text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
+    return kind(text, uri if kind is BucketNotFoundError else key)
+
+
+def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Created | StorageError:
+    """How a conditional create ended that raised.
+
+    Returns:
+        EXISTS if the store said so. The error to raise if nothing was written: the request was refused, or never
+        left. 409 is among those: the store wants the request again, and taking it for EXISTS would believe in an
+        object that may never come to be. Else UNKNOWN: no answer, or one of 500 and above, which may come from
+        something between us and the store.
+    """
+    reply = reply_of(error)
+    if reply is None:
+        certain = isinstance(error, StorageError) or _never_sent(error)
+        return typed(error, key, uri, secrets) if certain else Created.UNKNOWN
+    if reply.status == 412 or reply.code == "PreconditionFailed":
+        return Created.EXISTS
+    if reply.status >= 500 or reply.status == 408:
+        return Created.UNKNOWN
+    return typed_code(reply, key, uri, secrets)
+
+
+def is_past_the_end(error: Exception) -> bool:
+    """Whether a ranged read was refused because the object ends before the range starts."""
+    reply = reply_of(error)
+    return reply is not None and (reply.status == 416 or reply.code == "InvalidRange")
+
+
+def _kind_by_class(error: BaseException) -> type[StoreError]:
+    names = [kind.__name__ for kind in type(error).__mro__]
+    return next((_BY_CLASS_NAME[name] for name in names if name in _BY_CLASS_NAME), StoreError)
+
+
+def _never_sent(error: BaseException) -> bool:
+    """Whether no request left. aiobotocore has one error for no connection and for a broken one: look inside."""
+    inner = getattr(error, "kwargs", {}).get("error")
+    return any(kind.__name__ in _NEVER_SENT for kind in (*type(error).__mro__, *type(inner).__mro__))
+
+
+def _status(value: object) -> int:
+    return value if isinstance(value, int) and 400 <= value < 600 else 0

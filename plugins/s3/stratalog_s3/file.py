@@ -1,0 +1,265 @@
+"""Objects as files in a folder: written under a temporary name, synced, then linked or renamed into place.
+
+All access goes through the engine's ``Vfs``, which syncs, keeps files private and follows no link.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NoReturn
+
+from stratalog.spi import (
+    BucketNotFoundError,
+    Buffer,
+    ByteSource,
+    Capability,
+    Clock,
+    ClosedError,
+    ConfigError,
+    Created,
+    Env,
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStore,
+    OpenContext,
+    ReadOnlyError,
+    StoreError,
+    Vfs,
+)
+from stratalog_s3.create import create_capability
+from stratalog_s3.deadline import seconds_left
+from stratalog_s3.failures import typed
+from stratalog_s3.location import Location, check_key, check_prefix, parse_location
+from stratalog_s3.secret import SecretOptions
+from stratalog_s3.uploads import counted
+
+STALE_MS: Final = 86_400_000  # a temporary file this old belongs to nobody that still runs
+_TEMPORARY: Final = ".stratalog-"
+_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
+
+
+class FileStore(ObjectStore):
+    """One folder, which must exist. ``create`` is decided by ``link``, which never replaces a file."""
+
+    def __init__(self, location: Location, env: Env, *, read_only: bool) -> None:
+        self._location, self._read_only = location, read_only
+        self._root = f"/{location.prefix}"
+        self._files: Vfs = env.files
+        self._clock: Clock = env.clock
+        self._chance: random.Random = env.chance
+        self._swept: set[str] = set()  # folders already cleared of stale temporary files; losing a race sweeps twice
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capability:
+        """CREATE alone: listings read whole folders, and there are no checksums."""
+        return create_capability(self._location.scheme)
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+        return str(self._location)
+
+    def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
+        """Write a temporary file in the same folder, sync it, rename it, sync the folder."""
+        path = self._writable(key, deadline_ns)
+        try:
+            temporary = self._written(path, self._watched(source, key, deadline_ns))
+            try:
+                self._files.rename(temporary, path)
+            except OSError:
+                self._remove_if_there(temporary)
+                raise
+            self._files.sync_folder(_folder(path))
+        except OSError as error:
+            self._raise(error, key)
+        return ObjectInfo(key, source.size_bytes)
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Write a temporary file, sync it, and link it to its name, which fails if that is taken."""
+        path = self._writable(key, deadline_ns)
+        try:
+            if self._files.stat(path) is not None:
+                return Created.EXISTS  # spares the temporary file; the link decides all the same
+            temporary = self._written(path, [data])
+            created = self._linked(temporary, path)
+        except OSError as error:
+            self._raise(error, key)
+        try:
+            self._files.remove(temporary)
+            self._files.sync_folder(_folder(path))
+        except OSError:
+            return Created.UNKNOWN if created is Created.CREATED else created  # there, but for how long?
+        return created
+
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        """Bytes [start, end) of an object."""
+        path = self._path(check_key(key), deadline_ns)
+        try:
+            descriptor = self._files.open(path)
+            try:
+                first, last = start or 0, self._files.size_bytes(descriptor)
+                wanted = (last if end is None else min(end, last)) - first
+                return self._files.read(descriptor, first, wanted) if wanted > 0 else b""
+            finally:
+                self._files.close(descriptor)
+        except OSError as error:
+            self._raise(error, key)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        """One page, cut out of all files in the folder that ``prefix`` names."""
+        folder = check_prefix(prefix).rpartition("/")[0]
+        self._path(folder, deadline_ns)
+        try:
+            found = [info for info in self._walk(folder) if info.key.startswith(prefix) and info.key > after]
+        except OSError as error:
+            self._raise(error, prefix)
+        if not found:
+            self._check_root()
+        return sorted(found, key=lambda info: info.key)[:limit]
+
+    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
+        """Remove files; folders stay. Not synced: what a power loss brings back is garbage that is collected again."""
+        failed: dict[str, StoreError] = {}
+        for key in keys:
+            path = self._writable(key, deadline_ns, make_folder=False)
+            try:
+                self._files.remove(path)
+            except OSError as error:
+                if error.errno not in _MISSING:
+                    failed[key] = self._store_error(error, key)
+        return failed
+
+    def close(self) -> None:
+        """Refuse further calls. Twice is fine."""
+        self._closed = True
+
+    def __repr__(self) -> str:
+        return f"FileStore({self.uri!r})"
+
+    # --- names ---------------------------------------------------------------------------------------------------
+
+    def _path(self, key: str, deadline_ns: int) -> str:
+        if self._closed:
+            raise ClosedError(f"the object store is closed uri={self.uri}")
+        seconds_left(self._clock, deadline_ns, key)
+        return f"{self._root}/{key}" if key else self._root
+
+    def _writable(self, key: str, deadline_ns: int, *, make_folder: bool = True) -> str:
+        if self._read_only:
+            raise ReadOnlyError("the object store was opened for reading", self.uri)
+        path = self._path(check_key(key), deadline_ns)
+        if path.rpartition("/")[2].startswith(_TEMPORARY):
+            raise ConfigError(f"object key {key!r} is not allowed here: files of that name are temporary")
+        if make_folder:
+            self._check_root()
+            try:
+                self._prepare(_folder(path))
+            except OSError as error:
+                self._raise(error, key)
+        return path
+
+    def _check_root(self) -> None:
+        found = self._files.stat(self._root)
+        if found is None or not found.is_folder:
+            raise BucketNotFoundError("the folder of the store is missing", self.uri)
+
+    def _prepare(self, folder: str) -> None:
+        """Make a folder below the root with what is above it, each synced into the one before; sweep it once."""
+        if folder in self._swept:
+            return
+        made = self._root
+        for part in folder.removeprefix(self._root).strip("/").split("/"):
+            above, made = made, f"{made}/{part}" if part else made
+            if self._files.stat(made) is None:
+                with contextlib.suppress(FileExistsError):  # another writer was faster
+                    self._files.make_folder(made)
+            self._files.sync_folder(above)  # also if it was there: who made it may not have come to this yet
+        self._sweep(folder)
+        self._swept.add(folder)
+
+    def _sweep(self, folder: str) -> None:
+        """Remove temporary files that writers left behind when they died."""
+        oldest_ms = self._clock.now_ms() - STALE_MS
+        for entry in self._files.list(folder):
+            if entry.name.startswith(_TEMPORARY) and entry.modified_ms < oldest_ms:
+                self._remove_if_there(f"{folder}/{entry.name}")
+
+    # --- files ---------------------------------------------------------------------------------------------------
+
+    def _written(self, path: str, chunks: Iterable[Buffer]) -> str:
+        """Write and sync a temporary file beside ``path``; nothing is left of it when that fails."""
+        temporary = f"{_folder(path)}/{_TEMPORARY}{self._chance.getrandbits(128):032x}.tmp"
+        descriptor = self._files.open(temporary, create=True)
+        try:
+            try:
+                position = 0
+                for chunk in chunks:
+                    written = self._files.write(descriptor, position, [chunk])
+                    if written < len(chunk):
+                        raise OSError(errno.ENOSPC, "no space left")
+                    position += written
+                self._files.sync(descriptor)
+            finally:
+                self._files.close(descriptor)
+        except BaseException:
+            self._remove_if_there(temporary)
+            raise
+        return temporary
+
+    def _linked(self, temporary: str, path: str) -> Created:
+        try:
+            self._files.link(temporary, path)
+        except FileExistsError:
+            return Created.EXISTS
+        except BaseException:
+            self._remove_if_there(temporary)
+            raise
+        return Created.CREATED
+
+    def _remove_if_there(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.remove(path)
+
+    def _watched(self, source: ByteSource, key: str, deadline_ns: int) -> Iterator[Buffer]:
+        for chunk in counted(source, key):
+            seconds_left(self._clock, deadline_ns, key)
+            yield chunk
+
+    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
+        """All objects below a folder, whose name is relative to the root, in any order."""
+        try:
+            entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
+        except OSError as error:
+            if error.errno in _MISSING:
+                return
+            raise
+        for entry in entries:
+            key = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_folder:
+                yield from self._walk(key)
+            elif not entry.name.startswith(_TEMPORARY):
+                yield ObjectInfo(key, entry.size_bytes, "", entry.modified_ms)
+
+    def _store_error(self, error: OSError, key: str) -> StoreError:
+        if error.errno in _MISSING:
+            return ObjectNotFoundError("no such object", key)
+        problem = typed(error, key, self.uri, SecretOptions({}))
+        return problem if isinstance(problem, StoreError) else StoreError(str(problem), key)
+
+    def _raise(self, error: OSError, key: str) -> NoReturn:
+        if error.errno in _MISSING:
+            self._check_root()
+        raise self._store_error(error, key) from error
+
+
+def open_file(context: OpenContext) -> ObjectStore:
+    """A store over a folder."""
+    return FileStore(parse_location(context.location), context.env, read_only=context.read_only)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]

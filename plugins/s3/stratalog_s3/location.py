@@ -1,0 +1,87 @@
+"""Where a store is: URIs taken apart, and keys that cannot leave their place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.spi import ConfigError
+
+MAX_KEY_BYTES: Final = 1024  # S3's bound
+_URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A URI without secrets: ``scheme``, ``bucket`` ("" for ``file``) and ``prefix`` (no slash at either end)."""
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    def __str__(self) -> str:
+        path = "/".join(part for part in (self.bucket, self.prefix) if part)
+        return f"{self.scheme}://{'' if self.bucket else '/'}{path}"
+
+    def name(self, key: str) -> str:
+        """The object's full name inside the bucket, for a key relative to the URI."""
+        return f"{self.prefix}/{key}" if self.prefix else key
+
+    def key(self, name: str) -> str:
+        """The key relative to the URI, for a full name that starts with the prefix."""
+        return name.removeprefix(f"{self.prefix}/") if self.prefix else name
+
+
+def parse_location(uri: str) -> Location:
+    """Take a tier's URI apart; slashes at its end do not matter.
+
+    Raises:
+        ConfigError: it is no URI, holds credentials, names no bucket, or has an empty or climbing part.
+    """
+    found = _URI.match(uri)
+    if not found:
+        raise ConfigError("a tier is named by a URI like s3://bucket/prefix or file:///folder")
+    scheme, rest = found["scheme"].lower(), found["rest"]
+    authority, _, path = rest.partition("/")
+    if "@" in authority and (":" in authority.partition("@")[0] or scheme in {"s3", "s3a"}):
+        raise ConfigError(f"a {scheme} URI holds no credentials: give them as tier options or in the environment")
+    if any(mark in rest for mark in "?#\\\0") or "::" in rest:
+        raise ConfigError(f"a {scheme} URI has no query, fragment, backslash or second URI in it")
+    if scheme == "file":
+        if authority not in {"", "localhost"}:
+            raise ConfigError("a file URI has an absolute path, three slashes: file:///folder")
+        authority = ""
+    elif not authority:
+        raise ConfigError(f"a {scheme} URI names a bucket: {scheme}://bucket/prefix")
+    prefix = path.strip("/")
+    if prefix and any(part in {"", ".", ".."} for part in prefix.split("/")):
+        raise ConfigError(f"the prefix {prefix!r} has an empty, '.' or '..' part")
+    if scheme == "file" and not prefix:
+        raise ConfigError("a file URI names a folder: file:///folder")
+    return Location(scheme, authority, prefix)
+
+
+def check_key(key: str) -> str:
+    """Return ``key`` if it may name an object.
+
+    Raises:
+        ConfigError: it is empty or longer than 1,024 bytes, or has an empty, ``.`` or ``..`` part, or characters that
+            cannot be printed: as a file's name it could leave the store's folder.
+    """
+    parts = key.split("/")
+    if any(part in {"", ".", ".."} for part in parts) or not _sound(key):
+        raise ConfigError(f"object key {key[:80]!r} is not allowed")
+    return key
+
+
+def check_prefix(prefix: str) -> str:
+    """Return ``prefix`` if keys may start with it: "" or whole parts and the beginning of one; errors as for keys."""
+    parts = prefix.split("/")
+    if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):
+        raise ConfigError(f"key prefix {prefix[:80]!r} is not allowed")
+    return prefix
+
+
+def _sound(text: str) -> bool:
+    return (not text or text.isprintable()) and "\\" not in text and len(text.encode()) <= MAX_KEY_BYTES

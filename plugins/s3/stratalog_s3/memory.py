@@ -1,0 +1,37 @@
+"""Objects in fsspec's memory, which the whole process shares: for tests, and for trying things out."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from fsspec.implementations.memory import MemoryFile
+
+from stratalog.spi import Buffer, Created, ObjectStore, OpenContext
+from stratalog_s3.deadline import seconds_left
+from stratalog_s3.location import parse_location
+from stratalog_s3.secret import SecretOptions
+from stratalog_s3.store import FsspecStore
+
+
+class MemoryStore(FsspecStore):
+    """Two stores with one URI see the same objects; they are gone with the process."""
+
+    in_process: ClassVar[bool] = True
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Write only if the key is free.
+
+        fsspec's own create checks and then writes, so several racers win. ``dict.setdefault`` is one step, and the
+        dictionary is the one that all instances share.
+        """
+        path = self._writable(key)
+        seconds_left(self._clock, deadline_ns, key)
+        filesystem = self._filesystem()[0]
+        mine = MemoryFile(filesystem, path, bytes(data))
+        return Created.CREATED if filesystem.store.setdefault(path, mine) is mine else Created.EXISTS
+
+
+def open_memory(context: OpenContext) -> ObjectStore:
+    """A store over fsspec's memory."""
+    location, options = parse_location(context.location), SecretOptions(context.options)
+    return MemoryStore(location, options, context.env.clock, read_only=context.read_only)

@@ -1,0 +1,290 @@
+"""Object stores over any fsspec file system, and the one for protocols without an atomic create."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Final, NoReturn
+
+from fsspec.asyn import get_loop
+
+from stratalog.spi import (
+    Buffer,
+    ByteSource,
+    Capability,
+    Clock,
+    ClosedError,
+    ConfigError,
+    Created,
+    ObjectInfo,
+    ObjectNotFoundError,
+    ObjectStore,
+    OpenContext,
+    PluginImportError,
+    ReadOnlyError,
+    StorageError,
+    StoreError,
+)
+from stratalog_s3.create import create_capability
+from stratalog_s3.deadline import run, seconds_left
+from stratalog_s3.failures import failed_create, typed
+from stratalog_s3.location import Location, check_key, check_prefix, parse_location
+from stratalog_s3.secret import SecretOptions
+from stratalog_s3.uploads import PART_BYTES, counted, whole
+
+_LOGGER: Final = logging.getLogger("stratalog.s3")
+_DISCARD_NS: Final = 5_000_000_000
+_TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
+
+
+class StoreBase(ObjectStore):
+    """What all stores of this plugin share: names, errors, and a file system made once a process, at first use.
+
+    Args:
+        location: where it is.
+        options: for the file system.
+        clock: deadlines are moments of it.
+        read_only: refuse every write.
+    """
+
+    def __init__(self, location: Location, options: SecretOptions, clock: Clock, *, read_only: bool) -> None:
+        self._location, self._options, self._clock, self._read_only = location, options, clock, read_only
+        self._lock = threading.Lock()
+        self._made: Any = None  # under _lock; Any: fsspec has no types
+        self._made_by = 0  # the process: event loops and connections do not survive a fork
+        self._closed = False
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without secrets."""
+        return str(self._location)
+
+    def close(self) -> None:
+        """Refuse further calls. Twice is fine."""
+        with self._lock:
+            self._closed = True
+            made, self._made = self._made, None
+            if made is not None and self._made_by == os.getpid():
+                self._dispose(made)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.uri!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an object store stays in its process: ship its URI and options, and open it there")
+
+    def _filesystem(self) -> Any:
+        """The file system of this process."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"the object store is closed uri={self.uri}")
+            if self._made is None or self._made_by != os.getpid():
+                self._made, self._made_by = self._make(), os.getpid()
+            return self._made
+
+    @abstractmethod
+    def _make(self) -> Any:
+        """Make the file system; connects to nothing."""
+
+    def _dispose(self, made: Any) -> None:
+        """Let go of a file system's connections; most have none."""
+
+    def _refuse_write(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError("the object store was opened for reading", self.uri)
+
+    def _typed(self, error: Exception, key: str) -> StorageError:
+        """The contract's error for what the file system raised."""
+        return typed(error, key, self.uri, self._options)
+
+    @contextlib.contextmanager
+    def _errors(self, key: str) -> Iterator[None]:
+        """Turn what a library raises into the contract's errors."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - libraries raise what they like
+            self._raise(error, key)
+
+    @contextlib.contextmanager
+    def _create_errors(self, key: str) -> Iterator[list[Created]]:
+        """The same for a create: what it ended with, if it did not raise, is in the list."""
+        outcome = [Created.CREATED]
+        try:
+            yield outcome
+        except Exception as error:  # noqa: BLE001 - the same
+            found = failed_create(error, key, self.uri, self._options)
+            if not isinstance(found, Created):
+                self._raise(error, key)
+            outcome[0] = found
+
+    def _raise(self, error: Exception, key: str) -> NoReturn:
+        """Raise the contract's error for ``error``; its traceback goes along unless it shows a secret."""
+        problem = self._typed(error, key)
+        if problem is error:
+            raise error
+        raise problem from self._options.safe_cause(error)
+
+
+class FsspecStore(StoreBase):
+    """A store over a whole-object file system, through fsspec's own methods, with caches off.
+
+    Where the protocol has no create strategy, ``create`` looks first and then writes: good for one writer, and the
+    store does not declare CREATE.
+    """
+
+    in_process: ClassVar[bool] = False  # True: calls cannot hang, and run on the caller's thread
+
+    @property
+    def capabilities(self) -> Capability:
+        """CREATE where the protocol has a strategy for it, nothing else."""
+        return create_capability(self._location.scheme)
+
+    def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
+        """Upload in one call of the file system; a large source is first written to a temporary file.
+
+        fsspec's ``open(..., "wb")`` would make half an object visible when a write fails; whole files do not. If the
+        upload fails all the same what there is of the object is deleted: keys are never overwritten.
+        """
+        path = self._writable(key)
+        with self._errors(key), self._discarding(path):
+            if source.size_bytes <= PART_BYTES:
+                self._call("pipe_file", path, whole(source, key), deadline_ns=deadline_ns)
+            else:
+                self._put_spooled(path, source, key, deadline_ns)
+        return ObjectInfo(key, source.size_bytes)
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Look whether the key is free, then write."""
+        path = self._writable(key)
+        try:
+            with self._errors(key):
+                self._call("info", path, deadline_ns=deadline_ns)
+        except ObjectNotFoundError:
+            with self._create_errors(key) as outcome:
+                self._call("pipe_file", path, bytes(data), deadline_ns=deadline_ns)
+            return outcome[0]
+        return Created.EXISTS
+
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        """Bytes [start, end) of an object; an empty range costs no request."""
+        path = self._path(check_key(key))
+        if end is not None and end <= (start or 0):
+            return b""
+        with self._errors(key):
+            data = self._call("cat_file", path, start=start, end=end, deadline_ns=deadline_ns)
+        return bytes(data)
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        """One page, cut out of a listing of the whole folder that ``prefix`` names."""
+        folder = self._path(check_prefix(prefix).rpartition("/")[0])
+        try:
+            with self._errors(prefix):
+                found = self._call("find", folder, detail=True, deadline_ns=deadline_ns)
+        except ObjectNotFoundError:  # no such folder
+            return ()
+        root = f"{self._root()}/"
+        infos = {name.removeprefix(root): info for name, info in found.items() if name.startswith(f"{root}{prefix}")}
+        keys = sorted(key for key in infos if key > after)[:limit]  # by code point, which is by UTF-8 byte too
+        return [_object_info(key, infos[key]) for key in keys]
+
+    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
+        """Delete one by one."""
+        self._refuse_write()
+        failed = {}
+        for key in keys:
+            path = self._path(check_key(key))
+            try:
+                with self._errors(key):
+                    self._call("rm_file", path, deadline_ns=deadline_ns)
+            except ObjectNotFoundError:
+                continue
+            except StoreError as error:
+                failed[key] = error
+        return failed
+
+    # --- the file system -----------------------------------------------------------------------------------------
+
+    def _make(self) -> Any:
+        from fsspec.core import url_to_fs  # noqa: PLC0415 - imports every protocol's registry
+
+        wanted = {**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
+        scheme = self._location.scheme
+        try:
+            made, root = url_to_fs(self.uri, **wanted)
+        except ImportError as error:
+            raise PluginImportError(f"no library for {scheme}:// ({error})", "s3", error.name or "") from error
+        except (TypeError, ValueError, KeyError) as error:
+            text = self._options.redact(str(error))
+            raise ConfigError(f"{scheme}:// does not take these options: {text}") from self._options.safe_cause(error)
+        return made, root.rstrip("/")
+
+    def _root(self) -> str:
+        root: str = self._filesystem()[1]
+        return root
+
+    def _path(self, key: str) -> str:
+        return f"{self._root()}/{key}" if key else self._root()
+
+    def _writable(self, key: str) -> str:
+        self._refuse_write()
+        return self._path(check_key(key))
+
+    def _call(self, name: str, path: str, *args: object, deadline_ns: int, **kwargs: object) -> Any:
+        """Call a method of the file system inside the deadline, on its own loop if it has one."""
+        left_s = seconds_left(self._clock, deadline_ns, path)
+        made = self._filesystem()[0]
+        if self.in_process:
+            return getattr(made, name)(path, *args, **kwargs)
+        if made.async_impl:
+            return run(made.loop, lambda: getattr(made, f"_{name}")(path, *args, **kwargs), left_s)
+        return run(get_loop(), lambda: asyncio.to_thread(getattr(made, name), path, *args, **kwargs), left_s)
+
+    def _put_spooled(self, path: str, source: ByteSource, key: str, deadline_ns: int) -> None:
+        with tempfile.NamedTemporaryFile(prefix="stratalog-upload-") as spool:
+            for chunk in counted(source, key):
+                spool.write(chunk)
+            spool.flush()
+            self._call("put_file", spool.name, path, deadline_ns=deadline_ns)
+
+    @contextlib.contextmanager
+    def _discarding(self, path: str) -> Iterator[None]:
+        """Delete what a failed upload may have left, as far as that works; the upload's own error is what counts."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self._call("rm_file", path, deadline_ns=self._clock.monotonic_ns() + _DISCARD_NS)
+            except Exception as error:  # noqa: BLE001 - mostly that there is nothing to delete
+                _LOGGER.debug("nothing discarded path=%s error=%s", path, type(error).__name__)
+            raise
+
+
+def open_generic(context: OpenContext) -> ObjectStore:
+    """A store over whatever fsspec has for the scheme, for one writer."""
+    location, options = parse_location(context.location), SecretOptions(context.options)
+    return FsspecStore(location, options, context.env.clock, read_only=context.read_only)
+
+
+def _object_info(key: str, info: Mapping[str, Any]) -> ObjectInfo:
+    etag = info.get("ETag") or info.get("etag") or ""
+    return ObjectInfo(key, info.get("size") or 0, str(etag).strip('"'), _modified_ms(info))
+
+
+def _modified_ms(info: Mapping[str, Any]) -> int:
+    """When an object was written, by whatever name and type the file system has for it; 0 if it tells no time."""
+    found = next((info[name] for name in _TIMES if info.get(name)), None)
+    if isinstance(found, str):
+        try:
+            found = datetime.fromisoformat(found)
+        except ValueError:
+            return 0
+    if isinstance(found, datetime):
+        found = found.timestamp()
+    return int(found * 1000) if isinstance(found, int | float) else 0
