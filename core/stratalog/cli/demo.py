@@ -253,6 +253,8 @@ class DemoRun:
             self._output.line(f"kept: {self._folder} ({size_text(_folder_bytes(self._folder))})")
             self._output.line(f"look further: stratalog topics list --dir {self._folder / 'own'}")
             self._output.line(f"              stratalog dump {self._folder / KAFKA_FOLDER}/txn-0/*.log --deep")
+            if is_local:
+                self._output.line("the bucket went with its local S3 server; --tier URI keeps one, to read it again")
         if not is_local:
             self._output.line(f"the tier stays: stratalog topics list --tier {self._uri}")
         elif not keep:

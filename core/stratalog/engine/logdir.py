@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from stratalog.epochs.checkpoint import format_offsets
+from stratalog.errors import StorageError
 from stratalog.log.directory import partition_folders, read_directory
 from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
@@ -92,14 +93,24 @@ class LogDir:
 
         Returns:
             Whether the directory is clean.
+
+        Raises:
+            StorageError: the first thing that could not be written; everything is closed all the same.
         """
+        errors: list[StorageError] = []
         clean = not failed
         try:
             for log in self.logs.values():
-                clean = log.close() and clean
+                try:
+                    clean = log.close() and clean
+                except StorageError as error:
+                    errors.append(error)
             self.write_checkpoints()
+            clean = clean and not errors
             if clean:
                 self.store.replace_small(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)
         finally:
             self.store.close()
+        if errors:
+            raise errors[0]
         return clean

@@ -5,7 +5,9 @@ Source: apache/kafka UnifiedLog.deleteSegments, maybeIncrementLogStartOffset; li
 
 from __future__ import annotations
 
-from stratalog.errors import OffsetOutOfRangeError
+import contextlib
+
+from stratalog.errors import DiskFullError, OffsetOutOfRangeError
 from stratalog.log.load import set_aside, write_epochs
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
@@ -69,7 +71,13 @@ def remove_left(state: LogState, *, all_now: bool = False) -> int:
 
 
 def _forget_epochs(state: LogState, offset: int) -> None:
+    """Cut the epochs below the log start.
+
+    A file that cannot be written for lack of space only holds more than is needed: loading cuts it again, and deleting
+    must work on a full disk.
+    """
     epochs = state.epochs.truncate_from_start(offset)
     if epochs != state.epochs:
-        write_epochs(state.files, epochs)
         state.epochs = epochs
+        with contextlib.suppress(DiskFullError):
+            write_epochs(state.files, epochs)

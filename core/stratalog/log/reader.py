@@ -97,7 +97,7 @@ def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
     remote = {} if view.remote is None else {found.base_offset: found for found in view.remote.segments}
     remote_end = max((found.end_offset for found in remote.values()), default=-1)
     listed = []
-    for segment in view.readable():
+    for segment in view.stored():
         local = isinstance(segment, Segment)
         active = local and segment is view.segments[-1]
         listed.append(

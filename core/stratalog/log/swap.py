@@ -3,62 +3,85 @@
 The commit point of a replacement is the rename of the last new segment to ``.swap``: before it the old segments stay,
 after it the new ones take over.
 
-Source: apache/kafka LogLoader, passes 1 to 3.
+Source: apache/kafka LogLoader, passes 1 to 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from stratalog.model.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
+    SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
     parse_segment_file,
     segment_file,
 )
+
+INDEX_SUFFIXES: Final = frozenset(SEGMENT_SUFFIXES) - {LOG_SUFFIX}
+_DELETED_CHECKPOINT: Final = ".checkpoint.deleted"  # of a cluster metadata log; not this log's to remove
 
 
 @dataclass(frozen=True, slots=True)
 class SwapPlan:
     """What to remove and rename, and the segment files that are live afterwards.
 
+    The order matters to a crash in the middle: first ``undone``, the ``.swap`` files of a replacement that was not
+    committed, durably, for once the ``.cleaned`` files beside them are gone they would pass for a committed one. Then
+    ``removals``, then ``renames``, logs before their indexes: while a log is still ``.swap``, the final names below it
+    belong to the old segments and are removed again.
+
     ``live`` maps each final name to the name the file has now: a reader that may not rename reads through it.
     """
 
+    undone: tuple[str, ...]
     removals: tuple[str, ...]
     renames: tuple[tuple[str, str], ...]
     live: dict[str, str]
 
 
-def plan_swap(names: Iterable[str], next_offset: Callable[[str], int]) -> SwapPlan:
+def plan_swap(names: Sequence[str], next_offset: Callable[[str], int]) -> SwapPlan:
     """Decide over the files of a log's folder. Touches nothing.
 
     Args:
         names: of all files.
         next_offset: given the name of a ``.log.swap`` file, the first offset after its records.
     """
-    parsed = [(name, found) for name in names if (found := parse_segment_file(name)) is not None]
-    removals = {name for name in names if name.endswith(DELETED_SUFFIX)}
-    cleaned = [(name, found) for name, found in parsed if found.state == CLEANED_SUFFIX]
-    first_cleaned = min((found.base_offset for _, found in cleaned), default=None)
-    removals.update(name for name, _ in cleaned)
-    swaps = []
-    for name, found in parsed:
-        if found.state != SWAP_SUFFIX:
-            continue
-        if first_cleaned is not None and found.base_offset >= first_cleaned:
-            removals.add(name)
-        else:
-            swaps.append((name, found))
-    new_logs = [(name, found) for name, found in swaps if found.suffix == LOG_SUFFIX]
-    if new_logs:
-        low = min(found.base_offset for _, found in new_logs)
-        high = max(next_offset(name) for name, _ in new_logs)
-        removals.update(name for name, found in parsed if not found.state and low <= found.base_offset < high)
-    renames = tuple((name, segment_file(found.base_offset, found.suffix)) for name, found in swaps)
-    live = {name: name for name, found in parsed if not found.state and name not in removals}
+    parsed = {name: found for name in names if (found := parse_segment_file(name)) is not None}
+    deleted = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]
+    cleaned = [name for name, found in parsed.items() if found.state == CLEANED_SUFFIX]
+    first_cleaned = min((parsed[name].base_offset for name in cleaned), default=None)
+    swaps = [name for name, found in parsed.items() if found.state == SWAP_SUFFIX]
+    undone = [name for name in swaps if first_cleaned is not None and parsed[name].base_offset >= first_cleaned]
+    committed = sorted(set(swaps).difference(undone), key=lambda name: (parsed[name].suffix != LOG_SUFFIX, name))
+    new_logs = [name for name in committed if parsed[name].suffix == LOG_SUFFIX]
+    low = min((parsed[name].base_offset for name in new_logs), default=0)
+    high = max((next_offset(name) for name in new_logs), default=0)
+    live, replaced = {}, []
+    for name, found in parsed.items():
+        if not found.state:
+            if low <= found.base_offset < high:
+                replaced.append(name)
+            else:
+                live[name] = name
+    renames = [(name, segment_file(parsed[name].base_offset, parsed[name].suffix)) for name in committed]
     live.update({final: name for name, final in renames})
-    return SwapPlan(tuple(sorted(removals)), renames, live)
+    orphans = [final for final in live if _lacks_log(final, live)]
+    return SwapPlan(
+        tuple(sorted(undone)),
+        (*sorted(deleted), *sorted(cleaned), *sorted(replaced), *sorted(live.pop(final) for final in orphans)),
+        tuple(pair for pair in renames if pair[1] in live),
+        live,
+    )
+
+
+def _lacks_log(name: str, live: Mapping[str, str]) -> bool:
+    """Whether this is an index without its log: the log goes first when a segment is deleted."""
+    found = parse_segment_file(name)
+    return (
+        found is not None and found.suffix in INDEX_SUFFIXES and segment_file(found.base_offset, LOG_SUFFIX) not in live
+    )

@@ -41,13 +41,19 @@ class LogView:
 
     def readable(self) -> Iterator[ReadableSegment]:
         """All segments of both tiers that hold offsets of the log, ascending; a local one hides its remote copy."""
-        local_start = self.offsets.local_log_start
+        start = self.offsets.log_start
+        return (segment for segment in self.stored() if segment.end_offset > start or self._is_active(segment))
+
+    def stored(self) -> Iterator[ReadableSegment]:
+        """The same, and those below the log start that retention has not taken yet."""
+        local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
         for remote in () if self.remote is None else self.remote.segments:
-            if remote.end_offset > self.offsets.log_start and remote.base_offset < local_start:
+            if remote.base_offset < local_start:
                 yield remote
-        for segment in self.segments:
-            if segment.end_offset > local_start or segment is self.segments[-1]:
-                yield segment
+        yield from self.segments
+
+    def _is_active(self, segment: ReadableSegment) -> bool:
+        return bool(self.segments) and segment is self.segments[-1]
 
     def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
         """Those of them that end above ``offset``."""
