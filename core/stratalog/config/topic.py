@@ -34,7 +34,9 @@ class TopicConfig(Section):
         choices=COMPRESSION_CHOICES,
         doc="The codec on disk; producer keeps the client's.",
     )
-    compression_gzip_level: int = key("compression.gzip.level", -1, check=_gzip_level, doc="1 to 9; -1 is zlib's default.")
+    compression_gzip_level: int = key(
+        "compression.gzip.level", -1, check=_gzip_level, doc="1 to 9; -1 is zlib's default."
+    )
     compression_lz4_level: int = key("compression.lz4.level", 9, at_least=1, at_most=17, doc="The level for lz4.")
     compression_zstd_level: int = key(
         "compression.zstd.level", 3, at_least=-131072, at_most=22, doc="The level for zstd."
