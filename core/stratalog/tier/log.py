@@ -23,7 +23,9 @@ from stratalog.tier.offload import Offloader, OffloadReport, Standing
 
 
 class TierLog:
-    """One log in a tier; a ``RemoteLog``. Thread-safe: changes and looks at the store take turns, ``view`` does not wait.
+    """One log in a tier; a ``RemoteLog``. Thread-safe.
+
+    Commits and refreshes take turns, uploads and collections do not hold them up, and ``view`` never waits.
 
     Made by ``Tier.log``; it owns nothing that needs closing.
     """
@@ -42,15 +44,16 @@ class TierLog:
     ) -> None:
         self.log, self.topic_id = log, topic_id
         self._store, self._fetcher, self._env, self._read_only = store, fetcher, env, read_only
-        self._lock = threading.RLock()  # over the finder, the committer, and every change of _root and _view
-        self._finder = HeadFinder(store, log, topic_id, env.clock, limit_bytes=limits.manifest_bytes)
+        self._duty = threading.Lock()  # one offload or collection at a time; taken before _lock
+        self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen
+        self._limit_bytes = limits.manifest_bytes
+        self._finder = self._new_finder()
         self._committer = Committer(store, self._finder, env, limit_bytes=limits.manifest_bytes, shared=shared)
-        self._root: Root | None = None
-        self._view: RemoteView | None = None  # one reference, replaced whole: readers take no lock
+        self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
 
     def view(self) -> RemoteView:
         """The committed head as last seen; the first call asks the store. Errors as ``refresh``."""
-        return self._view or self.refresh()
+        return self._state()[1]
 
     def refresh(self) -> RemoteView:
         """Ask the store for the head now.
@@ -62,13 +65,12 @@ class TierLog:
         """
         with self._lock:
             head = self._finder.find()
-            return self._publish(head.root if head else None)
+            return self._publish(head.root if head else None)[1]
 
     @property
     def root(self) -> Root | None:
         """The root behind ``view()``; None if nothing was committed."""
-        self.view()
-        return self._root
+        return self._state()[0]
 
     def offload(
         self,
@@ -99,7 +101,7 @@ class TierLog:
         self._check_writable()
         table = self._fetcher.layouts
         at = Standing(leader_epoch, log_start, high_watermark)
-        with self._lock:
+        with self._duty:
             self.refresh()
             head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
             offloader = Offloader(
@@ -111,14 +113,14 @@ class TierLog:
         """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""
         self._check_writable()
         made = Expiry(log_start, reason)
-        with self._lock:
-            return made.report(self._commit(leader_epoch, made.decide))
+        return made.report(self._commit(leader_epoch, made.decide))
 
     def collect(self, *, grace_ms: int = GRACE_MS) -> CollectReport:
         """Delete superseded roots and unneeded objects older than the grace time; errors as ``Collector.collect``."""
         self._check_writable()
-        with self._lock:
-            return Collector(self._store, self._finder, self._env.clock, grace_ms=grace_ms).collect()
+        with self._duty:
+            finder = self._new_finder()  # collecting begins with a listing anyway, and must not hold up commits
+            return Collector(self._store, finder, self._env.clock, grace_ms=grace_ms).collect()
 
     def _commit(self, leader_epoch: int, decide: Decide) -> Root | None:
         with self._lock:
@@ -126,22 +128,30 @@ class TierLog:
             self._publish(root)
             return root
 
-    def _publish(self, root: Root | None) -> RemoteView:
-        if self._view is None or root is not self._root:
-            segments = tuple(RemoteSegment(entry, self._fetcher) for entry in (root.entries if root else ()))
-            view = (
-                RemoteView(segments=segments)
-                if root is None
-                else RemoteView(
-                    root.version,
-                    root.log_start,
-                    root.high_watermark,
-                    segments,
-                    merged_epochs(entry.info.leader_epochs for entry in root.entries),
-                )
-            )
-            self._root, self._view = root, view
-        return self._view
+    def _state(self) -> tuple[Root | None, RemoteView]:
+        if self._seen is None:
+            self.refresh()
+        assert self._seen is not None
+        return self._seen
+
+    def _publish(self, root: Root | None) -> tuple[Root | None, RemoteView]:
+        if self._seen is None or root is not self._seen[0]:
+            self._seen = root, self._view_of(root)
+        return self._seen
+
+    def _view_of(self, root: Root | None) -> RemoteView:
+        if root is None:
+            return RemoteView()
+        return RemoteView(
+            root.version,
+            root.log_start,
+            root.high_watermark,
+            tuple(RemoteSegment(entry, self._fetcher) for entry in root.entries),
+            merged_epochs(entry.info.leader_epochs for entry in root.entries),
+        )
+
+    def _new_finder(self) -> HeadFinder:
+        return HeadFinder(self._store, self.log, self.topic_id, self._env.clock, limit_bytes=self._limit_bytes)
 
     def _check_writable(self) -> None:
         if self._read_only:

@@ -95,7 +95,7 @@ def test_a_fenced_writer_is_told_even_if_nothing_is_left_to_move() -> None:
 
 
 def test_the_view_is_published_segment_by_segment_and_read_without_waiting() -> None:
-    """A reader on another thread sees the last commit while the writer is held up in a request."""
+    """A reader on another thread sees the last commit, and may ask for newer ones, during an upload."""
     bed = TierBed()
     store = SimObjectStore(bed.bucket)
     log = bed.open(store).log(LOG, TOPIC_ID)
@@ -112,6 +112,8 @@ def test_the_view_is_published_segment_by_segment_and_read_without_waiting() -> 
     writer.start()
     assert held.wait(10)
     assert log.view().end_offset == 10
+    assert log.refresh().end_offset == 10
+    assert log.expire(3, leader_epoch=0, reason="a test").log_start == 3
     go.set()
     writer.join()
-    assert log.view().end_offset == 20
+    assert (log.view().log_start, log.view().end_offset) == (3, 20)
