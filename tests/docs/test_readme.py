@@ -1,0 +1,33 @@
+"""What the README shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+LANGUAGE_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = LANGUAGE_BLOCK.findall(README)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})  # noqa: S102 - our own text
+    assert capsys.readouterr().out == f"offsets 0 to 9\n{[b'k%d' % i for i in range(5, 10)]}\n"
+
+
+def test_the_commands_are_those_that_there_are() -> None:
+    from stratalog.cli.app import app  # noqa: PLC0415 - click is an extra
+
+    [line] = [line for line in README.splitlines() if line.startswith("stratalog demo")]
+    named = {part.split()[0] for part in line.removeprefix("stratalog ").split(" | ")}
+    assert named == set(app.commands)
+
+
+@pytest.mark.parametrize("command", ["demo", "test"])
+def test_the_scripts_are_executable(command: str) -> None:
+    assert f"scripts/{command} " in README
+    assert (ROOT / "scripts" / command).stat().st_mode & 0o111
