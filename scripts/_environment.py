@@ -20,6 +20,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 VENV: Final = ROOT / ".venv"
+MADE_FOR: Final = VENV / "made-for"  # the folder of the checkout: commands in a .venv name it, and break when it moves
 LOG: Final = VENV / "install.log"
 NEEDS: Final = {"demo": ("-e", ".[all]"), "dev": ("-e", ".[all]", "--group", "dev")}
 COVERED_BY: Final = {"demo": ("demo", "dev"), "dev": ("dev",)}
@@ -66,13 +67,15 @@ def stamp(need: str) -> Path:
 
 
 def wanted(need: str) -> str:
-    """The hash of everything that an installation depends on; the folder too, as .venv holds its path."""
-    parts = [(ROOT / "pyproject.toml").read_bytes(), os.fsencode(ROOT), *map(os.fsencode, NEEDS[need])]
+    """The hash of everything that an installation depends on."""
+    parts = [(ROOT / "pyproject.toml").read_bytes(), *(argument.encode() for argument in NEEDS[need])]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def usable() -> bool:
-    """Whether .venv has a working Python and pip of ours; with PYTHON set, whether it is built on that Python."""
+    """Whether .venv has a working Python and pip, in the place it was made; with PYTHON set, whether it is that one."""
+    if MADE_FOR.is_file() and MADE_FOR.read_text() != str(ROOT):
+        return False
     python = VENV / "bin" / "python"
     script = "import sys, pip; print(sys.base_prefix if sys.version_info >= (3, 11) else '')"
     try:
@@ -87,6 +90,7 @@ def make() -> None:
     """Make .venv anew."""
     say(f"making {VENV} with Python {sys.version.split()[0]} ({sys.base_prefix})")
     venv.create(VENV, clear=True, symlinks=True, with_pip=True)
+    MADE_FOR.write_text(str(ROOT))
 
 
 def install(need: str) -> None:
