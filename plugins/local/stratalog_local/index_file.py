@@ -41,6 +41,7 @@ class PlainIndex(IndexFile):
 
     def append(self, entries: Buffer) -> None:
         """Add entries."""
+        self._file.check_writable()
         size = memoryview(entries).nbytes
         if size:
             check_fits(self.size_bytes + size, self._max_bytes, self._path)

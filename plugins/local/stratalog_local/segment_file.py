@@ -68,6 +68,10 @@ class LocalSegmentFile(SegmentFile):
                 self._modified_ms = found.modified_ms
         return self._modified_ms
 
+    def check_writable(self) -> None:
+        """Raise what keeps the file from being changed, if anything does."""
+        self._file.check_writable()
+
     def append(self, parts: Sequence[Buffer]) -> int:
         """Write all parts at the end, or none."""
         self._file.check_writable()

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog.config.engine import Limits
+from stratalog.errors import DiskFullError, LogDirOfflineError, LogDirPermissionError, SegmentGoneError
+from stratalog.spi.segments import LogFiles
+from stratalog.testing.faults import StoreBench, failing
+from stratalog_local import stratalog_segment_stores
+
+NAME = "00000000000000000000.log"
+
+
+@pytest.fixture
+def files(bench: StoreBench) -> Iterator[LogFiles]:
+    """The folder of one log, in an acquired directory."""
+    with bench.acquired() as store:
+        yield store.open_log("a-0", create=True)
+
+
+# --- a disk that fills up or fails -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preallocate_bytes", [0, 10_000])
+def test_a_short_write_is_cut_back(bench: StoreBench, files: LogFiles, preallocate_bytes: int) -> None:
+    segment = files.open_segment(NAME, create=True, preallocate_bytes=preallocate_bytes)
+    segment.append([b"abc"])
+    bench.files.room_bytes = 5
+    with pytest.raises(DiskFullError) as caught:
+        segment.append([b"defg", b"hij"])
+    assert caught.value.path == files.path(NAME)
+    assert segment.size_bytes == Path(files.path(NAME)).stat().st_size == 3
+    assert bytes(segment.read(0, 100)) == b"abc"
+    bench.files.room_bytes = None
+    assert segment.append([b"def"]) == 3
+    segment.sync()
+    segment.close()
+    assert Path(files.path(NAME)).read_bytes() == b"abcdef"
+
+
+def test_a_short_write_that_cannot_be_cut_back_ends_the_service(bench: StoreBench, files: LogFiles) -> None:
+    """The next append would follow half a batch."""
+    segment = files.open_segment(NAME, create=True)
+    bench.files.room_bytes = 2
+    bench.files.rule = failing("truncate", errno.EIO, times=2)
+    with pytest.raises(LogDirOfflineError):
+        segment.append([b"abc"])
+    bench.files.room_bytes = None
+    with pytest.raises(LogDirOfflineError):
+        segment.append([b"abc"])
+    assert segment.size_bytes == 0
+    segment.close()
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "truncate"])
+def test_a_failed_change_is_never_retried(bench: StoreBench, files: LogFiles, operation: str) -> None:
+    """After a failed fsync the next one says all is well, and the data is gone: so there is no next one."""
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abc"])
+    bench.files.rule = failing(operation, errno.EIO)
+    changes: dict[str, Callable[[], object]] = {
+        "write": lambda: segment.append([b"d"]),
+        "sync": segment.sync,
+        "truncate": lambda: segment.truncate(1),
+    }
+    with pytest.raises(LogDirOfflineError) as caught:
+        changes[operation]()
+    assert isinstance(caught.value.__cause__, OSError)
+    bench.files.done.clear()
+    for change in changes.values():
+        with pytest.raises(LogDirOfflineError):
+            change()
+    assert bench.files.names("write", "sync", "truncate") == []
+    assert bytes(segment.read(0, 1)) == b"a"
+    segment.close()
+
+
+def test_a_full_disk_at_a_sync_ends_the_service_too(bench: StoreBench, files: LogFiles) -> None:
+    """Where blocks are allocated late: what was acknowledged as written is lost."""
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abc"])
+    bench.files.rule = failing("sync", errno.ENOSPC)
+    for _ in range(2):
+        with pytest.raises(LogDirOfflineError):
+            segment.sync()
+    segment.close()
+
+
+def test_a_failed_read_is_told(bench: StoreBench, files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abc"])
+    bench.files.rule = failing("read", errno.EIO, times=2)
+    with pytest.raises(LogDirOfflineError):
+        segment.read(0, 3)
+    with pytest.raises(LogDirOfflineError):
+        segment.slice(0, 3)
+    assert bytes(segment.read(0, 3)) == b"abc"
+    segment.close()
+
+
+# --- reserved space --------------------------------------------------------------------------------------------------
+
+
+def test_preallocation_takes_space_until_the_segment_closes(files: LogFiles) -> None:
+    path = Path(files.path(NAME))
+    segment = files.open_segment(NAME, create=True, preallocate_bytes=1 << 20)
+    assert path.stat().st_size == 1 << 20
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    segment.append([b"abc"])
+    segment.close()
+    assert path.read_bytes() == b"abc"
+
+
+def test_cutting_a_preallocated_segment_gives_the_space_back(files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True, preallocate_bytes=1 << 20)
+    segment.append([b"abc"])
+    segment.truncate(3)
+    assert Path(files.path(NAME)).stat().st_size == 3
+    segment.close()
+
+
+def test_nothing_is_left_of_a_segment_without_room(bench: StoreBench, files: LogFiles) -> None:
+    bench.files.room_bytes = 10
+    with pytest.raises(DiskFullError):
+        files.open_segment(NAME, create=True, preallocate_bytes=11)
+    assert files.list() == []
+    bench.files.room_bytes = None
+    files.open_segment(NAME, create=True, preallocate_bytes=11).close()
+
+
+# --- descriptors -----------------------------------------------------------------------------------------------------
+
+
+def test_thousands_of_segments_share_a_few_descriptors(tmp_path: Path) -> None:
+    (provider,) = stratalog_segment_stores()
+    bench = StoreBench(provider, str(tmp_path / "logs"), limits=Limits(open_files=8))
+    with bench.acquired() as store:
+        files = store.open_log("a-0", create=True)
+        segments = [files.open_segment(f"{base:020d}.log", create=True) for base in range(2000)]
+        for turn in range(2):
+            for base, segment in enumerate(segments):
+                assert segment.append([b"%d/%d;" % (base, turn)]) == turn * len(b"%d/0;" % base)
+            assert len(bench.files.open_paths) <= 9  # with the lock
+        piece = segments[0].slice(0, 100)
+        for base, segment in enumerate(segments):
+            assert bytes(segment.read(0, 100)) == b"%d/0;%d/1;" % (base, base)
+        assert piece.fileno() is not None
+        assert os.pread(piece.fileno() or -1, 100, piece.position) == b"0/0;0/1;"
+        piece.release()
+        for segment in segments:
+            segment.close()
+        assert len(bench.files.open_paths) == 1
+    bench.close()
+
+
+def test_a_slice_pins_its_descriptor(bench: StoreBench, files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abcdef"])
+    piece = segment.slice(2, 100)
+    segment.close()
+    descriptor = piece.fileno()
+    assert descriptor is not None
+    assert os.pread(descriptor, piece.size_bytes, piece.position) == b"cdef"
+    assert files.path(NAME) in bench.files.open_paths
+    piece.release()
+    assert files.path(NAME) not in bench.files.open_paths
+
+
+def test_a_segment_deleted_while_its_descriptor_was_away_is_gone(files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True)
+    segment.append([b"abc"])
+    segment.close()
+    again = files.open_segment(NAME)
+    files.remove(NAME)
+    with pytest.raises(SegmentGoneError) as caught:
+        again.read(0, 3)
+    assert caught.value.retriable
+    with pytest.raises(SegmentGoneError):
+        again.slice(0, 3)
+    again.close()
+
+
+def test_a_segment_that_may_not_be_opened_is_told(bench: StoreBench, files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True)
+    bench.files.rule = failing("open", errno.EACCES)
+    with pytest.raises(LogDirPermissionError):
+        segment.append([b"abc"])
+    segment.close()
+
+
+def test_the_time_of_a_segment_is_that_of_its_file(bench: StoreBench, files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True)
+    bench.files.set_modified(files.path(NAME), 1_600_000_000_123)
+    assert segment.modified_ms == 1_600_000_000_123
+    files.rename(NAME, NAME + ".deleted")
+    assert segment.modified_ms == 1_600_000_000_123
+    segment.close()
