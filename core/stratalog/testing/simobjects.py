@@ -1,8 +1,8 @@
 """An object store in memory whose requests fail as asked: not applied, reply lost, late, throttled, cut short.
 
 A ``SimBucket`` holds the objects; each ``SimObjectStore`` is one client's connection to it, with faults of its own.
-Everything is deterministic: faults come from a script or from a seeded ``random.Random``. Deadlines are not looked
-at; a time-out is a fault.
+Everything is deterministic: faults come from a script or from a seeded ``random.Random``. Deadlines are compared with
+the bucket's clock once, when a call begins: a client that sleeps inside a request may still be served.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import (
     BucketNotFoundError,
     ClosedError,
+    ConfigError,
     ObjectNotFoundError,
     StoreError,
     StorePermissionError,
@@ -32,6 +33,7 @@ from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, O
 
 ALL_CAPABILITIES: Final = Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
 _CHUNK_BYTES: Final = 1 << 20
+_MAX_KEY_BYTES: Final = 1024
 
 
 class Fault(Enum):
@@ -166,9 +168,10 @@ class SimObjectStore(ObjectStore):
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload; whole or not at all."""
-        del deadline_ns
-        fault = self._begin("put_file", key)
+        fault = self._begin("put_file", _checked(key), deadline_ns)
         data = b"".join(source.chunks(_CHUNK_BYTES))
+        if len(data) != source.size_bytes:
+            raise StoreError(f"a source of {source.size_bytes} bytes gave {len(data)}", key)
         with self.bucket.lock:
             self._write(fault, lambda: self.bucket.write(key, data))
             if fault in _UNANSWERED:
@@ -177,8 +180,7 @@ class SimObjectStore(ObjectStore):
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write only if the key is free."""
-        del deadline_ns
-        fault = self._begin("create", key)
+        fault = self._begin("create", _checked(key), deadline_ns)
         whole = bytes(data)
         made: list[bool] = []
 
@@ -195,8 +197,7 @@ class SimObjectStore(ObjectStore):
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
         """Bytes [start, end)."""
-        del deadline_ns
-        fault = self._begin("read", key)
+        fault = self._begin("read", _checked(key), deadline_ns)
         with self.bucket.lock:
             found = self.bucket.objects.get(key)
         if fault in _UNANSWERED:
@@ -208,8 +209,7 @@ class SimObjectStore(ObjectStore):
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """One page of keys."""
-        del deadline_ns
-        fault = self._begin("list", prefix)
+        fault = self._begin("list", prefix, deadline_ns)
         if fault in _UNANSWERED:
             raise StoreTimeoutError("simulated time-out", prefix)
         with self.bucket.lock:
@@ -218,9 +218,8 @@ class SimObjectStore(ObjectStore):
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete; a fault hits all keys of the request."""
-        del deadline_ns
         wanted = tuple(keys)
-        fault = self._begin("delete", wanted[0] if wanted else "")
+        fault = self._begin("delete", wanted[0] if wanted else "", deadline_ns)
 
         def apply() -> None:
             for key in wanted:
@@ -236,9 +235,11 @@ class SimObjectStore(ObjectStore):
         """Refuse further requests."""
         self.closed = True
 
-    def _begin(self, kind: str, key: str) -> Fault:
+    def _begin(self, kind: str, key: str, deadline_ns: int) -> Fault:
         if self.closed:
             raise ClosedError("the store is closed")
+        if self.bucket.clock.monotonic_ns() > deadline_ns:
+            raise StoreTimeoutError("the deadline has passed", key)
         request = SimRequest(kind, key, self._number)
         self._number += 1
         self.counts[kind] += 1
@@ -262,6 +263,13 @@ class SimObjectStore(ObjectStore):
     def _info(self, key: str) -> ObjectInfo:
         data, modified_ms = self.bucket.objects[key]
         return ObjectInfo(key, len(data), sha256(data).hexdigest(), modified_ms)
+
+
+def _checked(key: str) -> str:
+    parts = key.split("/")
+    if len(key.encode()) > _MAX_KEY_BYTES or not key.isprintable() or not {"", ".", ".."}.isdisjoint(parts):
+        raise ConfigError(f"object key {key[:64]!r} is not allowed")
+    return key
 
 
 _UNANSWERED: Final = frozenset({Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE})

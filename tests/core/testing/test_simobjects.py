@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from stratalog.env.clock import SystemClock
 from stratalog.errors import (
     ClosedError,
     ObjectNotFoundError,
@@ -10,6 +11,7 @@ from stratalog.errors import (
     StoreTimeoutError,
 )
 from stratalog.spi.objects import Created
+from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.simobjects import (
     Fault,
     SimBucket,
@@ -20,7 +22,13 @@ from stratalog.testing.simobjects import (
 )
 from stratalog.testing.tiers import BytesSource, TierBed
 
-DEADLINE_NS = 1
+DEADLINE_NS = 1 << 62
+
+
+class TestContract(ObjectStoreContract):
+    @pytest.fixture
+    def store(self) -> SimObjectStore:
+        return SimObjectStore(SimBucket(SystemClock()))
 
 
 def once(fault: Fault) -> SimObjectStore:
