@@ -1,0 +1,296 @@
+"""What Kafka's own tools say of segment files, as values: the output of ``kafka.tools.DumpLogSegments``.
+
+The tool is run with ``--deep-iteration`` (or a decoder, which implies it) and ``--files``; every file that it dumped
+is a ``DumpedFile``, whatever it found wrong stands in ``Dump.remarks``.
+
+Source: apache/kafka tools DumpLogSegments, of 2.8 to 4.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from stratalog.model.batches import NO_PRODUCER, RecordBatch, TimestampType
+from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.records import Record
+from stratalog.model.segments import AbortedTransaction
+from stratalog.producers.snapshot import ProducerEntry
+
+_LAST_SEQUENCE: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedRecord:
+    """One ``| offset: ...`` line. Sizes are bytes, -1 is null.
+
+    ``sequence`` is -1, and ``header_keys`` are empty, where the format has none (V0, V1). The tool separates header
+    keys by commas: a key with a comma in it is seen as two.
+    """
+
+    offset: int
+    timestamp_type: TimestampType
+    timestamp_ms: int
+    key_size: int
+    value_size: int
+    sequence: int = -1
+    header_keys: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, record: Record, batch: RecordBatch) -> DumpedRecord:
+        """What the tool should say of a record of ``batch``."""
+        return cls(
+            record.offset,
+            record.timestamp_type,
+            record.timestamp_ms,
+            -1 if record.key is None else len(record.key),
+            -1 if record.value is None else len(record.value),
+            _sequence(batch.base_sequence, record.offset - batch.base_offset),
+            tuple(name for name, _ in record.headers),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class DumpedBatch:
+    """One batch line: a V2 batch, or one entry of V0 or V1. ``position`` and ``size_bytes`` are bytes of the file.
+
+    V0 and V1 tell no base offset, count and flags: those are then None, and epochs, producer and sequences -1.
+    ``valid`` is the tool's own check of the CRC.
+    """
+
+    magic: int
+    position: int
+    size_bytes: int
+    last_offset: int
+    timestamp_type: TimestampType
+    max_timestamp_ms: int
+    codec: str
+    crc: int
+    valid: bool = True
+    base_offset: int | None = None
+    count: int | None = None
+    base_sequence: int = -1
+    last_sequence: int = -1
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    leader_epoch: int = -1
+    transactional: bool | None = None
+    control: bool | None = None
+    delete_horizon_ms: int | None = None
+    records: list[DumpedRecord] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, batch: RecordBatch, position: int, codec: str, records: Iterable[Record] = ()) -> DumpedBatch:
+        """What the tool should say of a batch.
+
+        Args:
+            batch: its header.
+            position: where it starts in the file (bytes).
+            codec: its codec's name, ``none`` without one.
+            records: those in it.
+        """
+        is_v2 = batch.magic == 2
+        return cls(
+            magic=batch.magic,
+            position=position,
+            size_bytes=batch.size_bytes,
+            last_offset=batch.last_offset,
+            timestamp_type=batch.timestamp_type,
+            max_timestamp_ms=batch.max_timestamp_ms,
+            codec=codec,
+            crc=batch.crc,
+            base_offset=batch.base_offset if is_v2 else None,
+            count=batch.record_count if is_v2 else None,
+            base_sequence=batch.base_sequence,
+            last_sequence=_sequence(batch.base_sequence, batch.last_offset - batch.base_offset),
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            leader_epoch=batch.leader_epoch,
+            transactional=batch.is_transactional if is_v2 else None,
+            control=batch.is_control if is_v2 else None,
+            delete_horizon_ms=batch.delete_horizon_ms,
+            records=[DumpedRecord.of(record, batch) for record in records],
+        )
+
+
+@dataclass(slots=True)
+class DumpedFile:
+    """What one file holds; the list of its kind is filled, the others are empty.
+
+    Attributes:
+        batches: of a ``.log``.
+        offset_entries: of an ``.index``.
+        time_entries: of a ``.timeindex``.
+        aborted: of a ``.txnindex``.
+        producers: of a ``.snapshot``; a producer without batches has -1 for its last sequence and offset.
+    """
+
+    name: str
+    batches: list[DumpedBatch] = field(default_factory=list)
+    offset_entries: list[OffsetPosition] = field(default_factory=list)
+    time_entries: list[TimestampOffset] = field(default_factory=list)
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    producers: list[ProducerEntry] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """All files of one run of the tool, by name, and what it says beside: mismatches, gaps between offsets, errors.
+
+    A gap between batches is remarked on too, though compaction leaves such gaps, and so is an index entry of V0 and
+    V1 that names the last of several entries appended at once, as Kafka writes it.
+    """
+
+    files: dict[str, DumpedFile]
+    remarks: tuple[str, ...]
+
+
+def _number(name: str) -> str:
+    return rf"(?P<{name}>-?\d+)"
+
+
+_STAMP: Final = rf"(?P<type>NoTimestampType|CreateTime|LogAppendTime): {_number('stamp')}"
+_OPTIONAL: Final = r"OptionalLong(?:\.empty|\[{number}\])"
+_CONTENTS: Final = (
+    rf"position: {_number('position')} {_STAMP} size: {_number('size')} magic: {_number('magic')} "
+    rf"compresscodec: (?P<codec>\w+) crc: {_number('crc')} isvalid: (?P<valid>true|false)"
+)
+_ENTRY: Final = re.compile(rf"offset: {_number('offset')} {_CONTENTS}")
+_BATCH: Final = re.compile(
+    rf"baseOffset: {_number('base_offset')} lastOffset: {_number('last_offset')} count: {_number('count')} "
+    rf"baseSequence: {_number('base_sequence')} lastSequence: {_number('last_sequence')} "
+    rf"producerId: {_number('producer_id')} producerEpoch: {_number('producer_epoch')} "
+    rf"partitionLeaderEpoch: {_number('leader_epoch')} isTransactional: (?P<transactional>true|false) "
+    rf"isControl: (?P<control>true|false) "
+    rf"(?:deleteHorizonMs: {_OPTIONAL.format(number=_number('horizon'))} )?{_CONTENTS}"
+)
+_RECORD: Final = re.compile(
+    rf"\| offset: {_number('offset')} {_STAMP} keySize: {_number('key_size')} valueSize: {_number('value_size')}"
+    rf"(?: sequence: {_number('sequence')} headerKeys: \[(?P<keys>[^\]]*)\]| isValid: \w+ crc: \d+\}})(?: .*)?"
+)
+_OFFSET_ENTRY: Final = re.compile(rf"offset: {_number('offset')} position: {_number('position')}")
+_TIME_ENTRY: Final = re.compile(rf"timestamp: {_number('stamp')} offset: {_number('offset')}")
+_ABORTED: Final = re.compile(
+    rf"version: 0 producerId: {_number('producer_id')} firstOffset: {_number('first_offset')} "
+    rf"lastOffset: {_number('last_offset')} lastStableOffset: {_number('last_stable')}"
+)
+_PRODUCER: Final = re.compile(
+    rf"producerId: {_number('producer_id')} producerEpoch: {_number('producer_epoch')} "
+    rf"coordinatorEpoch: {_number('coordinator_epoch')} "
+    rf"currentTxnFirstOffset: {_OPTIONAL.format(number=_number('first_offset'))} lastTimestamp: {_number('stamp')} ?"
+    rf"(?:firstSequence: {_number('first_sequence')} lastSequence: {_number('last_sequence')} "
+    rf"lastOffset: {_number('last_offset')} offsetDelta: {_number('offset_delta')} timestamp: -?\d+)?"
+)
+_FILE: Final = re.compile(r"Dumping (.+)")
+_WITHOUT_NEWS: Final = re.compile(
+    r"Log starting offset: \d+|Snapshot end offset: .*|.*\.(?:index|timeindex) (?:is empty|passed sanity check)\.|"
+)
+_TYPES: Final = {str(kind): kind for kind in TimestampType}
+
+
+def parse_dump(text: str) -> Dump:
+    """Parse the tool's output. Never raises: a line that means nothing here is a remark."""
+    files: dict[str, DumpedFile] = {}
+    remarks: list[str] = []
+    current = DumpedFile("")
+    for line in text.splitlines():
+        started = _FILE.fullmatch(line)
+        if started:
+            current = files.setdefault(started[1], DumpedFile(started[1]))
+        elif not (_take(current, line) or _WITHOUT_NEWS.fullmatch(line)):
+            remarks.append(line)
+    return Dump(files, tuple(remarks))
+
+
+def _take(file: DumpedFile, line: str) -> bool:
+    """Add what ``line`` says to ``file``; False if it says nothing of its contents."""
+    if found := _RECORD.fullmatch(line):
+        if not file.batches:
+            return False
+        file.batches[-1].records.append(_record(found))
+    elif found := _BATCH.fullmatch(line):
+        file.batches.append(_batch(found))
+    elif found := _ENTRY.fullmatch(line):
+        file.batches.append(_entry(found))
+    elif found := _OFFSET_ENTRY.fullmatch(line):
+        file.offset_entries.append(OffsetPosition(*_numbers(found)))
+    elif found := _TIME_ENTRY.fullmatch(line):
+        file.time_entries.append(TimestampOffset(*_numbers(found)))
+    elif found := _ABORTED.fullmatch(line):
+        file.aborted.append(AbortedTransaction(*_numbers(found)))
+    elif found := _PRODUCER.fullmatch(line):
+        file.producers.append(_producer(found))
+    else:
+        return False
+    return True
+
+
+def _numbers(found: re.Match[str]) -> list[int]:
+    return [int(text) for text in found.groups()]
+
+
+def _record(found: re.Match[str]) -> DumpedRecord:
+    keys = found["keys"]
+    return DumpedRecord(
+        int(found["offset"]),
+        _TYPES[found["type"]],
+        int(found["stamp"]),
+        int(found["key_size"]),
+        int(found["value_size"]),
+        int(found["sequence"] or -1),
+        tuple(keys.split(",")) if keys else (),
+    )
+
+
+def _common(found: re.Match[str]) -> dict[str, Any]:  # Any: keyword arguments of several types
+    return {
+        "magic": int(found["magic"]),
+        "position": int(found["position"]),
+        "size_bytes": int(found["size"]),
+        "timestamp_type": _TYPES[found["type"]],
+        "max_timestamp_ms": int(found["stamp"]),
+        "codec": found["codec"],
+        "crc": int(found["crc"]),
+        "valid": found["valid"] == "true",
+    }
+
+
+def _entry(found: re.Match[str]) -> DumpedBatch:
+    return DumpedBatch(last_offset=int(found["offset"]), **_common(found))
+
+
+def _batch(found: re.Match[str]) -> DumpedBatch:
+    return DumpedBatch(
+        base_offset=int(found["base_offset"]),
+        last_offset=int(found["last_offset"]),
+        count=int(found["count"]),
+        base_sequence=int(found["base_sequence"]),
+        last_sequence=int(found["last_sequence"]),
+        producer_id=int(found["producer_id"]),
+        producer_epoch=int(found["producer_epoch"]),
+        leader_epoch=int(found["leader_epoch"]),
+        transactional=found["transactional"] == "true",
+        control=found["control"] == "true",
+        delete_horizon_ms=int(found["horizon"]) if found["horizon"] else None,
+        **_common(found),
+    )
+
+
+def _producer(found: re.Match[str]) -> ProducerEntry:
+    return ProducerEntry(
+        producer_id=int(found["producer_id"]),
+        producer_epoch=int(found["producer_epoch"]),
+        last_sequence=int(found["last_sequence"] or -1),
+        last_offset=int(found["last_offset"] or -1),
+        offset_delta=int(found["offset_delta"] or 0),
+        last_timestamp_ms=int(found["stamp"]),
+        coordinator_epoch=int(found["coordinator_epoch"]),
+        transaction_first_offset=int(found["first_offset"] or -1),
+    )
+
+
+def _sequence(base: int, delta: int) -> int:
+    """The sequence ``delta`` after ``base``, which starts again at 0; -1 if there are none."""
+    return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
