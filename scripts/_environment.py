@@ -134,9 +134,11 @@ def pip(*arguments: str) -> None:
 
 def show(line: str) -> None:
     """Tell of the lines of pip's output that mean progress."""
-    first, _, rest = line.partition(" ")
-    if first in {"Downloading", "Building"} or line.startswith("Installing collected"):
-        say(f"{first.lower()} {rest.split(' for ')[-1] if first == 'Building' else rest[:90]}")
+    match line.split():
+        case ["Downloading", file, *size]:
+            say(f"downloading {file.rsplit('/', 1)[-1].split('-')[0]} {' '.join(size)}")
+        case ["Installing", "collected", "packages:", *names]:
+            say(f"installing {len(names)} packages")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import stratalog
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
 from stratalog import Record
+from stratalog.errors import LogDirLockedError
 
 TOPICS = corpus.topics()
 NAMES = [topic.name for topic in TOPICS]
@@ -86,6 +87,25 @@ def test_the_broker_reads_what_stratalog_appended_to_its_log(story: Story, name:
 
 def test_the_dump_tool_is_content_with_the_broker_and_stratalog_in_one_log(story: Story) -> None:
     assert story.complaints == []
+
+
+def test_neither_opens_what_the_other_has_open(story: Story, broker: KafkaBroker) -> None:
+    assert story.given_back
+    with pytest.raises(LogDirLockedError):
+        stratalog.open_engine(broker.log_dir)
+    broker.stop()
+    with (
+        stratalog.open_engine(broker.log_dir),
+        pytest.raises(AssertionError, match=r"(?s)did not start.*Failed to acquire lock"),
+    ):
+        broker.start()
+    broker.start()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_running_brokers_directory_can_be_read(story: Story, broker: KafkaBroker, name: str) -> None:
+    with stratalog.open_reader(broker.log_dir) as reader:
+        assert corpus.without_epochs(reader.log(name, 0).records()) == story.given_back[name]
 
 
 def contents(record: Record) -> tuple[object, ...]:

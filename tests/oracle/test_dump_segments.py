@@ -26,9 +26,9 @@ def test_kafka_finds_nothing_wrong_with_what_stratalog_writes(kafka_tools: Kafka
 @pytest.mark.parametrize("codec", corpus.CODECS)
 def test_the_corpus_has_many_segments_with_index_entries(written: Path, codec: str) -> None:
     folder = written / f"v2-{codec}-0"
-    assert len(list(folder.glob("*.log"))) > 3
-    assert sum(file.stat().st_size for file in folder.glob("*.index")) > 3 * 8
-    assert len(list(folder.glob("*.snapshot"))) > 3
+    assert len(list(folder.glob("*.log"))) > 2
+    assert sum(file.stat().st_size for file in folder.glob("*.index")) > 2 * 8
+    assert len(list(folder.glob("*.snapshot"))) > 2
 
 
 def test_a_torn_tail_that_stratalog_recovered_is_clean_to_kafka(kafka_tools: KafkaTools, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from stratalog import Record, TimestampType
 START_MS: Final = 1_700_000_000_000
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 WORDS: Final = (b"alpha ", b"beta ", b"gamma ", b"delta ", b"order ", b"click ", b"page ", b"view ")
-SMALL_SEGMENTS: Final = {"segment.bytes": 4096, "index.interval.bytes": 200}
+SMALL_SEGMENTS: Final = {"segment.bytes": 8192, "index.interval.bytes": 200}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def topics() -> list[Topic]:
     """All topics of the corpus."""
     every = [
         Topic(
-            f"v2-{codec}", {"compression.type": codec, **SMALL_SEGMENTS}, in_appends(some_records(codec, 300), 1, 7, 40)
+            f"v2-{codec}", {"compression.type": codec, **SMALL_SEGMENTS}, in_appends(some_records(codec, 400), 1, 7, 25)
         )
         for codec in CODECS
     ]
