@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+
+import pytest
+
+from stratalog.env.threads import Worker
+
+
+def started(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def test_jobs_run_in_order_on_a_named_thread() -> None:
+    worker = Worker("test-order")
+    seen: list[tuple[int, str]] = []
+
+    def note(number: int) -> None:
+        seen.append((number, threading.current_thread().name))
+
+    for number in range(100):
+        worker.submit(partial(note, number))
+    worker.drain()
+    assert seen == [(number, "test-order") for number in range(100)]
+    worker.close()
+
+
+def test_a_worker_without_jobs_starts_no_thread() -> None:
+    worker = Worker("test-idle")
+    worker.drain()
+    assert started("test-idle") == []
+    worker.close()
+    worker.close()
+
+
+def test_closing_runs_what_is_queued_and_ends_the_thread() -> None:
+    worker, gate = Worker("test-close"), threading.Event()
+    seen: list[int] = []
+    worker.submit(lambda: seen.append(int(gate.wait())))
+    for number in range(5):
+        worker.submit(partial(seen.append, number))
+    gate.set()
+    worker.close()
+    worker.close()
+    assert seen == [1, 0, 1, 2, 3, 4]
+    assert started("test-close") == []
+    worker.submit(lambda: seen.append(9))
+    worker.drain()
+    assert seen[-1] == 4
+
+
+def test_what_does_not_fit_is_dropped_and_counted() -> None:
+    worker, running, gate = Worker("test-full", limit=2), threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def hold() -> None:
+        running.set()
+        gate.wait()
+
+    worker.submit(hold)
+    running.wait()
+    for number in range(5):
+        worker.submit(partial(seen.append, number))
+    gate.set()
+    worker.close()
+    assert seen == [0, 1]
+    assert worker.dropped == 3
+
+
+def test_a_job_that_raises_does_not_end_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """It killed the thread once, and the next drain waited for ever."""
+    worker = Worker("test-raise")
+    seen: list[int] = []
+
+    def fail() -> None:
+        raise ValueError("on purpose")
+
+    with caplog.at_level(logging.ERROR):
+        worker.submit(fail)
+        worker.submit(lambda: seen.append(1))
+        worker.drain()
+    worker.close()
+    assert seen == [1]
+    assert "test-raise" in caplog.text
+    assert "on purpose" in caplog.text
+
+
+def test_a_job_may_close_its_worker() -> None:
+    """A listener that closes its engine waited for itself; with a full queue it even did so before that."""
+    worker, running, gate = Worker("test-inside", limit=2), threading.Event(), threading.Event()
+    seen: list[object] = []
+
+    def end() -> None:
+        running.set()
+        gate.wait()
+        worker.close()
+        worker.drain()
+        worker.submit(lambda: seen.append("late"))
+        seen.append("closed")
+
+    worker.submit(end)
+    running.wait()
+    for number in range(2):
+        worker.submit(partial(seen.append, number))
+    gate.set()
+    worker.close()
+    worker.drain()
+    assert seen == ["closed", 0, 1]
+    assert started("test-inside") == []
+
+
+def test_many_threads_may_submit_the_first_job() -> None:
+    """Two of them started the thread once, and the second one failed."""
+    worker, gate = Worker("test-start"), threading.Barrier(8)
+    seen: list[int] = []
+
+    def submit() -> None:
+        gate.wait()
+        worker.submit(lambda: seen.append(1))
+
+    threads = [threading.Thread(target=submit) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    worker.close()
+    assert len(seen) == 8
