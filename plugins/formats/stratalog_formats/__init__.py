@@ -1,1 +1,33 @@
-"""Placeholder docstring."""
+"""Kafka's bytes as plugins: record formats, codecs, indexes; and how a segment is laid out in a tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from stratalog.spi import Codec, IndexFormat, Provider, RecordFormat, TierLayout, hookimpl
+from stratalog_formats import codecs, indexes, layouts, records
+
+
+@hookimpl
+def stratalog_record_formats() -> Iterable[Provider[RecordFormat]]:
+    """``v0``, ``v1`` and ``v2``."""
+    return records.PROVIDERS
+
+
+@hookimpl
+def stratalog_codecs() -> Iterable[Provider[Codec]]:
+    """``gzip``, ``snappy``, ``lz4`` and ``zstd``."""
+    return codecs.PROVIDERS
+
+
+@hookimpl
+def stratalog_index_formats() -> Iterable[Provider[IndexFormat[Any]]]:  # Any: entries of three kinds
+    """``offset``, ``time`` and ``transaction``."""
+    return indexes.PROVIDERS
+
+
+@hookimpl
+def stratalog_tier_layouts() -> Iterable[Provider[TierLayout]]:
+    """``single``: one object a segment."""
+    return layouts.PROVIDERS

@@ -1,0 +1,29 @@
+"""The bytes of entries: positions, sizes, structs. Imports nothing of ours.
+
+Source: apache/kafka LegacyRecord, DefaultRecordBatch, DefaultRecord.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+OVERHEAD_BYTES: Final = 12  # offset and size; the size counts what follows them
+FRAME_BYTES: Final = 17  # up to and including the magic
+MIN_ENTRY_SIZE: Final = 14  # the smallest value of the size field: an empty message of magic 0
+
+# base offset, size, leader epoch, magic, CRC | attributes, last offset delta, base and max timestamp,
+# producer id, producer epoch, base sequence, record count
+BATCH_HEADER: Final = Struct(">qiibIhiqqqhii")
+BATCH_HEADER_BYTES: Final = 61
+BATCH_CRC_POSITION: Final = 17
+BATCH_CHECKED_FROM: Final = 21
+MIN_RECORD_BYTES: Final = 7
+
+# offset, size, CRC, magic, attributes
+MESSAGE_HEADER: Final = Struct(">qiIbb")
+MESSAGE_HEADER_BYTES: Final = 18
+MESSAGE_CRC_POSITION: Final = 12
+MESSAGE_CHECKED_FROM: Final = 16
+INT32: Final = Struct(">i")
+INT64: Final = Struct(">q")
