@@ -136,7 +136,8 @@ def show(line: str) -> None:
     """Tell of the lines of pip's output that mean progress."""
     match line.split():
         case ["Downloading", file, *size]:
-            say(f"downloading {file.rsplit('/', 1)[-1].split('-')[0]} {' '.join(size)}")
+            name_and_version = file.rsplit("/", 1)[-1].split("-")[:2]
+            say(" ".join(["downloading", *name_and_version, *size]))
         case ["Installing", "collected", "packages:", *names]:
             say(f"installing {len(names)} packages")
 
