@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stratalog.errors import DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
-from stratalog.log.load import write_epochs
+from stratalog.log.folder import write_epochs
 from stratalog.log.replay import replay
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
@@ -63,27 +63,28 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
         state.check_writable()
         if size > state.config.segment_bytes:
             raise RecordBatchTooLargeError(f"a batch of {size} bytes, segment.bytes is {state.config.segment_bytes}")
-        earlier = _duplicate(state, prepared)
-        if earlier is not None:
-            return earlier
-        base = state.log_end
-        now = state.parts.env.clock.now_ms()
-        try:
-            for group in _by_segment(state, _assigned(state, prepared, base)):
-                _write_group(state, group)
-        except DiskFullError:
-            raise
-        except StorageError as error:
-            if not isinstance(error, RecordBatchTooLargeError):
-                state.failure = error
-            raise
-        finally:
-            state.publish()
-        result = AppendResult(base, state.log_end - 1, now)
+        result = _duplicate(state, prepared) or _written(state, prepared)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
-    if due or durability is Durability.DURABLE:
+    if due or durability is Durability.DURABLE:  # a retry, too, waits for what its first try may not have waited for
         flush(state)
     return result
+
+
+def _written(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
+    base = state.log_end
+    now = state.parts.env.clock.now_ms()
+    batches = _assigned(state, prepared, base)
+    try:
+        for group in _by_segment(state, batches):
+            _write_group(state, group)
+    except DiskFullError:
+        raise
+    except StorageError as error:
+        state.failure = error
+        raise
+    finally:
+        state.publish()
+    return AppendResult(base, state.log_end - 1, now)
 
 
 def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 
 from stratalog.errors import DiskFullError, OffsetOutOfRangeError
-from stratalog.log.load import set_aside, write_epochs
+from stratalog.log.folder import set_aside, write_epochs
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.segment.segment import Segment
@@ -26,9 +26,9 @@ def raise_log_start(state: LogState, offset: int) -> int:
         if offset > offsets.high_watermark or offset < 0:
             raise OffsetOutOfRangeError(str(state.log), offset, offsets.log_start, offsets.high_watermark)
         if offset > offsets.log_start:
+            _forget_epochs(state, offset)
             state.log_start = offset
             state.recovery_point = max(state.recovery_point, offset)
-            _forget_epochs(state, offset)
             state.publish()
         return state.view.offsets.log_start
 
@@ -44,7 +44,8 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
     with state.lock:
         state.check_writable()
         if state.log_end <= end and state.segments[-1].size_bytes:
-            roll(state)
+            with contextlib.suppress(DiskFullError):  # the closed ones make room, the active one goes next time
+                roll(state)
         gone = [segment for segment in state.segments[:-1] if segment.end_offset <= end]
         if not gone:
             return []
@@ -63,10 +64,10 @@ def remove_left(state: LogState, *, all_now: bool = False) -> int:
     """Delete the ``.deleted`` files whose delay is over (or all); how many."""
     with state.lock:
         now = state.parts.env.clock.monotonic_ns()
-        due = [name for due_ns, name in state.leaving if all_now or due_ns <= now]
-        state.leaving = [(due_ns, name) for due_ns, name in state.leaving if name not in set(due)]
-        for name in due:
+        due = {name for due_ns, name in state.leaving if all_now or due_ns <= now}
+        for name in sorted(due):
             state.files.remove(name)
+        state.leaving = [(due_ns, name) for due_ns, name in state.leaving if name not in due]
         return len(due)
 
 

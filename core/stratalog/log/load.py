@@ -9,25 +9,16 @@ Source: apache/kafka LogLoader, UnifiedLog.rebuildProducerState.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
-from stratalog.epochs.checkpoint import format_epochs, parse_epochs
-from stratalog.errors import CorruptBatchError
-from stratalog.log.replay import newest_snapshot, replay, replay_range, snapshot_offsets
-from stratalog.log.swap import plan_swap
+from stratalog.errors import CorruptBatchError, CorruptIndexError
+from stratalog.log.folder import open_segments, read_epochs, set_aside, write_epochs
+from stratalog.log.replay import newest_snapshot, replay, replay_range, snapshot_offsets, write_snapshot
 from stratalog.model.batches import RecordBatch
-from stratalog.model.names import (
-    DELETED_SUFFIX,
-    LEADER_EPOCHS_FILE,
-    LOG_SUFFIX,
-    SNAPSHOT_SUFFIX,
-    TopicPartition,
-    parse_segment_file,
-    segment_file,
-)
+from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, TopicPartition, segment_file
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -37,8 +28,6 @@ from stratalog.segment.search import batch_at, offset_index
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
-
-UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,80 +71,29 @@ def load(files: LogFiles, parts: Components, config: TopicConfig, request: LoadR
 
     Raises:
         CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
+        CorruptBatchError: a segment that was about to take the place of others is damaged.
     """
-    segments = _open_segments(files, parts, request)
-    snapshots = snapshot_offsets(files)
-    epochs = EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
-    floor = request.log_start or 0
-    loader = _Loader(files, parts, config, request, segments, snapshots, epochs)
-    if request.clean or not segments:
-        loader.tail()
-    else:
-        loader.recover()
-    if loader.log_end < floor:
-        loader.drop_all(floor)
-    if not loader.segments and request.writable:
-        loader.create(max(floor, loader.log_end))
-    loader.epochs = loader.epochs.truncate_from_end(loader.log_end).truncate_from_start(floor)
+    stored = read_epochs(files)
+    with ExitStack() as opened:
+        segments = open_segments(files, parts, opened, writable=request.writable)
+        loader = _Loader(files, parts, config, request, segments, stored)
+        loader.run()
+        if request.writable and loader.damage is None:
+            if loader.epochs != stored:
+                write_epochs(files, loader.epochs)
+            loader.remove_stray_snapshots()
+        opened.pop_all()
     return LoadedLog(
         segments=loader.segments,
         producers=loader.producers,
         epochs=loader.epochs,
-        log_start=floor,
+        log_start=request.log_start or 0,
         log_end=loader.log_end,
         recovery_point=loader.log_end if request.clean else min(request.recovery_point, loader.log_end),
         recovered_segments=loader.recovered_segments,
         truncated_bytes=loader.truncated_bytes,
         damage=loader.damage,
     )
-
-
-def _open_segments(files: LogFiles, parts: Components, request: LoadRequest) -> list[Segment]:
-    def next_offset(name: str) -> int:
-        found = parse_segment_file(name)
-        base = found.base_offset if found else 0
-        swap = Segment(files, base, UNKNOWN_END, parts, files.open_segment(name), names={LOG_SUFFIX: name})
-        try:
-            end = base
-            for chunk in walk(swap, 0, parts, check_crc=False):
-                end = chunk.tables[-1].last_offset[-1] + 1
-            return end
-        finally:
-            swap.close()
-
-    plan = plan_swap([file.name for file in files.list()], next_offset)
-    live = plan.live
-    if request.writable and (plan.removals or plan.renames):
-        for name in plan.removals:
-            files.remove(name)
-        for old, new in plan.renames:
-            files.rename(old, new)
-        files.sync()
-        live = {name: name for name in live}
-    bases = sorted(
-        found.base_offset for name in live if (found := parse_segment_file(name)) and found.suffix == LOG_SUFFIX
-    )
-    ends = [*bases[1:], UNKNOWN_END]
-    return [
-        Segment(
-            files,
-            base,
-            end,
-            parts,
-            files.open_segment(live[segment_file(base, LOG_SUFFIX)]),
-            names=_renamed(live, base),
-        )
-        for base, end in zip(bases, ends, strict=False)
-    ]
-
-
-def _renamed(live: Mapping[str, str], base_offset: int) -> dict[str, str]:
-    names = {}
-    for final, now in live.items():
-        found = parse_segment_file(final)
-        if final != now and found is not None and found.base_offset == base_offset:
-            names[found.suffix] = now
-    return names
 
 
 class _Loader:
@@ -168,57 +106,79 @@ class _Loader:
         config: TopicConfig,
         request: LoadRequest,
         segments: list[Segment],
-        snapshots: list[int],
         epochs: EpochCache,
     ) -> None:
         self.files, self.parts, self.config, self.request = files, parts, config, request
-        self.segments, self.snapshots, self.epochs = segments, snapshots, epochs
+        self.segments, self.epochs = segments, epochs
+        self.snapshots = snapshot_offsets(files)
         self.producers = ProducerState()
         self.log_end = 0
         self.recovered_segments = self.truncated_bytes = 0
         self.damage: CorruptBatchError | None = None
 
+    def run(self) -> None:
+        """All passes."""
+        floor = self.request.log_start or 0
+        if self.request.clean or not self.segments:
+            self._tail()
+        else:
+            self._recover()
+        if self.log_end < floor:
+            self._drop_all(floor)
+        self._repair_transactions()
+        if not self.segments and self.request.writable:
+            self._create(self.log_end)
+        self.epochs = self.epochs.truncate_from_end(self.log_end).truncate_from_start(floor)
+
     # --- a clean stop ------------------------------------------------------------------------------------------------
 
-    def tail(self) -> None:
+    def _tail(self) -> None:
         """Find the log's end from the last index entry of the active segment."""
-        if not self.segments:
-            self.log_end = self.request.log_start or 0
-            return
-        active = self.segments[-1]
+        self.log_end, valid = self.request.log_start or 0, 0
+        label = self.files.path(segment_file(self.log_end, LOG_SUFFIX))
+        if self.segments:
+            active = self.segments[-1]
+            label, valid = active.label, self._walk_tail(active)
+        expected = self.request.high_watermark
+        if self.damage is None and expected is not None and expected > self.log_end:
+            reason = f"the log ends at offset {self.log_end}, but its high watermark was {expected}: the end is missing"
+            self.damage = CorruptBatchError(reason, label, valid)
+        if self.damage is not None and self.segments:
+            self.segments[-1] = _limited(self.segments[-1], self.files, self.parts, valid, {})
+        if self.snapshots:
+            self._producers_up_to(self.log_end)
+        else:  # as Kafka: an old directory without snapshots is not scanned for producers
+            self.producers.end_offset = self.log_end
+
+    def _walk_tail(self, active: Segment) -> int:
+        """Set the log end; the size (bytes) of what is good."""
         end, valid = active.base_offset, 0
         try:
-            start = _last_indexed_position(active, self.parts)
-            for chunk in walk(active, start, self.parts):
+            for chunk in walk(active, _last_indexed_position(active, self.parts), self.parts):
                 end, valid = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
         except CorruptBatchError as error:
             self.damage = error
         active.end_offset = self.log_end = end
-        expected = self.request.high_watermark
-        if self.damage is None and expected is not None and expected > end:
-            reason = f"the log ends at offset {end}, but its high watermark was {expected}: the end is missing"
-            self.damage = CorruptBatchError(reason, active.label, valid)
-        if self.damage is not None:
-            self.segments[-1] = _limited(active, self.files, self.parts, valid, {})
-        if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
-            self.producers.end_offset = end
-            return
-        self._producers_up_to(end)
+        active.forget_indexes()  # they were compared with an end that was not known yet
+        return valid
 
     def _producers_up_to(self, end: int) -> None:
-        found = newest_snapshot(self.files, self.snapshots, end)
-        start = self.segments[0].base_offset if self.segments else end
-        if found is not None:
-            self.producers, start = found, max(start, found.end_offset)
         try:
-            replay_range(self.producers, self.segments, start, end, self.parts)
+            self.producers = self._producers_at(end)
         except CorruptBatchError as error:
             self.damage = self.damage or error
             self.producers.end_offset = end
 
+    def _producers_at(self, end: int) -> ProducerState:
+        """The producers' state below ``end``, from the newest good snapshot and the batches after it."""
+        state = newest_snapshot(self.files, self.snapshots, end) or ProducerState()
+        start = max(state.end_offset, self.segments[0].base_offset if self.segments else end)
+        replay_range(state, self.segments, start, end, self.parts)
+        return state
+
     # --- an unclean one ----------------------------------------------------------------------------------------------
 
-    def recover(self) -> None:
+    def _recover(self) -> None:
         """Check every segment that may hold offsets from the recovery point on; cut at the first bad entry."""
         point = self.request.recovery_point
         first = next(
@@ -236,9 +196,8 @@ class _Loader:
                 self.truncated_bytes += cut + sum(later.size_bytes for later in self.segments[index + 1 :])
                 self._drop(self.segments[index + 1 :])
                 del self.segments[index + 1 :]
-                self.log_end = found.end_offset
                 break
-        self.producers.end_offset = self.log_end
+        self.log_end = self.producers.end_offset = self.segments[-1].end_offset
         if self.request.writable:
             for offset in self.snapshots:
                 if offset > self.log_end:
@@ -253,32 +212,59 @@ class _Loader:
         """Make one segment what recovery found it to be: on disk, or for a reader in memory."""
         segment = self.segments[index]
         end = found.end_offset if last else segment.end_offset
-        if not self.request.writable:
-            segment = self.segments[index] = _limited(segment, self.files, self.parts, found.valid_bytes, found.entries)
-        else:
+        if self.request.writable:
             if segment.log.size_bytes > found.valid_bytes:
                 segment.log.truncate(found.valid_bytes)
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
+            write_snapshot(self.files, end, self.producers)
+        else:
+            segment = self.segments[index] = _limited(segment, self.files, self.parts, found.valid_bytes, found.entries)
         segment.end_offset, segment.largest = end, found.largest
 
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
         found = self.parts.indexes[role]
         name = segment.file_name(found.suffix)
-        if role is IndexRole.TRANSACTION and not entries:
+        transactions = role is IndexRole.TRANSACTION
+        if transactions and not entries:
             self.files.remove(name)
             return
         limit = max(self.config.segment_index_bytes, len(entries))
-        file = self.files.open_index(name, max_bytes=limit, writable=True)
+        file = self.files.open_index(name, max_bytes=limit, writable=True, reserve=not transactions)
         try:
             file.truncate(0)
             file.append(entries)
+            if transactions:  # it cannot be made again from its segment alone
+                file.sync()
         finally:
             file.close()
+        segment.forget_indexes()
 
     # --- both --------------------------------------------------------------------------------------------------------
 
-    def drop_all(self, start: int) -> None:
+    def _repair_transactions(self) -> None:
+        """Make transaction indexes that contradict their log again, from the producers' state before the segment."""
+        suffix = self.parts.indexes[IndexRole.TRANSACTION].suffix
+        there = {file.name for file in self.files.list()}
+        for segment in self.segments:
+            if segment.file_name(suffix) not in there or _is_sound(segment, IndexRole.TRANSACTION, self.parts):
+                continue
+            try:
+                state = self._producers_at(segment.base_offset)
+            except CorruptBatchError as error:
+                self.damage = self.damage or error
+                continue
+
+            def again(chunk: Chunk, batch: RecordBatch, state: ProducerState = state) -> AbortedTransaction | None:
+                return replay(state, chunk.data, batch, self.parts)
+
+            entries = recovered(segment, self.parts, self.config, again).entries[IndexRole.TRANSACTION]
+            if self.request.writable:
+                self._write_index(segment, IndexRole.TRANSACTION, entries)
+            else:
+                segment.hold_entries(IndexRole.TRANSACTION, entries)
+
+    def _drop_all(self, start: int) -> None:
         """The log ends below its start: files vanished under us. Begin again at ``start``."""
         self._drop(self.segments)
         self.segments = []
@@ -291,29 +277,27 @@ class _Loader:
             if self.request.writable:
                 set_aside(self.files, segment)
 
-    def create(self, base_offset: int) -> None:
+    def _create(self, base_offset: int) -> None:
         """The first segment of an empty log."""
         log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
         self.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]
-        self.log_end = base_offset
+
+    def remove_stray_snapshots(self) -> None:
+        """Delete snapshots at no segment's base, except the newest if it is above all bases: that of a clean close."""
+        bases = {segment.base_offset for segment in self.segments}
+        stray = [offset for offset in snapshot_offsets(self.files) if offset not in bases]
+        for offset in stray:
+            if offset < max(stray) or offset < max(bases):
+                self.files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
 
 
-def set_aside(files: LogFiles, segment: Segment) -> list[str]:
-    """Rename a segment's files to ``.deleted``, the log first; returns the new names, for removal later."""
-    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values()), SNAPSHOT_SUFFIX]
-    there = {file.name for file in files.list()}
-    renamed = []
-    for suffix in suffixes:
-        name = segment.file_name(suffix)
-        if name in there:
-            files.rename(name, name + DELETED_SUFFIX)
-            renamed.append(name + DELETED_SUFFIX)
-    return renamed
-
-
-def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
-    """Store the leader epochs, durable on return."""
-    files.replace_small(LEADER_EPOCHS_FILE, format_epochs(epochs.entries))
+def _is_sound(segment: Segment, role: IndexRole, parts: Components) -> bool:
+    try:
+        entries = segment.stored_entries(role)
+        parts.indexes[role].reader(entries, segment.base_offset).check(segment.end_offset, segment.size_bytes)
+    except CorruptIndexError:
+        return False
+    return True
 
 
 def _last_indexed_position(segment: Segment, parts: Components) -> int:

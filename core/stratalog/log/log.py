@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedError
@@ -11,7 +12,8 @@ from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.load import LoadedLog
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteLog
-from stratalog.log.roll import roll, write_snapshot
+from stratalog.log.replay import write_snapshot
+from stratalog.log.roll import new_appender, roll
 from stratalog.log.state import LogState, make_view
 from stratalog.log.sync import flush
 from stratalog.log.view import LogView
@@ -20,7 +22,6 @@ from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
-from stratalog.segment.appender import Appender
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 from stratalog.spi.segments import LogFiles
@@ -44,38 +45,11 @@ class Log(LogReader):
     ) -> None:
         super().__init__(name, topic_id, parts)
         self._durability = durability
-        view = make_view(
-            name,
-            loaded.segments,
-            loaded.producers,
-            loaded.epochs,
-            log_start=loaded.log_start,
-            recovery_point=loaded.recovery_point,
-            high_watermark=loaded.log_end,
-            remote=remote,
-            damage=loaded.damage,
-        )
-        if view.remote is not None and view.remote.segments and view.remote.segments[-1].end_offset > loaded.log_end:
-            end = view.remote.segments[-1].end_offset
-            raise FencedError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
-        self._state = LogState(
-            log=name,
-            topic_id=topic_id,
-            files=files,
-            parts=parts,
-            config=config,
-            segments=loaded.segments,
-            appender=Appender(loaded.segments[-1], parts, config),
-            producers=loaded.producers,
-            epochs=loaded.epochs,
-            log_start=loaded.log_start,
-            recovery_point=loaded.recovery_point,
-            leader_epoch=max(loaded.epochs.latest, 0),
-            view=view,
-            notify=notify,
-            remote=remote,
-            damage=loaded.damage,
-        )
+        try:
+            self._state = _state_of(name, topic_id, files, parts, config, loaded, remote, notify)
+        except BaseException:
+            _close_all(loaded.segments)
+            raise
 
     @property
     def config(self) -> TopicConfig:
@@ -173,15 +147,64 @@ class Log(LogReader):
             try:
                 if clean:
                     state.appender.finish()
-                    write_snapshot(state, state.log_end)
+                    write_snapshot(state.files, state.log_end, state.producers)
                     state.folder_dirty = True
                     flush(state)
                     remove_left(state, all_now=True)
             finally:
                 state.closed = True
-                for segment in state.segments:
-                    segment.close()
+                _close_all(state.segments)
             return clean
 
     def _durability_of(self, durability: str | None) -> Durability:
         return self._durability if durability is None else Durability.of(durability)
+
+
+def _state_of(
+    name: TopicPartition,
+    topic_id: TopicId,
+    files: LogFiles,
+    parts: Components,
+    config: TopicConfig,
+    loaded: LoadedLog,
+    remote: RemoteLog | None,
+    notify: Callable[[Event], None],
+) -> LogState:
+    view = make_view(
+        name,
+        loaded.segments,
+        loaded.producers,
+        loaded.epochs,
+        log_start=loaded.log_start,
+        recovery_point=loaded.recovery_point,
+        high_watermark=loaded.log_end,
+        remote=remote,
+        damage=loaded.damage,
+    )
+    if view.remote is not None and view.remote.segments and view.remote.segments[-1].end_offset > loaded.log_end:
+        end = view.remote.segments[-1].end_offset
+        raise FencedError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
+    return LogState(
+        log=name,
+        topic_id=topic_id,
+        files=files,
+        parts=parts,
+        config=config,
+        segments=loaded.segments,
+        appender=new_appender(loaded.segments[-1], parts, config),
+        producers=loaded.producers,
+        epochs=loaded.epochs,
+        log_start=loaded.log_start,
+        recovery_point=loaded.recovery_point,
+        leader_epoch=max(loaded.epochs.latest, 0),
+        view=view,
+        notify=notify,
+        remote=remote,
+        damage=loaded.damage,
+    )
+
+
+def _close_all(segments: Iterable[Segment]) -> None:
+    with ExitStack() as closing:
+        for segment in segments:
+            closing.callback(segment.close)

@@ -7,10 +7,10 @@ from dataclasses import astuple
 
 from stratalog.errors import CorruptSnapshotError, StorageError
 from stratalog.model.batches import NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
-from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file
+from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from stratalog.model.records import Fields
 from stratalog.model.segments import AbortedTransaction
-from stratalog.producers.snapshot import decode_snapshot
+from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState
 from stratalog.producers.transactions import EndMarker, parse_marker
 from stratalog.segment.components import Components
@@ -76,7 +76,7 @@ def snapshot_offsets(files: LogFiles) -> list[int]:
 def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> ProducerState | None:
     """The state of the newest good snapshot at or below ``at_most``; damaged ones are passed over."""
     for offset in sorted((offset for offset in offsets if offset <= at_most), reverse=True):
-        name = f"{offset:020d}{SNAPSHOT_SUFFIX}"
+        name = segment_file(offset, SNAPSHOT_SUFFIX)
         data = files.read_small(name)
         if data is None:
             continue
@@ -85,3 +85,8 @@ def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> Pr
         except CorruptSnapshotError:
             continue
     return None
+
+
+def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
+    """Store the producers' state below ``offset``, durable on return: at each roll, clean close and recovery."""
+    files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))

@@ -5,52 +5,59 @@ Source: apache/kafka UnifiedLog.roll.
 
 from __future__ import annotations
 
+from stratalog.config.topic import TopicConfig
+from stratalog.log.replay import write_snapshot
 from stratalog.log.state import LogState
 from stratalog.model.events import SegmentRolled
-from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, segment_file
-from stratalog.producers.snapshot import encode_snapshot
+from stratalog.model.names import LOG_SUFFIX, segment_file
 from stratalog.segment.appender import Appender
+from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
 
 def roll(state: LogState) -> int:
-    """Begin a new active segment at the log end; the base offset of it. An empty active segment stays as it is."""
+    """Begin a new active segment at the log end; the base offset of it. An empty active segment stays as it is.
+
+    Everything new is made before the old segment is closed: if the disk is full, the log stays as it was.
+    """
     active = state.segments[-1]
     base = state.log_end
     if base == active.base_offset and not active.size_bytes:
         return base
-    state.appender.finish()
-    remove_leftovers(state, base)
-    preallocate = state.config.segment_bytes if state.config.preallocate else 0
-    log = state.files.open_segment(segment_file(base, LOG_SUFFIX), create=True, preallocate_bytes=preallocate)
-    segment = Segment(state.files, base, base, state.parts, log)
-    state.segments.append(segment)
+    segment, appender = _next_segment(state, base)
+    try:
+        write_snapshot(state.files, base, state.producers)
+        state.appender.finish()
+    except BaseException:
+        segment.close()
+        raise
+    state.segments = [*state.segments, segment]
+    state.appender = appender
     state.folder_dirty = True
-    state.appender = new_appender(state, segment)
-    write_snapshot(state, base)
     state.publish()
     state.notify(SegmentRolled(log=state.log, base_offset=base))
     return base
 
 
-def new_appender(state: LogState, segment: Segment) -> Appender:
-    """An appender for a segment, its share of ``segment.jitter.ms`` drawn."""
-    return Appender(segment, state.parts, state.config, draw_jitter_ms(state))
+def _next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
+    remove_leftovers(state, base)
+    preallocate = state.config.segment_bytes if state.config.preallocate else 0
+    log = state.files.open_segment(segment_file(base, LOG_SUFFIX), create=True, preallocate_bytes=preallocate)
+    segment = Segment(state.files, base, base, state.parts, log)
+    try:
+        return segment, new_appender(segment, state.parts, state.config)
+    except BaseException:
+        segment.close()
+        raise
 
 
-def draw_jitter_ms(state: LogState) -> int:
-    """A number in [0, min(segment.jitter.ms, segment.ms))."""
-    limit = min(state.config.segment_jitter_ms, state.config.segment_ms)
-    return state.parts.env.chance.randrange(limit) if limit > 0 else 0
+def new_appender(segment: Segment, parts: Components, config: TopicConfig) -> Appender:
+    """An appender for an active segment, its share of ``segment.jitter.ms`` drawn: a number in [0, that)."""
+    limit = min(config.segment_jitter_ms, config.segment_ms)
+    return Appender(segment, parts, config, parts.env.chance.randrange(limit) if limit > 0 else 0)
 
 
 def remove_leftovers(state: LogState, base_offset: int) -> None:
     """Delete stray files that already carry the names of the segment to come."""
     for suffix in (LOG_SUFFIX, *(found.suffix for found in state.parts.indexes.values())):
         state.files.remove(segment_file(base_offset, suffix))
-
-
-def write_snapshot(state: LogState, offset: int) -> None:
-    """Store the producers' state below ``offset``, as each roll and each clean close does."""
-    name = segment_file(offset, SNAPSHOT_SUFFIX)
-    state.files.replace_small(name, encode_snapshot(state.producers.entries()))

@@ -5,7 +5,7 @@ Source: apache/kafka UnifiedLog.flush.
 
 from __future__ import annotations
 
-from stratalog.errors import StorageError
+from stratalog.errors import ClosedError, StorageError
 from stratalog.log.state import LogState
 
 
@@ -14,8 +14,14 @@ def flush(state: LogState) -> int:
 
     Order: the segments' logs and indexes, then the folder that names them, then the recovery point. A sync that fails
     takes the log out of service and is not tried again.
+
+    Raises:
+        ClosedError: the log is closed.
+        StorageError: what took the log out of service.
     """
     with state.lock:
+        if state.closed:
+            raise ClosedError(f"log {state.log} is closed")
         if state.failure is not None:
             raise state.failure
         end = state.log_end

@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
 from stratalog.model.batches import Buffer, RecordBatch
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
-from stratalog.segment.rebuild import appended
-from stratalog.segment.search import batch_at
-from stratalog.segment.segment import Segment
+from stratalog.segment.rebuild import appended, rebuilt_entries
+from stratalog.segment.search import batch_at, time_index
+from stratalog.segment.segment import MAX_FILE_BYTES, Segment
 from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexRole
 from stratalog.spi.segments import IndexFile
 
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
-MAX_FILE_BYTES: Final = (1 << 31) - 1
 
 
 class Appender:
@@ -38,7 +38,7 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._builders: dict[IndexRole, IndexBuilder] = {}
         for role, found in parts.indexes.items():
-            entries = bytes(segment.index_entries(role))
+            entries = self._entries_to_continue(role)
             self._builders[role] = found.builder(segment.base_offset, config, entries=entries)
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
@@ -68,22 +68,24 @@ class Appender:
             parts: the bytes.
             batches: their headers, positions relative to the first byte.
             aborted: transactions that abort markers among the batches end, by the marker's offset.
+
+        Raises:
+            DiskFullError: no space for the bytes or their index entries; nothing stays written.
+            LogDirOfflineError: writing failed.
         """
         segment = self.segment
-        start = segment.log.append(parts)
-        due: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
         largest = segment.largest
+        start = segment.log.append(parts)
+        try:
+            self._index(start, batches, aborted or {})
+        except StorageError:
+            self._take_back(start)
+            raise
         for batch in batches:
-            if self._first_timestamp_ms is None:
-                self._first_timestamp_ms = batch.max_timestamp_ms
-            told = appended(batch, start + batch.position, (aborted or {}).get(batch.last_offset))
-            for role, builder in self._builders.items():
-                if not builder.full:
-                    due[role].append(builder.add(told))
             if batch.max_timestamp_ms > largest.timestamp_ms:
                 largest = TimestampOffset(batch.max_timestamp_ms, batch.last_offset)
-        for role, entries in due.items():
-            self._write_index(role, b"".join(entries))
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = batches[0].max_timestamp_ms
         segment.largest = largest
         segment.end_offset = batches[-1].next_offset
 
@@ -92,6 +94,41 @@ class Appender:
         for role, builder in self._builders.items():
             self._write_index(role, builder.finish())
         self.segment.seal()
+
+    def _index(self, start: int, batches: Sequence[RecordBatch], aborted: Mapping[int, AbortedTransaction]) -> None:
+        due: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
+        for batch in batches:
+            told = appended(batch, start + batch.position, aborted.get(batch.last_offset))
+            for role, builder in self._builders.items():
+                if not builder.full:
+                    due[role].append(builder.add(told))
+        for role, entries in due.items():
+            self._write_index(role, b"".join(entries))
+
+    def _take_back(self, start: int) -> None:
+        """Cut what an append wrote from ``start`` on: its index entries did not go in.
+
+        Builders have seen those batches, so they begin again after the entries that are left. A time index cannot: its
+        running maximum is not in its entries. It takes no more of this segment.
+        """
+        segment = self.segment
+        segment.log.truncate(start)
+        for role, found in self._parts.indexes.items():
+            index = segment.indexes().get(role)
+            if index is not None:
+                index.truncate(found.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
+            entries = b"" if index is None else bytes(index.view())
+            self._builders[role] = found.builder(segment.base_offset, self._config, entries=entries)
+        self._builders.pop(IndexRole.TIME, None)
+
+    def _entries_to_continue(self, role: IndexRole) -> bytes:
+        """The entries that a builder goes on from; those of a time index reach the segment's largest timestamp."""
+        entries = bytes(self.segment.index_entries(role))
+        if role is not IndexRole.TIME or self.segment.largest.timestamp_ms < 0:
+            return entries
+        reader = time_index(self.segment, self._parts)
+        reaches = len(reader) and reader[-1].timestamp_ms >= self.segment.largest.timestamp_ms
+        return entries if reaches else rebuilt_entries(self.segment, role, self._parts)
 
     def _write_index(self, role: IndexRole, entries: bytes) -> None:
         if not entries:

@@ -67,9 +67,10 @@ def recovered(segment: ReadableSegment, parts: Components, config: TopicConfig, 
 
 
 def _check_offsets(segment: ReadableSegment, batch: RecordBatch, position: int, end_offset: int) -> None:
-    if batch.last_offset < end_offset or batch.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
+    first = batch.base_offset if batch.magic >= 2 else batch.last_offset  # a V0 or V1 wrapper tells only its last one
+    if not end_offset <= first <= batch.last_offset or batch.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
         raise CorruptBatchError(
-            f"offset {batch.last_offset} does not follow {end_offset - 1} in segment {segment.base_offset}",
+            f"offsets {first} to {batch.last_offset} do not follow {end_offset - 1} in segment {segment.base_offset}",
             segment.label,
             position,
         )

@@ -106,9 +106,12 @@ def find_timestamp(
 
 
 def _offset_before(segment: ReadableSegment, timestamp_ms: int, parts: Components) -> int:
-    """An offset before which every record is older than ``timestamp_ms``, from the time index if it tells the truth."""
+    """An offset before which every record is older than ``timestamp_ms``, from the time index if it tells the truth.
+
+    An entry with this very timestamp is passed over: if its offset were wrong, an earlier record could be missed.
+    """
     try:
-        entry = time_index(segment, parts).floor(timestamp_ms)
+        entry = time_index(segment, parts).floor(timestamp_ms - 1)
     except CorruptIndexError:
         return segment.base_offset
     if entry is None or not segment.base_offset <= entry.offset < segment.end_offset:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Final
 
 from stratalog.errors import CorruptIndexError
 from stratalog.model.batches import Buffer
@@ -14,6 +16,8 @@ from stratalog.segment.rebuild import rebuilt_entries
 from stratalog.segment.search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile
+
+MAX_FILE_BYTES: Final = (1 << 31) - 1  # of an index: nothing larger is read or grows
 
 
 class Segment:
@@ -101,12 +105,30 @@ class Segment:
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """The entries of an index: of its file if that fits the log, else made again from the log, in memory."""
-        if role not in self._given:
-            opened = self._opened.get(role)
-            if opened is not None:
-                return opened.view()
-            self._given[role] = self._checked_entries(role)
-        return self._given[role]
+        opened = self._opened.get(role)
+        if opened is not None:
+            return opened.view()
+        entries = self._given.get(role)
+        if entries is None:
+            entries = self._given[role] = self._checked_entries(role)
+        return entries
+
+    def stored_entries(self, role: IndexRole) -> bytes:
+        """The entries of an index as its file has them now, right or wrong; empty if there is no file."""
+        name = self.file_name(self.parts.indexes[role].suffix)
+        index = self.files.open_index(name, max_bytes=MAX_FILE_BYTES, writable=False)
+        try:
+            return bytes(index.view())
+        finally:
+            index.close()
+
+    def forget_indexes(self) -> None:
+        """Read the index files again at the next use: they, or the segment's bounds, have changed."""
+        self._given.clear()
+
+    def hold_entries(self, role: IndexRole, entries: Buffer) -> None:
+        """Serve these entries instead of those in the file."""
+        self._given[role] = entries
 
     def use_index(self, role: IndexRole, index: IndexFile) -> None:
         """Serve an index from this growing file from now on; taken over."""
@@ -118,29 +140,40 @@ class Segment:
         return self._opened
 
     def seal(self) -> None:
-        """Close the growing index files, trimmed: the segment takes no more appends."""
-        for index in self._opened.values():
-            index.close()
-        self._opened.clear()
+        """Close the growing index files, trimmed: the segment takes no more appends.
+
+        The transaction index is synced first, since it cannot be made again from the segment alone. The others are
+        compared with the log whenever they are read, so that losing them costs time only.
+        """
+        transactions = self._opened.get(IndexRole.TRANSACTION)
+        if transactions is not None:
+            transactions.sync()
+        self._close_indexes()
 
     def close(self) -> None:
         """Close all files. Twice is fine."""
-        self.seal()
-        self._given.clear()
-        self.log.close()
+        try:
+            self._close_indexes()
+        finally:
+            self._given.clear()
+            self.log.close()
+
+    def _close_indexes(self) -> None:
+        try:
+            with ExitStack() as closing:
+                for index in self._opened.values():
+                    closing.callback(index.close)
+        finally:
+            self._opened.clear()
 
     def _checked_entries(self, role: IndexRole) -> Buffer:
-        found = self.parts.indexes[role]
-        name = self.file_name(found.suffix)
-        index = self.files.open_index(name, max_bytes=1 << 31, writable=False)
         try:
-            entries = bytes(index.view())
-        finally:
-            index.close()
-        if role is IndexRole.TRANSACTION and not entries:
-            return b""
-        try:
-            found.reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
+            entries = self.stored_entries(role)
+            self.parts.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
         except CorruptIndexError:
             return rebuilt_entries(self, role, self.parts)
+        if role is IndexRole.OFFSET and not entries and self.size_bytes > self.parts.limits.read_bytes:
+            return rebuilt_entries(
+                self, role, self.parts
+            )  # the file is missing: every search would read from the start
         return entries

@@ -1,0 +1,114 @@
+"""The files of a log's folder: which are live, opened as segments, or set aside.
+
+Source: apache/kafka LogLoader, LocalLog.deleteSegmentFiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from typing import Final
+
+from stratalog.epochs.cache import EpochCache
+from stratalog.epochs.checkpoint import format_epochs, parse_epochs
+from stratalog.log.swap import SwapPlan, plan_swap
+from stratalog.model.names import (
+    DELETED_SUFFIX,
+    LEADER_EPOCHS_FILE,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    parse_segment_file,
+    segment_file,
+)
+from stratalog.segment.components import Components
+from stratalog.segment.framing import walk
+from stratalog.segment.segment import Segment
+from stratalog.spi.segments import LogFiles
+
+UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
+
+
+def open_segments(files: LogFiles, parts: Components, opened: ExitStack, *, writable: bool) -> list[Segment]:
+    """Open the live segments of a folder, ascending, after finishing or undoing what a crash interrupted.
+
+    Each ends where the next begins; the last one's end is ``UNKNOWN_END``. ``opened`` is told to close them.
+
+    Args:
+        files: the folder.
+        parts: the log's components.
+        opened: closes the segments if the caller fails.
+        writable: else nothing is renamed or removed: segments are read under the names they have.
+
+    Raises:
+        CorruptBatchError: a segment that was about to take the place of others is damaged.
+    """
+
+    def next_offset(name: str) -> int:
+        found = parse_segment_file(name)
+        base = found.base_offset if found else 0
+        swap = Segment(files, base, UNKNOWN_END, parts, files.open_segment(name), names={LOG_SUFFIX: name})
+        with closing(swap):
+            end = base
+            for chunk in walk(swap, 0, parts, check_crc=False):
+                end = chunk.tables[-1].last_offset[-1] + 1
+            return end
+
+    plan = plan_swap([file.name for file in files.list()], next_offset)
+    live = plan.live
+    if writable:
+        _carry_out(plan, files)
+        live = {name: name for name in live}
+    bases = sorted(
+        found.base_offset for name in live if (found := parse_segment_file(name)) and found.suffix == LOG_SUFFIX
+    )
+    segments = []
+    for base, end in zip(bases, [*bases[1:], UNKNOWN_END], strict=False):
+        log = files.open_segment(live[segment_file(base, LOG_SUFFIX)])
+        segments.append(Segment(files, base, end, parts, log, names=_renamed(live, base)))
+        opened.callback(segments[-1].close)
+    return segments
+
+
+def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
+    """Remove and rename in the plan's order, each part durable before the next, so that a crash finds its way again."""
+    logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
+    indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
+    for removals, renames in ((plan.undone, ()), (plan.removals, ()), ((), logs), ((), indexes)):
+        for name in removals:
+            files.remove(name)
+        for old, new in renames:
+            files.rename(old, new)
+        if removals or renames:
+            files.sync()
+
+
+def _renamed(live: Mapping[str, str], base_offset: int) -> dict[str, str]:
+    names = {}
+    for final, now in live.items():
+        found = parse_segment_file(final)
+        if final != now and found is not None and found.base_offset == base_offset:
+            names[found.suffix] = now
+    return names
+
+
+def set_aside(files: LogFiles, segment: Segment) -> list[str]:
+    """Rename a segment's files to ``.deleted``, the log first; returns the new names, for removal later."""
+    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values()), SNAPSHOT_SUFFIX]
+    there = {file.name for file in files.list()}
+    renamed = []
+    for suffix in suffixes:
+        name = segment.file_name(suffix)
+        if name in there:
+            files.rename(name, name + DELETED_SUFFIX)
+            renamed.append(name + DELETED_SUFFIX)
+    return renamed
+
+
+def read_epochs(files: LogFiles) -> EpochCache:
+    """The stored leader epochs; CorruptCheckpointError if the file is malformed."""
+    return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
+
+
+def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
+    """Store the leader epochs, durable on return."""
+    files.replace_small(LEADER_EPOCHS_FILE, format_epochs(epochs.entries))
