@@ -6,12 +6,21 @@ allocated before it is mapped, since writing through a map to a full disk kills 
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import threading
 import weakref
 from typing import Final
 
-from stratalog.spi import Buffer, DiskFullError, IndexFile, LogDirOfflineError, PluginError
+from stratalog.spi import (
+    Buffer,
+    ClosedError,
+    DiskFullError,
+    IndexFile,
+    LogDirOfflineError,
+    PluginError,
+    SegmentGoneError,
+)
 from stratalog_local.disk import Disk, typed
 from stratalog_local.folder import replace_file
 from stratalog_local.pooled import PooledFile
@@ -69,7 +78,8 @@ class PlainIndex(IndexFile):
     def close(self) -> None:
         """Close; what is to be read later is read now."""
         try:
-            self.view()
+            with contextlib.suppress(ClosedError, SegmentGoneError):
+                self.view()
         finally:
             self._file.close()
 
@@ -157,9 +167,10 @@ class MappedIndex(IndexFile):
                 return
             self._closed = True
             try:
-                self._copy = self._entries()
-                if self._file.in_service:
-                    self._cut(views_see_more=False)
+                with contextlib.suppress(ClosedError, SegmentGoneError):  # nothing is left to trim
+                    self._copy = self._entries()
+                    if self._file.in_service:
+                        self._cut(views_see_more=False)
             finally:
                 self._map = None
                 self._disk.handles.drop((self, "map"))

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from functools import partial
 
-from stratalog.spi import Buffer, DiskFullError, FileSlice, FileStat, SegmentFile
+from stratalog.spi import Buffer, ClosedError, DiskFullError, FileSlice, FileStat, SegmentFile, SegmentGoneError
 from stratalog_local.disk import Disk, typed
 from stratalog_local.pooled import PooledFile
 
@@ -126,7 +126,8 @@ class LocalSegmentFile(SegmentFile):
         self._closed = True
         try:
             if self._reserved and self._file.in_service:
-                self._cut()
+                with contextlib.suppress(ClosedError, SegmentGoneError):  # nothing is left to cut
+                    self._cut()
         finally:
             self._file.let_go()
 

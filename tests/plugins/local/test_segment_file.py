@@ -133,6 +133,15 @@ def test_nothing_is_left_of_a_segment_without_room(bench: StoreBench, files: Log
     files.open_segment(NAME, create=True, preallocate_bytes=11).close()
 
 
+def test_a_preallocated_segment_that_was_removed_can_be_closed(bench: StoreBench, files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True, preallocate_bytes=100)
+    segment.append([b"abc"])
+    files.remove(NAME)
+    bench.handles.close()
+    segment.close()
+    assert files.list() == []
+
+
 # --- descriptors -----------------------------------------------------------------------------------------------------
 
 
