@@ -1,0 +1,87 @@
+"""Directories of a broker that was killed: recovery gives what Kafka's own recovery gave, a reader sees it unrepaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import golden_data
+import stratalog
+from golden_data import ISOLATIONS, Golden
+from golden_reading import hashes
+from stratalog import Engine, Reader, TopicPartition
+
+Unpacked = Callable[[str], Golden]
+DIRECTORIES = golden_data.crashed_directories()
+LOGS = [pytest.param(*found, id="/".join(map(str, found))) for found in golden_data.expected_logs(*DIRECTORIES)]
+every_log = pytest.mark.parametrize(("directory", "name"), LOGS)
+SEGMENT_FILES = ("*.log", "*.index", "*.timeindex", "*.txnindex")
+
+
+@pytest.fixture
+def copy(golden: Unpacked, directory: str, name: TopicPartition, tmp_path: Path) -> Path:
+    """A copy of the log directory with one log."""
+    return golden(directory).copy_logs(tmp_path / "logs", name)
+
+
+def seen(opened: Engine | Reader, name: TopicPartition) -> list[object]:
+    """Bounds and records for both isolation levels."""
+    log = opened.log(*name)
+    offsets = log.offsets()
+    ends = (offsets.high_watermark, offsets.last_stable)
+    return [
+        (isolation, offsets.log_start, end, list(log.records(isolation=isolation)))
+        for isolation, end in zip(ISOLATIONS, ends, strict=True)
+    ]
+
+
+def expected(golden: Golden, name: TopicPartition) -> list[object]:
+    found = [(isolation, golden.expected(name, isolation)) for isolation in ISOLATIONS]
+    return [(isolation, client.log_start, client.end, client.records) for isolation, client in found]
+
+
+@every_log
+def test_an_engine_recovers_what_a_client_read(
+    golden: Unpacked, copy: Path, directory: str, name: TopicPartition
+) -> None:
+    with stratalog.open_engine(copy) as engine:
+        assert seen(engine, name) == expected(golden(directory), name)
+
+
+@every_log
+@pytest.mark.parametrize("pattern", SEGMENT_FILES)
+def test_segments_are_byte_for_byte_what_kafka_recovered(
+    golden: Unpacked, copy: Path, directory: str, name: TopicPartition, pattern: str
+) -> None:
+    with stratalog.open_engine(copy):
+        pass
+    recovered = golden(directory).path / "recovered" / str(name)
+    assert contents(copy / str(name), pattern) == contents(recovered, pattern)
+
+
+@every_log
+def test_opening_again_changes_no_segment(copy: Path, directory: str, name: TopicPartition) -> None:
+    del directory
+    with stratalog.open_engine(copy):
+        pass
+    once = [contents(copy / str(name), pattern) for pattern in SEGMENT_FILES]
+    with stratalog.open_engine(copy) as engine:
+        first = seen(engine, name)
+    assert [contents(copy / str(name), pattern) for pattern in SEGMENT_FILES] == once
+    with stratalog.open_reader(copy) as reader:
+        assert seen(reader, name) == first
+
+
+@every_log
+def test_a_reader_sees_the_same_and_changes_nothing(golden: Unpacked, directory: str, name: TopicPartition) -> None:
+    found = golden(directory)
+    before = hashes(found.logs)
+    with stratalog.open_reader(found.logs) as reader:
+        assert seen(reader, name) == expected(found, name)
+    assert hashes(found.logs) == before
+
+
+def contents(folder: Path, pattern: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob(pattern))}

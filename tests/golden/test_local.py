@@ -1,0 +1,160 @@
+"""Directories of brokers that stopped in order, read where they are and through an engine over a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import golden_data
+import stratalog
+from golden_data import ISOLATIONS, Golden
+from golden_reading import fetched_records, from_arrow, hashes
+from stratalog import Engine, Reader, TopicPartition
+from stratalog.model.names import CLEAN_SHUTDOWN_FILE, CLUSTER_METADATA_TOPIC, parse_segment_file
+from stratalog.segment.components import Components
+
+Unpacked = Callable[[str], Golden]
+Opened = Callable[[str, str], Engine | Reader]
+
+DIRECTORIES = golden_data.plain_directories()
+LOGS = [pytest.param(*found, id="/".join(map(str, found))) for found in golden_data.expected_logs(*DIRECTORIES)]
+WAYS = ("reader", "engine")
+
+every_log = pytest.mark.parametrize(("directory", "name"), LOGS)
+both_ways = pytest.mark.parametrize("way", WAYS)
+both_isolations = pytest.mark.parametrize("isolation", ISOLATIONS)
+
+
+@pytest.fixture(scope="module")
+def opened(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """Opens a golden directory by a reader, or a copy of it by an engine; each once."""
+    with ExitStack() as stack:
+
+        @cache
+        def open_once(way: str, directory: str) -> Engine | Reader:
+            if way == "reader":
+                return stack.enter_context(stratalog.open_reader(golden(directory).logs))
+            copy = golden(directory).copy_logs(tmp_path_factory.mktemp("copy") / "logs")
+            return stack.enter_context(stratalog.open_engine(copy))
+
+        yield open_once
+
+
+@both_ways
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_all_topics_are_found(golden: Unpacked, opened: Opened, directory: str, way: str) -> None:
+    folders = golden(directory).partitions()
+    if way == "engine":  # the metadata of a cluster is not an engine's to write
+        folders = [name for name in folders if name.topic != CLUSTER_METADATA_TOPIC]
+    found = opened(way, directory)
+    assert list(found.partitions()) == folders
+    assert {
+        TopicPartition(topic, partition) for topic, info in found.topics().items() for partition in info.partitions
+    } == set(folders)
+
+
+@both_ways
+@both_isolations
+@every_log
+def test_every_record_is_what_a_client_read(
+    golden: Unpacked, opened: Opened, directory: str, name: TopicPartition, isolation: str, way: str
+) -> None:
+    log = opened(way, directory).log(*name)
+    assert list(log.records(isolation=isolation)) == golden(directory).expected(name, isolation).records
+
+
+@both_ways
+@every_log
+def test_bounds_are_what_a_client_saw(
+    golden: Unpacked, opened: Opened, directory: str, name: TopicPartition, way: str
+) -> None:
+    uncommitted, committed = (golden(directory).expected(name, isolation) for isolation in ISOLATIONS)
+    offsets = opened(way, directory).log(*name).offsets()
+    assert (offsets.log_start, offsets.high_watermark) == (uncommitted.log_start, uncommitted.end)
+    assert (offsets.log_start, offsets.last_stable) == (committed.log_start, committed.end)
+    assert offsets.log_end == offsets.recovery_point == uncommitted.end
+
+
+@both_isolations
+@every_log
+@pytest.mark.parametrize("max_bytes", [1, 1500])
+def test_fetched_bytes_hold_the_same_records(
+    golden: Unpacked,
+    opened: Opened,
+    parts: Components,
+    directory: str,
+    name: TopicPartition,
+    isolation: str,
+    max_bytes: int,
+) -> None:
+    log = opened("reader", directory).log(*name)
+    assert fetched_records(log, max_bytes, isolation, parts) == golden(directory).expected(name, isolation).records
+
+
+@both_isolations
+@every_log
+def test_arrow_tables_hold_the_same_records(
+    golden: Unpacked, opened: Opened, directory: str, name: TopicPartition, isolation: str
+) -> None:
+    table = opened("reader", directory).log(*name).to_arrow(isolation=isolation)
+    assert from_arrow(table) == golden(directory).expected(name, isolation).records
+
+
+@every_log
+def test_any_range_holds_the_records_in_it(
+    golden: Unpacked, opened: Opened, directory: str, name: TopicPartition
+) -> None:
+    expected = golden(directory).expected(name, "read_uncommitted")
+    log = opened("reader", directory).log(*name)
+    step = max(1, (expected.end - expected.log_start) // 12)
+    for start in range(expected.log_start, expected.end + 1, step):
+        for end in (start, start + 1, start + 2 * step + 1):
+            wanted = [r for r in expected.records if max(start, expected.log_start) <= r.offset < end]
+            if start > 0:
+                assert list(log.records(start, end)) == wanted, (start, end)
+
+
+@every_log
+def test_the_first_record_at_or_after_a_time_is_found(
+    golden: Unpacked, opened: Opened, directory: str, name: TopicPartition
+) -> None:
+    expected = golden(directory).expected(name, "read_uncommitted")
+    log = opened("reader", directory).log(*name)
+    for stamp in sorted({r.timestamp_ms for r in expected.records})[:: max(1, len(expected.records) // 20)]:
+        wanted = next(r.offset for r in expected.records if r.timestamp_ms >= stamp)
+        found = log.offset_for_timestamp(stamp)
+        # Control records count too, as in Kafka, and a client does not see them.
+        assert found is not None
+        assert found <= wanted
+        assert found == wanted or found not in {r.offset for r in expected.records}, stamp
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_a_reader_changes_nothing(golden: Unpacked, directory: str) -> None:
+    before = hashes(golden(directory).path)
+    with stratalog.open_reader(golden(directory).logs) as reader:
+        for name in reader.partitions():
+            reader.log(*name).to_arrow()
+            reader.log(*name).offset_for_timestamp(0)
+    assert hashes(golden(directory).path) == before
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_an_engine_that_only_opens_and_closes_leaves_all_segments_as_they_were(
+    golden: Unpacked, tmp_path: Path, directory: str
+) -> None:
+    copy = golden(directory).copy_logs(tmp_path / "logs")
+    before = segment_files(copy)
+    with stratalog.open_engine(copy) as engine:
+        assert all(engine.log(*name).healthy for name in engine.partitions())
+    assert segment_files(copy) == before
+    assert (copy / CLEAN_SHUTDOWN_FILE).exists()
+
+
+def segment_files(folder: Path) -> dict[str, bytes]:
+    """All segment files by path, with their contents."""
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.glob("*/*") if parse_segment_file(f.name)}

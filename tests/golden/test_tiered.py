@@ -1,0 +1,81 @@
+"""Directories of a broker with a tier: what is local by itself, and both tiers put together in one directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
+
+import pytest
+
+import golden_data
+import stratalog
+from golden_data import ISOLATIONS, Golden
+from golden_reading import fetched_records
+from stratalog import Reader, TopicPartition
+from stratalog.segment.components import Components
+
+Unpacked = Callable[[str], Golden]
+Assembled = Callable[[str], Reader]
+
+LOGS = [
+    pytest.param(*found, id="/".join(map(str, found)))
+    for found in golden_data.expected_logs(*golden_data.tiered_directories())
+]
+every_log = pytest.mark.parametrize(("directory", "name"), LOGS)
+both_isolations = pytest.mark.parametrize("isolation", ISOLATIONS)
+
+
+@pytest.fixture(scope="module")
+def assembled(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Assembled]:
+    """Opens a directory with the segments of both tiers; each once."""
+    with ExitStack() as stack:
+
+        @cache
+        def open_once(directory: str) -> Reader:
+            folder = golden(directory).assemble(tmp_path_factory.mktemp("assembled") / "logs")
+            return stack.enter_context(stratalog.open_reader(folder))
+
+        yield open_once
+
+
+@both_isolations
+@every_log
+def test_the_local_part_alone_holds_the_records_from_the_local_log_start_on(
+    golden: Unpacked, directory: str, name: TopicPartition, isolation: str
+) -> None:
+    found = golden(directory)
+    expected = found.expected(name, isolation)
+    first_local = min(int(file.stem) for file in (found.logs / str(name)).glob("*.log"))
+    with stratalog.open_reader(found.logs) as reader:
+        log = reader.log(*name)
+        offsets = log.offsets()
+        assert offsets.log_start == offsets.local_log_start == max(first_local, expected.log_start)
+        assert (offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable) == expected.end
+        assert list(log.records(isolation=isolation)) == expected.from_offset(offsets.log_start)
+
+
+@both_isolations
+@every_log
+def test_both_tiers_together_hold_every_record(
+    golden: Unpacked, assembled: Assembled, parts: Components, directory: str, name: TopicPartition, isolation: str
+) -> None:
+    expected = golden(directory).expected(name, isolation)
+    log = assembled(directory).log(*name)
+    assert list(log.records(isolation=isolation)) == expected.records
+    assert fetched_records(log, 1000, isolation, parts) == expected.records
+    offsets = log.offsets()
+    assert offsets.log_start == expected.log_start
+    assert (offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable) == expected.end
+
+
+@every_log
+def test_offsets_for_timestamps_are_the_brokers_answers(
+    golden: Unpacked, assembled: Assembled, directory: str, name: TopicPartition
+) -> None:
+    asked = golden(directory).listed_offsets(name)
+    log = assembled(directory).log(*name)
+    assert asked
+    assert {(one.isolation, one.query_ms): log.offset_for_timestamp(one.query_ms, one.isolation) for one in asked} == {
+        (one.isolation, one.query_ms): None if one.offset < 0 else one.offset for one in asked
+    }

@@ -1,0 +1,90 @@
+"""What a client makes of fetched bytes and of Arrow tables; written down apart from the engine's own ways."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+import pyarrow as pa
+
+from stratalog import LogReader, Record, TimestampType
+from stratalog.model.batches import Buffer, RecordBatch, ScanStop
+from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.segment.framing import scan
+
+_CONTROL_KEY: Final = Struct(">hh")  # version, type
+_ABORT: Final = 0
+LIMIT_BYTES: Final = 64 << 20
+
+
+def batches_in(data: Buffer, parts: Components) -> Iterator[tuple[RecordBatch, list[Record]]]:
+    """Every batch in ``data``, which has nothing else, with its records; CRCs are checked."""
+    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    assert (found.stop, found.stop_position, found.reason) == (ScanStop.END, len(data), "")
+    for table in found.tables:
+        record_format = parts.formats.of(table.magic, "", 0)
+        for index in range(len(table)):
+            columns = record_format.decode(data, table.take(index, index + 1), limit_bytes=LIMIT_BYTES)
+            yield table[index], [record for part in columns for record in part.to_records()]
+
+
+def fetched_records(log: LogReader, max_bytes: int, isolation: str, parts: Components) -> list[Record]:
+    """All records of a log as a consumer gets them: fetch after fetch, from the log start on."""
+    records: list[Record] = []
+    offset = log.offsets().log_start
+    while True:
+        with log.fetch(offset, max_bytes, isolation) as fetched:
+            if not fetched.size_bytes:
+                assert fetched.next_offset == offset
+                return records
+            assert fetched.next_offset > offset
+            shown = _shown(fetched.read(), fetched.aborted_transactions, parts)
+            records += [r._replace(partition=log.name.partition) for r in shown if r.offset >= offset]
+            offset = fetched.next_offset
+
+
+def _shown(data: bytes, aborted: tuple[AbortedTransaction, ...], parts: Components) -> Iterator[Record]:
+    """What a consumer shows of fetched batches. Source: apache/kafka CompletedFetch."""
+    waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
+    producers: set[int] = set()
+    for batch, records in batches_in(data, parts):
+        while waiting and waiting[0].first_offset <= batch.last_offset:
+            producers.add(waiting.pop(0).producer_id)
+        if batch.is_control:
+            if records and _CONTROL_KEY.unpack_from(records[0].key or b"")[1] == _ABORT:
+                producers.discard(batch.producer_id)
+        elif not (batch.is_transactional and batch.producer_id in producers):
+            yield from records
+
+
+def from_arrow(table: pa.Table) -> list[Record]:
+    """The records of a table, as ``records()`` gives them."""
+    stamps = table["timestamp"].cast(pa.int64()).to_pylist()
+    return [
+        Record(
+            offset=row["offset"],
+            timestamp_ms=-1 if stamp is None else stamp // 1000,
+            timestamp_type=TimestampType(row["timestamp_type"]),
+            key=row["key"],
+            value=row["value"],
+            headers=tuple((header["key"], header["value"]) for header in row["headers"]),
+            leader_epoch=row["leader_epoch"],
+            partition=row["partition"],
+        )
+        for row, stamp in zip(table.drop_columns(["timestamp"]).to_pylist(), stamps, strict=True)
+    ]
+
+
+def hashes(folder: Path) -> dict[str, tuple[int, str]]:
+    """Time of change (ns) and SHA-256 of everything below a folder: equal only if nothing was written."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns,
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "",
+        )
+        for path in sorted(folder.rglob("*"))
+    }
