@@ -88,5 +88,9 @@ def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> Pr
 
 
 def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
-    """Store the producers' state below ``offset``, durable on return: at each roll, clean close and recovery."""
-    files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))
+    """Store the producers' state below ``offset``, durable on return: at each roll, clean close and recovery.
+
+    Below offset 0 there is nothing to tell, and Kafka leaves no such file.
+    """
+    if offset > 0:
+        files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))
