@@ -50,7 +50,7 @@ class LocalS3:
     @property
     def options(self) -> dict[str, Any]:
         """``tier_options`` for this server; made-up credentials, as it checks none."""
-        return {"key": "local", "secret": "local", "endpoint_url": self.endpoint_url}
+        return {"key": "local-key", "secret": "local-secret", "endpoint_url": self.endpoint_url}
 
     def uri(self, prefix: str = "") -> str:
         """The URI of a prefix in the bucket; without one, of the bucket."""
@@ -66,10 +66,15 @@ class LocalS3:
             status: of the HTTP reply.
             code: S3's word for the error.
             applied: carry the request out first, so that only its reply is lost.
-            times: how many requests; 0 makes the operation work again.
+            times: how many requests.
         """
         with self._lock:
             self._failures[operation] = _Failure(status, code, applied, times)
+
+    def heal(self) -> None:
+        """Forget what ``fail`` was told."""
+        with self._lock:
+            self._failures.clear()
 
     def _due(self, operation: str) -> _Failure | None:
         """Count a request; how it is to fail, if it is."""

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from fsspec.implementations.memory import MemoryFile
 
-from stratalog.spi import Buffer, Created, ObjectStore, OpenContext
+from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext
+from stratalog_s3.create import create_capability
 from stratalog_s3.deadline import seconds_left
 from stratalog_s3.location import parse_location
 from stratalog_s3.secret import SecretOptions
@@ -17,6 +18,11 @@ class MemoryStore(FsspecStore):
     """Two stores with one URI see the same objects; they are gone with the process."""
 
     in_process: ClassVar[bool] = True
+
+    @property
+    def capabilities(self) -> Capability:
+        """CREATE alone."""
+        return create_capability(self._location.scheme)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
         """Write only if the key is free.

@@ -32,7 +32,6 @@ from stratalog.spi import (
     StorageError,
     StoreError,
 )
-from stratalog_s3.create import create_capability
 from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import failed_create, typed
 from stratalog_s3.location import Location, check_key, check_prefix, parse_location
@@ -133,18 +132,18 @@ class StoreBase(ObjectStore):
 
 
 class FsspecStore(StoreBase):
-    """A store over a whole-object file system, through fsspec's own methods, with caches off.
+    """A store over any file system of fsspec, through its own methods, with caches off.
 
-    Where the protocol has no create strategy, ``create`` looks first and then writes: good for one writer, and the
-    store does not declare CREATE.
+    For protocols without a create strategy: ``create`` looks first and then writes, which is good for one writer, and
+    the store does not declare CREATE.
     """
 
     in_process: ClassVar[bool] = False  # True: calls cannot hang, and run on the caller's thread
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE where the protocol has a strategy for it, nothing else."""
-        return create_capability(self._location.scheme)
+        """None: ``create`` here is no atomic one, and fsspec lists whole folders."""
+        return Capability.NONE
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload in one call of the file system; a large source is first written to a temporary file.

@@ -126,10 +126,10 @@ class ObjectStoreContract:
         assert store.create("m/1", DATA, deadline_ns=deadline_ns) is Created.CREATED
         assert store.read("m/1", deadline_ns=deadline_ns) == DATA
 
-    @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-    def test_any_buffer_is_created(self, store: ObjectStore, deadline_ns: int, kind: type[Buffer]) -> None:
+    @pytest.mark.parametrize("buffer_kind", [bytes, bytearray, memoryview])
+    def test_any_buffer_is_created(self, store: ObjectStore, deadline_ns: int, buffer_kind: type[Buffer]) -> None:
         """Callers hold bytes in many ways."""
-        assert store.create("m/1", kind(DATA), deadline_ns=deadline_ns) is Created.CREATED
+        assert store.create("m/1", buffer_kind(DATA), deadline_ns=deadline_ns) is Created.CREATED
         assert store.read("m/1", deadline_ns=deadline_ns) == DATA
 
     def test_a_taken_key_is_left_alone(self, store: ObjectStore, deadline_ns: int) -> None:

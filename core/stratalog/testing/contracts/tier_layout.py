@@ -134,12 +134,12 @@ class TierLayoutContract:
         with pytest.raises(StorageError):
             joined(layout.read(stored, start, end, objects.fetch))
 
-    @pytest.mark.parametrize("kind", FILES)
+    @pytest.mark.parametrize("file_kind", FILES)
     def test_a_small_file_is_read_back(
-        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, kind: FileKind
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, file_kind: FileKind
     ) -> None:
         """Each kind, also one of no bytes."""
-        assert layout.read_index(stored, kind, objects.fetch) == FILES[kind]
+        assert layout.read_index(stored, file_kind, objects.fetch) == FILES[file_kind]
 
     def test_a_file_that_the_segment_lacks_is_none(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """None, not an error and not no bytes."""

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import sys
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+
+import pytest
+
+from stratalog.errors import PluginImportError
+from stratalog.testing.s3 import LocalS3, local_s3, operation_of
+
+
+def ask(server: LocalS3, path: str, method: str = "GET", body: bytes | None = None) -> tuple[int, bytes]:
+    """One request with a signature that nobody checks."""
+    url = f"{server.endpoint_url}/{server.bucket}{path}"
+    headers = {
+        "Authorization": "AWS4-HMAC-SHA256 Credential=local-key/20260101/us-east-1/s3/aws4_request",
+        "Content-Type": "application/octet-stream",
+    }
+    request = urllib.request.Request(url, data=body, method=method, headers=headers)  # noqa: S310 - loopback
+    try:
+        with urllib.request.urlopen(request) as reply:  # noqa: S310 - loopback
+            return reply.status, reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read()
+
+
+def test_a_server_has_an_empty_bucket_and_keeps_objects() -> None:
+    with local_s3("my-bucket") as server:
+        assert server.uri() == "s3://my-bucket"
+        assert server.uri("a/b") == "s3://my-bucket/a/b"
+        assert b"<Contents>" not in ask(server, "?list-type=2")[1]
+        assert ask(server, "/a/b", "PUT", b"data")[0] == HTTPStatus.OK
+        assert ask(server, "/a/b") == (HTTPStatus.OK, b"data")
+
+
+def test_servers_have_buckets_of_their_own_and_drop_them() -> None:
+    with local_s3() as first:
+        with local_s3() as second:
+            assert first.bucket != second.bucket
+            ask(first, "/kept", "PUT", b"data")
+            ask(second, "/dropped", "PUT", b"data")
+        assert ask(first, "/kept") == (HTTPStatus.OK, b"data")
+    with local_s3(first.bucket) as again:
+        assert ask(again, "/kept")[0] == HTTPStatus.NOT_FOUND
+
+
+def test_requests_are_counted_by_operation() -> None:
+    with local_s3() as server:
+        assert not server.counts
+        ask(server, "/a", "PUT", b"x")
+        ask(server, "/a")
+        ask(server, "/a")
+        ask(server, "?list-type=2&prefix=a")
+        assert server.counts == {"PutObject": 1, "GetObject": 2, "ListObjectsV2": 1}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "query", "operation"),
+    [
+        ("POST", "/b/k", "uploads", "CreateMultipartUpload"),
+        ("PUT", "/b/k", "partNumber=1&uploadId=u", "UploadPart"),
+        ("POST", "/b/k", "uploadId=u", "CompleteMultipartUpload"),
+        ("DELETE", "/b/k", "uploadId=u", "AbortMultipartUpload"),
+        ("DELETE", "/b/k", "", "DeleteObject"),
+        ("HEAD", "/b/k/l", "", "HeadObject"),
+        ("HEAD", "/b", "", "HeadBucket"),
+        ("POST", "/b", "delete", "DeleteObjects"),
+        ("PATCH", "/b/k", "", "PATCH"),
+    ],
+)
+def test_operations_have_s3s_names(method: str, path: str, query: str, operation: str) -> None:
+    assert operation_of({"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query}) == operation
+
+
+def test_planned_failures_hit_the_next_requests_only() -> None:
+    with local_s3() as server:
+        server.fail("PutObject", status=503, code="SlowDown", times=2)
+        assert ask(server, "/a", "PUT", b"x")[0] == HTTPStatus.SERVICE_UNAVAILABLE
+        assert b"<Code>SlowDown</Code>" in ask(server, "/a", "PUT", b"x")[1]
+        assert ask(server, "/a")[0] == HTTPStatus.NOT_FOUND
+        assert ask(server, "/a", "PUT", b"x")[0] == HTTPStatus.OK
+
+
+def test_a_reply_may_be_lost() -> None:
+    with local_s3() as server:
+        server.fail("PutObject", status=500, code="InternalError", applied=True)
+        assert ask(server, "/a", "PUT", b"x")[0] == HTTPStatus.INTERNAL_SERVER_ERROR
+        assert ask(server, "/a") == (HTTPStatus.OK, b"x")
+
+
+def test_failures_are_forgotten_when_asked() -> None:
+    with local_s3() as server:
+        server.fail("PutObject", times=100)
+        server.heal()
+        assert ask(server, "/a", "PUT", b"x")[0] == HTTPStatus.OK
+
+
+def test_a_server_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    with local_s3() as server:
+        ask(server, "/a", "PUT", b"x")
+        ask(server, "/missing")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_fixture_gives_a_prefix_of_the_sessions_bucket(s3_tier: str, local_s3: LocalS3) -> None:
+    assert s3_tier.startswith(f"s3://{local_s3.bucket}/")
+    assert set(local_s3.options) == {"key", "secret", "endpoint_url"}
+
+
+def test_without_moto_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name == "moto" or name.startswith("moto.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "moto", None)
+    with pytest.raises(PluginImportError) as caught, local_s3():
+        pass
+    assert caught.value.install == "stratalog[testing]"

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import aiohttp
+import botocore.exceptions
+import pytest
+
+from stratalog.spi import (
+    BucketNotFoundError,
+    ConfigError,
+    Created,
+    ObjectNotFoundError,
+    StoreError,
+    StorePermissionError,
+    StoreThrottledError,
+    StoreTimeoutError,
+)
+from stratalog_s3.failures import failed_create, typed
+from stratalog_s3.secret import SecretOptions
+
+NO_SECRETS = SecretOptions({})
+ADDRESS = "http://127.0.0.1:9"
+
+
+def client_error(code: str, status: int) -> botocore.exceptions.ClientError:
+    answer: Any = {"Error": {"Code": code, "Message": "a sentence"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return botocore.exceptions.ClientError(answer, "GetObject")
+
+
+def translated(code: str, status: int) -> OSError:
+    """As s3fs hands it on: an OSError whose cause is botocore's."""
+    error = OSError(errno.EIO, "a sentence")
+    error.__cause__ = client_error(code, status)
+    return error
+
+
+def never_connected() -> Any:
+    inner = aiohttp.ClientConnectorError(_connection_key(), ConnectionRefusedError(errno.ECONNREFUSED, "refused"))
+    return botocore.exceptions.EndpointConnectionError(endpoint_url=ADDRESS, error=inner)
+
+
+def _connection_key() -> Any:
+    from aiohttp.client_reqrep import ConnectionKey  # noqa: PLC0415 - private enough to be looked for at use only
+
+    return ConnectionKey(
+        host="127.0.0.1", port=9, is_ssl=False, ssl=True, proxy=None, proxy_auth=None, proxy_headers_hash=None
+    )
+
+
+def broke() -> Any:
+    """The same class of botocore's, for a connection that broke while the request was under way."""
+    return botocore.exceptions.EndpointConnectionError(endpoint_url=ADDRESS, error=aiohttp.ClientOSError("reset"))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (client_error("NoSuchBucket", 404), BucketNotFoundError),
+        (client_error("NoSuchKey", 404), ObjectNotFoundError),
+        (client_error("404", 404), ObjectNotFoundError),
+        (client_error("AccessDenied", 403), StorePermissionError),
+        (client_error("SignatureDoesNotMatch", 403), StorePermissionError),
+        (client_error("403", 403), StorePermissionError),
+        (client_error("Unheard", 401), StorePermissionError),
+        (client_error("SlowDown", 503), StoreThrottledError),
+        (client_error("Unheard", 503), StoreThrottledError),
+        (client_error("Unheard", 429), StoreThrottledError),
+        (client_error("ConditionalRequestConflict", 409), StoreThrottledError),
+        (client_error("RequestTimeout", 400), StoreTimeoutError),
+        (client_error("InternalError", 500), StoreTimeoutError),
+        (client_error("Unheard", 400), StoreError),
+        (translated("NoSuchBucket", 404), BucketNotFoundError),
+        (translated("AccessDenied", 403), StorePermissionError),
+        (botocore.exceptions.NoCredentialsError(), StorePermissionError),
+        (botocore.exceptions.ReadTimeoutError(endpoint_url=ADDRESS), StoreTimeoutError),
+        (botocore.exceptions.ConnectTimeoutError(endpoint_url=ADDRESS), StoreTimeoutError),
+        (botocore.exceptions.ConnectionClosedError(endpoint_url=ADDRESS), StoreTimeoutError),
+        (botocore.exceptions.FlexibleChecksumError(error_msg="differs"), StoreTimeoutError),
+        (botocore.exceptions.SSLError(endpoint_url=ADDRESS, error="certificate"), StoreError),
+        (never_connected(), StoreTimeoutError),
+        (broke(), StoreTimeoutError),
+        (aiohttp.ClientPayloadError("cut"), StoreTimeoutError),
+        (aiohttp.ServerDisconnectedError(), StoreTimeoutError),
+        (FileNotFoundError("gone"), ObjectNotFoundError),
+        (PermissionError("no"), StorePermissionError),
+        (TimeoutError(), StoreTimeoutError),
+        (ConnectionResetError("reset"), StoreTimeoutError),
+        (OSError(errno.ENOSPC, "full"), StoreError),
+        (OSError(errno.EIO, "broken"), StoreError),
+        (RuntimeError("odd"), StoreError),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else f"{type(value).__name__}-{value}"[:50],
+)
+def test_errors_of_libraries_become_those_of_the_contract(error: Exception, kind: type[StoreError]) -> None:
+    problem = typed(error, "the/key", "s3://bucket", NO_SECRETS)
+    assert type(problem) is kind
+    assert ("s3://bucket" if kind is BucketNotFoundError else "the/key") in str(problem)
+
+
+def test_errors_of_other_clouds_are_told_by_their_status() -> None:
+    class HttpError(Exception):
+        code = 429
+
+    class ResponseError(Exception):
+        status_code = 404
+
+    assert type(typed(HttpError(), "k", "gs://b", NO_SECRETS)) is StoreThrottledError
+    assert type(typed(ResponseError(), "k", "abfs://b", NO_SECRETS)) is ObjectNotFoundError
+
+
+def test_errors_of_the_contract_pass() -> None:
+    error = ConfigError("as it is")
+    assert typed(error, "k", "s3://b", NO_SECRETS) is error
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (client_error("PreconditionFailed", 412), Created.EXISTS),
+        (translated("PreconditionFailed", 412), Created.EXISTS),
+        (client_error("412", 412), Created.EXISTS),
+        (client_error("InternalError", 500), Created.UNKNOWN),
+        (client_error("SlowDown", 503), Created.UNKNOWN),
+        (botocore.exceptions.ReadTimeoutError(endpoint_url=ADDRESS), Created.UNKNOWN),
+        (botocore.exceptions.ConnectionClosedError(endpoint_url=ADDRESS), Created.UNKNOWN),
+        (broke(), Created.UNKNOWN),
+        (TimeoutError(), Created.UNKNOWN),
+        (RuntimeError("nobody knows what it did"), Created.UNKNOWN),
+    ],
+    ids=str,
+)
+def test_a_create_that_raised_may_have_an_outcome(error: Exception, outcome: Created) -> None:
+    assert failed_create(error, "k", "s3://b", NO_SECRETS) is outcome
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (client_error("ConditionalRequestConflict", 409), StoreThrottledError),
+        (client_error("TooManyRequests", 429), StoreThrottledError),
+        (client_error("AccessDenied", 403), StorePermissionError),
+        (client_error("NoSuchBucket", 404), BucketNotFoundError),
+        (never_connected(), StoreTimeoutError),
+        (botocore.exceptions.ConnectTimeoutError(endpoint_url=ADDRESS), StoreTimeoutError),
+        (botocore.exceptions.SSLError(endpoint_url=ADDRESS, error="certificate"), StoreError),
+        (botocore.exceptions.NoCredentialsError(), StorePermissionError),
+        (StoreTimeoutError("the deadline has passed before the request", "k"), StoreTimeoutError),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) else str(value)[:50],
+)
+def test_a_create_raises_only_if_nothing_was_written(error: Exception, kind: type[StoreError]) -> None:
+    assert type(failed_create(error, "k", "s3://b", NO_SECRETS)) is kind

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from stratalog.env import PosixVfs
+from stratalog.env.clock import ManualClock
+from stratalog.spi import (
+    BucketNotFoundError,
+    Buffer,
+    Capability,
+    ConfigError,
+    Created,
+    Env,
+    ObjectNotFoundError,
+    ObjectStore,
+    ReadOnlyError,
+    StoreError,
+    StorePermissionError,
+    StoreTimeoutError,
+)
+from stratalog.testing.tiers import BytesSource
+
+OpenStore = Callable[..., ObjectStore]
+
+
+class WatchedVfs(PosixVfs):
+    """Writes down what changes the disk, and fails where it is told to."""
+
+    def __init__(self, fail: str = "", code: int = errno.EIO, short: int | None = None) -> None:
+        self.fail, self.code, self.short = fail, code, short
+        self.done: list[str] = []
+
+    def _did(self, what: str, path: str = "") -> None:
+        if what == self.fail:
+            raise OSError(self.code, os.strerror(self.code), path)
+        self.done.append(what)
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        self._did("write")
+        return super().write(descriptor, position, parts) if self.short is None else self.short
+
+    def sync(self, descriptor: int) -> None:
+        self._did("sync")
+        super().sync(descriptor)
+
+    def sync_folder(self, path: str) -> None:
+        self._did("sync_folder", path)
+        super().sync_folder(path)
+
+    def rename(self, old: str, new: str) -> None:
+        self._did("rename", new)
+        super().rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        self._did("link", new)
+        super().link(old, new)
+
+
+@pytest.fixture
+def store(open_store: OpenStore, tmp_path: Path) -> ObjectStore:
+    return open_store(f"file://{tmp_path}")
+
+
+def files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_it_declares_an_atomic_create_and_nothing_else(store: ObjectStore) -> None:
+    assert store.capabilities == Capability.CREATE
+
+
+def test_objects_are_private_files_without_leftovers(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
+    store.put_file("a/b/put", BytesSource(b"put"), deadline_ns=deadline_ns)
+    store.create("a/b/made", b"made", deadline_ns=deadline_ns)
+    store.create("a/b/made", b"again", deadline_ns=deadline_ns)
+    assert files_in(tmp_path) == ["a/b/made", "a/b/put"]
+    assert (tmp_path / "a/b/put").read_bytes() == b"put"
+    for path in (tmp_path / "a/b/put", tmp_path / "a/b/made"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(("how", "named_by"), [("put", "rename"), ("create", "link")])
+def test_bytes_are_durable_before_their_name_and_the_name_before_the_answer(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int, how: str, named_by: str
+) -> None:
+    files = WatchedVfs()
+    store = open_store(f"file://{tmp_path}", env=Env(files=files))
+    store.create("a/first", b"x", deadline_ns=deadline_ns)
+    assert files.done[: files.done.index("write")] == ["sync_folder"], "the new folder's own name"
+    files.done.clear()
+    if how == "put":
+        store.put_file("a/second", BytesSource(b"x"), deadline_ns=deadline_ns)
+    else:
+        store.create("a/second", b"x", deadline_ns=deadline_ns)
+    assert files.done == ["write", "sync", named_by, "sync_folder"]
+
+
+@pytest.mark.parametrize("fail", ["write", "sync", "rename"])
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EACCES])
+def test_a_put_that_fails_leaves_nothing(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int, fail: str, code: int
+) -> None:
+    store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(fail, code)))
+    with pytest.raises(StorePermissionError if code == errno.EACCES else StoreError):
+        store.put_file("a/b", BytesSource(b"x"), deadline_ns=deadline_ns)
+    assert files_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("fail", ["write", "sync", "link"])
+def test_a_create_that_fails_leaves_nothing(open_store: OpenStore, tmp_path: Path, deadline_ns: int, fail: str) -> None:
+    store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(fail)))
+    with pytest.raises(StoreError):
+        store.create("a/b", b"x", deadline_ns=deadline_ns)
+    assert files_in(tmp_path) == []
+
+
+def test_a_full_disk_is_noticed_by_the_count(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    """A full disk answers with a short write first, and with an error only when asked again."""
+    store = open_store(f"file://{tmp_path}", env=Env(files=WatchedVfs(short=1)))
+    with pytest.raises(StoreError, match="full"):
+        store.put_file("a", BytesSource(b"xyz"), deadline_ns=deadline_ns)
+    assert files_in(tmp_path) == []
+
+
+class LateFailure(WatchedVfs):
+    """The name is there, and cannot be made durable."""
+
+    def sync_folder(self, path: str) -> None:
+        if "link" in self.done:
+            raise OSError(errno.EIO, "broken", path)
+        super().sync_folder(path)
+
+
+def test_a_create_whose_name_may_not_last_is_unknown(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    store = open_store(f"file://{tmp_path}", env=Env(files=LateFailure()))
+    assert store.create("a/b", b"x", deadline_ns=deadline_ns) is Created.UNKNOWN
+    assert files_in(tmp_path) == ["a/b"]
+
+
+class Overtaken(WatchedVfs):
+    """Another writer is faster by the width of one call."""
+
+    def link(self, old: str, new: str) -> None:
+        Path(new).write_bytes(b"theirs")
+        super().link(old, new)
+
+
+def test_the_link_decides_and_not_the_look_before(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    store = open_store(f"file://{tmp_path}", env=Env(files=Overtaken()))
+    assert store.create("a/b", b"ours", deadline_ns=deadline_ns) is Created.EXISTS
+    assert (tmp_path / "a/b").read_bytes() == b"theirs"
+    assert files_in(tmp_path) == ["a/b"]
+
+
+def test_a_missing_root_is_a_typed_error_of_every_call(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    store = open_store(f"file://{tmp_path}/missing")
+    calls: list[Callable[[], object]] = [
+        lambda: store.read("a", deadline_ns=deadline_ns),
+        lambda: store.list("", deadline_ns=deadline_ns),
+        lambda: store.list("a/", deadline_ns=deadline_ns),
+        lambda: store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns),
+        lambda: store.create("a", b"x", deadline_ns=deadline_ns),
+    ]
+    for call in calls:
+        with pytest.raises(BucketNotFoundError):
+            call()
+    assert not (tmp_path / "missing").exists()
+
+
+def test_temporary_files_are_no_objects(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
+    store.create("a/b", b"x", deadline_ns=deadline_ns)
+    (tmp_path / "a/.stratalog-0123.tmp").write_bytes(b"half")
+    assert [info.key for info in store.list("", deadline_ns=deadline_ns)] == ["a/b"]
+    with pytest.raises(ConfigError):
+        store.create("a/.stratalog-0123.tmp", b"x", deadline_ns=deadline_ns)
+
+
+def test_what_a_dead_writer_left_is_removed_a_day_later(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int
+) -> None:
+    (tmp_path / "a").mkdir()
+    old, young = tmp_path / "a/.stratalog-old.tmp", tmp_path / "a/.stratalog-young.tmp"
+    for path, age_s in ((old, 90_000), (young, 60)):
+        path.write_bytes(b"half")
+        os.utime(path, (1_700_000_000 - age_s, 1_700_000_000 - age_s))
+    store = open_store(f"file://{tmp_path}", env=Env(clock=ManualClock(1_700_000_000_000)))
+    store.create("a/b", b"x", deadline_ns=deadline_ns * 10**6)
+    assert files_in(tmp_path) == ["a/.stratalog-young.tmp", "a/b"]
+
+
+def test_a_deadline_between_two_pieces_stops_the_upload(open_store: OpenStore, tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    class Slow(BytesSource):
+        def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+            for chunk in super().chunks(chunk_bytes):
+                clock.advance_ms(60)
+                yield chunk
+
+    store = open_store(f"file://{tmp_path}", env=Env(clock=clock))
+    with pytest.raises(StoreTimeoutError):
+        store.put_file("a/b", Slow(bytes(3 << 20)), deadline_ns=clock.monotonic_ns() + 100_000_000)
+    assert files_in(tmp_path) == []
+
+
+def test_links_are_not_followed(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.write_bytes(b"private")
+    (tmp_path / "link").symlink_to(outside)
+    with pytest.raises(StoreError):
+        store.read("link", deadline_ns=deadline_ns)
+
+
+def test_a_key_below_an_object_is_a_typed_error(store: ObjectStore, deadline_ns: int) -> None:
+    store.create("a", b"x", deadline_ns=deadline_ns)
+    with pytest.raises(StoreError):
+        store.create("a/b", b"x", deadline_ns=deadline_ns)
+    with pytest.raises(ObjectNotFoundError):
+        store.read("a/b", deadline_ns=deadline_ns)
+
+
+def test_a_store_opened_for_reading_refuses_writes(
+    open_store: OpenStore, store: ObjectStore, tmp_path: Path, deadline_ns: int
+) -> None:
+    store.create("a", b"x", deadline_ns=deadline_ns)
+    reader = open_store(f"file://{tmp_path}", read_only=True)
+    assert reader.read("a", deadline_ns=deadline_ns) == b"x"
+    calls: list[Callable[[], object]] = [
+        lambda: reader.put_file("b", BytesSource(b"x"), deadline_ns=deadline_ns),
+        lambda: reader.create("b", b"x", deadline_ns=deadline_ns),
+        lambda: reader.delete(["a"], deadline_ns=deadline_ns),
+    ]
+    for call in calls:
+        with pytest.raises(ReadOnlyError):
+            call()
+    assert files_in(tmp_path) == ["a"]

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from stratalog.spi import ConfigError
+from stratalog_s3.options import check_endpoint, filesystem_options, quieten_botocore
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://store.example", "https://store.example:9000/", "http://127.0.0.1:9000", "http://127.1.2.3",
+        "http://[::1]:9000", "http://localhost:9000", "http://bucket.localhost:9000",
+    ],
+)  # fmt: skip
+def test_encrypted_and_loopback_endpoints_pass(url: str) -> None:
+    check_endpoint(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://store.example", "http://10.0.0.1:9000", "http://localhost.example", "http://[::2]", "ftp://localhost",
+        "localhost:9000", "", "https://", "https://user@store.example", "https://user:word@store.example",
+        "http://127.0.0.1.example", "http://[::1", "http://0.0.0.0:9000",
+    ],
+)  # fmt: skip
+def test_other_endpoints_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError):
+        check_endpoint(url)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"endpoint_url": "http://store.example"},
+        {"client_kwargs": {"endpoint_url": "http://store.example"}},
+        {"client_kwargs": {"verify": False}},
+        {"client_kwargs": "region"},
+        {"config_kwargs": ["a"]},
+        {"asynchronous": True},
+        {"loop": None},
+        {"use_listings_cache": True},
+    ],
+    ids=str,
+)
+def test_options_that_would_break_a_promise_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        filesystem_options(options)
+
+
+def test_the_users_options_reach_s3fs_and_one_try_is_kept() -> None:
+    made = filesystem_options(
+        {
+            "key": "k",
+            "client_kwargs": {"region_name": "eu-north-1"},
+            "config_kwargs": {"read_timeout": 3, "retries": {"max_attempts": 9}},
+            "s3_additional_kwargs": {"ServerSideEncryption": "AES256"},
+        }
+    )
+    assert made["key"] == "k"
+    assert made["client_kwargs"] == {"region_name": "eu-north-1"}
+    assert made["s3_additional_kwargs"] == {"ServerSideEncryption": "AES256"}
+    assert made["config_kwargs"]["read_timeout"] == 3
+    assert made["config_kwargs"]["retries"] == {"total_max_attempts": 1, "mode": "standard"}
+    assert made["use_listings_cache"] is False
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, logging.INFO), (logging.DEBUG, logging.INFO), (40, 40)])
+def test_botocore_is_kept_at_info_or_above(before: int, after: int) -> None:
+    logger = logging.getLogger("botocore")
+    was = logger.level
+    try:
+        logger.setLevel(before)
+        quieten_botocore()
+        assert logger.level == after
+    finally:
+        logger.setLevel(was)

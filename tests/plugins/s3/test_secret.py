@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+import traceback
+from collections.abc import Callable
+
+import pytest
+
+from stratalog.spi import ConfigError, Env, ObjectStore, StorageError, StoreError
+from stratalog.testing.s3 import LocalS3
+from stratalog_s3.secret import SecretOptions
+
+OpenStore = Callable[..., ObjectStore]
+RawServer = Callable[[bytes | None], str]
+CANARY = "cAnArY9876543210"
+OPTIONS: dict[str, object] = {"key": f"{CANARY}-key", "secret": f"{CANARY}-secret", "token": f"{CANARY}-token"}
+
+
+def shown(error: BaseException) -> str:
+    """All that a log would have of an error."""
+    return "".join(traceback.format_exception(error)) + repr(error) + str(error)
+
+
+def test_options_are_not_shown() -> None:
+    options = SecretOptions(OPTIONS)
+    assert CANARY not in repr(options) + str(options)
+    assert options.reveal() == OPTIONS
+
+
+def test_options_are_not_pickled_or_copied() -> None:
+    for way in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError):
+            way(SecretOptions(OPTIONS))
+
+
+def test_nested_secrets_are_struck_out_and_plain_words_are_not() -> None:
+    options = SecretOptions(
+        {"client_kwargs": {"aws_secret_access_key": CANARY, "region_name": "eu-north-1"}, "secret": "abc"}
+    )
+    assert options.redact(f"{CANARY} in eu-north-1 abc") == "*** in eu-north-1 abc"
+
+
+def test_a_secret_in_a_secret_is_struck_out_whole() -> None:
+    options = SecretOptions({"key": CANARY, "secret": f"{CANARY}-and-more"})
+    assert options.redact(f"x {CANARY}-and-more y") == "x *** y"
+
+
+def test_secrets_of_the_environment_are_struck_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SESSION_TOKEN", CANARY)
+    assert CANARY not in SecretOptions({}).redact(f"token {CANARY}")
+
+
+def test_a_cause_that_shows_a_secret_is_dropped() -> None:
+    options = SecretOptions(OPTIONS)
+    telling, harmless = ValueError(f"bad {CANARY}-token"), ValueError("bad")
+    assert options.safe_cause(telling) is None
+    assert options.safe_cause(harmless) is harmless
+
+
+def test_a_store_shows_no_secret(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> None:
+    store = open_store(s3_tier, {**local_s3.options, **OPTIONS})
+    store.list("", deadline_ns=deadline_ns)
+    assert CANARY not in repr(store) + str(store) + store.uri
+    with pytest.raises(TypeError) as caught:
+        pickle.dumps(store)
+    assert CANARY not in shown(caught.value)
+
+
+def test_failures_show_no_secret(
+    open_store: OpenStore, local_s3: LocalS3, raw_server: RawServer, deadline_ns: int
+) -> None:
+    soon_ns = Env().clock.monotonic_ns() + 300_000_000
+    denied = open_store(local_s3.uri("denied"), {**local_s3.options, **OPTIONS})
+    local_s3.fail("GetObject", status=403, code="SignatureDoesNotMatch")
+    silent = open_store("s3://bucket/p", {**OPTIONS, "endpoint_url": raw_server(None)})
+    broken = open_store("s3://bucket/p", {**OPTIONS, "endpoint_url": raw_server(b"nonsense")})
+    strange = open_store("s3://bucket/p", {**OPTIONS, "no_such_option": CANARY})
+    unheard = open_store("s3://bucket/p", {**OPTIONS, "token": f"{CANARY}\n", "endpoint_url": raw_server(None)})
+    for store, until_ns in ((denied, deadline_ns), (silent, soon_ns), (broken, deadline_ns), (unheard, deadline_ns)):
+        with pytest.raises(StoreError) as caught:
+            store.read("a", 0, 5, deadline_ns=until_ns)
+        assert CANARY not in shown(caught.value)
+    with pytest.raises(ConfigError) as refused:
+        strange.read("a", 0, 5, deadline_ns=deadline_ns)
+    assert CANARY not in shown(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        (f"s3://{CANARY}:{CANARY}@bucket/p", {}),
+        (f"s3://{CANARY}@bucket/p", {}),
+        (f"sftp://user:{CANARY}@host/p", {}),
+        ("s3://bucket/p", {"endpoint_url": f"https://{CANARY}:{CANARY}@store.example"}),
+        ("s3://bucket/p", {"client_kwargs": {"endpoint_url": f"https://user:{CANARY}@store.example"}}),
+    ],
+)
+def test_credentials_in_addresses_are_refused_unseen(
+    open_store: OpenStore, uri: str, options: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(uri, options)
+    assert CANARY not in shown(caught.value)
+
+
+def test_logs_show_no_secret(
+    open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """botocore prints the session token at DEBUG; a program that logs everything must not get it from us."""
+    caplog.set_level(logging.DEBUG)
+    store = open_store(s3_tier, {**local_s3.options, **OPTIONS})
+    store.create("a", b"x", deadline_ns=deadline_ns)
+    assert store.read("a", deadline_ns=deadline_ns) == b"x"
+    with pytest.raises(StorageError):
+        store.read("missing", deadline_ns=deadline_ns)
+    assert CANARY not in caplog.text
+    assert logging.getLogger("botocore").getEffectiveLevel() >= logging.INFO

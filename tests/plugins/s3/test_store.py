@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from fsspec.implementations.memory import MemoryFileSystem
+
+import stratalog_s3
+from stratalog.spi import (
+    Buffer,
+    Capability,
+    ConfigError,
+    Created,
+    Env,
+    ObjectNotFoundError,
+    ObjectStore,
+    PluginImportError,
+    StoreError,
+    StoreTimeoutError,
+)
+from stratalog.testing.contracts import ObjectStoreContract
+from stratalog.testing.tiers import BytesSource
+from stratalog_s3.location import parse_location
+from stratalog_s3.secret import SecretOptions
+from stratalog_s3.store import FsspecStore
+from stratalog_s3.uploads import PART_BYTES, part_bytes, parts
+
+OpenStore = Callable[..., ObjectStore]
+
+
+class AsyncStore(FsspecStore):
+    """Over a file system whose methods are coroutines, as those of the clouds are."""
+
+    def _make(self) -> Any:
+        made, root = super()._make()
+        return AsyncFileSystemWrapper(made, asynchronous=False, skip_instance_cache=True), root
+
+
+@pytest.fixture(params=[FsspecStore, AsyncStore])
+def store_kind(request: pytest.FixtureRequest) -> type[FsspecStore]:
+    found: type[FsspecStore] = request.param
+    return found
+
+
+@pytest.fixture
+def store(store_kind: type[FsspecStore]) -> Iterator[FsspecStore]:
+    location = parse_location(f"memory://{uuid.uuid4().hex}/p")
+    with store_kind(location, SecretOptions({}), Env().clock, read_only=False) as opened:
+        yield opened
+
+
+class TestGeneric(ObjectStoreContract):
+    @pytest.fixture
+    def store(self, store: FsspecStore) -> ObjectStore:
+        return store
+
+
+def test_no_atomic_create_is_declared(store: FsspecStore) -> None:
+    assert store.capabilities == Capability.NONE
+
+
+def test_a_large_object_goes_through_a_temporary_file(store: FsspecStore, deadline_ns: int) -> None:
+    data = bytes(PART_BYTES) + b"end"
+    store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
+    assert store.read("large", PART_BYTES - 2, None, deadline_ns=deadline_ns) == b"\0\0end"
+
+
+def test_a_failed_upload_is_discarded_and_its_error_kept(
+    store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsspec's own upload makes half an object visible when a write fails."""
+
+    def put_half(self: MemoryFileSystem, lpath: str, rpath: str, **_: object) -> None:
+        del lpath
+        self.pipe_file(rpath, b"half")
+        raise OSError(5, "broken")
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", put_half)
+    with pytest.raises(StoreError, match="broken"):
+        store.put_file("large", BytesSource(bytes(PART_BYTES + 1)), deadline_ns=deadline_ns)
+    with pytest.raises(ObjectNotFoundError):
+        store.read("large", deadline_ns=deadline_ns)
+
+
+def test_a_create_that_may_have_been_applied_is_unknown(
+    store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang_up(*_: object, **__: object) -> None:
+        raise ConnectionResetError("reset")
+
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", hang_up)
+    assert store.create("a", b"x", deadline_ns=deadline_ns) is Created.UNKNOWN
+
+
+def test_a_look_that_fails_is_no_create(store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang_up(*_: object, **__: object) -> None:
+        raise ConnectionResetError("reset")
+
+    monkeypatch.setattr(MemoryFileSystem, "info", hang_up)
+    with pytest.raises(StoreTimeoutError):
+        store.create("a", b"x", deadline_ns=deadline_ns)
+
+
+def test_single_keys_of_a_delete_may_fail(
+    store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: MemoryFileSystem, path: str) -> None:
+        del self
+        raise PermissionError(path) if path.endswith("denied") else FileNotFoundError(path)
+
+    monkeypatch.setattr(MemoryFileSystem, "rm_file", refuse)
+    monkeypatch.setattr(MemoryFileSystem, "_rm", refuse)
+    assert set(store.delete(["denied", "gone"], deadline_ns=deadline_ns)) == {"denied"}
+
+
+def test_times_and_tags_of_any_file_system_are_understood(
+    store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    infos = {
+        "a": {"size": 1, "updated": "2023-11-14T22:13:20+00:00", "etag": '"tag"'},
+        "b": {"size": None, "mtime": 1_700_000_000.0},
+        "c": {"size": 3, "last_modified": "some day"},
+    }
+
+    def find(self: MemoryFileSystem, path: str, **_: object) -> dict[str, Any]:
+        del self
+        return {f"{path}/{name}": info for name, info in infos.items()}
+
+    monkeypatch.setattr(MemoryFileSystem, "find", find)
+    found = [(info.size_bytes, info.etag, info.modified_ms) for info in store.list("", deadline_ns=deadline_ns)]
+    assert found == [(1, "tag", 1_700_000_000_000), (0, "", 1_700_000_000_000), (3, "", 0)]
+
+
+@pytest.mark.parametrize(
+    ("raised", "typed"), [(ImportError("install gcsfs"), PluginImportError), (TypeError("no option x"), ConfigError)]
+)
+def test_a_file_system_that_cannot_be_made_says_why(
+    open_store: OpenStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch, raised: Exception, typed: type[Exception]
+) -> None:
+    def refuse(uri: str, **_: object) -> None:
+        del uri
+        raise raised
+
+    monkeypatch.setattr("fsspec.core.url_to_fs", refuse)
+    store = open_store("gs://bucket/p")
+    with pytest.raises(typed, match=str(raised)):
+        store.list("", deadline_ns=deadline_ns)
+
+
+def test_every_scheme_has_one_provider() -> None:
+    schemes = [scheme for provider in stratalog_s3.stratalog_object_stores() for scheme in provider.schemes]
+    assert len(schemes) == len(set(schemes))
+    assert {"s3", "s3a", "file", "memory", "gs", "abfs"} <= set(schemes)
+
+
+def test_offering_stores_imports_no_library() -> None:
+    script = (
+        "import sys, stratalog_s3; stratalog_s3.stratalog_object_stores(); "
+        "print([name for name in ('fsspec', 's3fs', 'botocore', 'asyncio') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    assert done.stdout.strip() == "[]"
+
+
+# --- uploads -----------------------------------------------------------------------------------------------------
+
+
+class Pieces:
+    """Bytes in pieces of the sizes given."""
+
+    def __init__(self, *sizes: int) -> None:
+        self._sizes = sizes
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(self._sizes)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        del chunk_bytes
+        for size in self._sizes:
+            yield bytes(size)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "lengths"),
+    [((), [0]), ((3,), [3]), ((10,), [10]), ((11,), [10, 1]), ((4, 4, 4), [10, 2]), ((35,), [10, 10, 10, 5])],
+)
+def test_parts_have_one_size(sizes: tuple[int, ...], lengths: list[int]) -> None:
+    assert [len(part) for part in parts(Pieces(*sizes), "key", 10)] == lengths
+
+
+def test_parts_are_never_too_many() -> None:
+    for size_bytes in (1, PART_BYTES, 10_000 * PART_BYTES, 10_000 * PART_BYTES + 1, 1 << 42):
+        assert -(-size_bytes // part_bytes(size_bytes)) <= 10_000
+
+
+def test_a_folder_of_temporary_files_stays_clean(
+    store: FsspecStore, deadline_ns: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store.put_file("large", BytesSource(bytes(PART_BYTES + 1)), deadline_ns=deadline_ns)
+    assert list(tmp_path.iterdir()) == []
