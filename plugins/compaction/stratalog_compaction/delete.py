@@ -5,12 +5,19 @@ Source: apache/kafka UnifiedLog.deleteOldSegments; KIP-405 for the local tier.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from stratalog.spi import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary, TopicConfig
 
 Why = Callable[[SegmentSummary], str]
 """Why a segment may go, or "" if it stays. Asked from the oldest on; the first that stays ends the prefix."""
+
+Rule = Callable[[Sequence[SegmentSummary]], Why]
+"""Given the segments that earlier rules left, oldest first, what to ask of each."""
+
+KEPT: Final = "inside every retention limit"
 
 
 class DeletePolicy(CleanupPolicy):
@@ -18,81 +25,85 @@ class DeletePolicy(CleanupPolicy):
 
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """The prefix that retention.ms, retention.bytes or the log start let go, the rest kept."""
-        reasons = (
+        rules = (
             below_log_start(log),
-            _too_large(log, config.retention_bytes, "retention.bytes"),
+            _too_large(config.retention_bytes, "retention.bytes"),
             _too_old(config.retention_ms, now_ms, "retention.ms"),
         )
-        return plan_prefix(log, reasons)
+        return plan_prefix(log, rules)
 
     def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         """The prefix of local segments that local.retention.ms or local.retention.bytes let go."""
-        reasons = (
-            _too_large(log, config.local_limit_bytes, "local.retention.bytes"),
+        rules = (
+            _too_large(config.local_limit_bytes, "local.retention.bytes"),
             _too_old(config.local_limit_ms, now_ms, "local.retention.ms"),
         )
-        return plan_prefix(log, reasons)
+        return plan_prefix(log, rules)
 
 
-def plan_prefix(log: LogSummary, reasons: Sequence[Why]) -> Sequence[Action]:
-    """Delete the longest prefix that any single reason gives; nothing above the high watermark, no empty active one."""
+def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:
+    """Delete a prefix, each rule going on where the one before it stopped; keep the rest.
+
+    Nothing at or above the high watermark goes, and no empty active segment.
+    """
     if not log.segments:
         return ()
-    start = log.segments[0].base_offset
-    end, reason = max(((_prefix_end(log, why)) for why in reasons), key=lambda found: found[0], default=(start, ""))
-    last = log.segments[-1].end_offset
-    actions: list[Action] = []
-    if end > start:
-        actions.append(DeletePrefix(start, end, reason))
-    if last > end:
-        actions.append(Keep(max(start, end), last, "inside every retention limit"))
-    return actions
+    left, reasons = list(log.segments), list[str]()
+    for rule in rules:
+        why = rule(left)
+        gone = list(itertools.takewhile(bool, map(why, _deletable(log, left))))
+        left = left[len(gone) :]
+        reasons += gone
+    start, end = log.segments[0].base_offset, log.segments[-1].end_offset
+    if not reasons:
+        return (Keep(start, end, KEPT),) if end > start else ()
+    middle = left[0].base_offset if left else end
+    deletion = DeletePrefix(start, middle, "; ".join(dict.fromkeys(reasons)))
+    return (deletion, Keep(middle, end, KEPT)) if end > middle else (deletion,)
 
 
-def _prefix_end(log: LogSummary, why: Why) -> tuple[int, str]:
-    end, reason = log.segments[0].base_offset, ""
-    for segment in _deletable(log):
-        found = why(segment)
-        if not found:
-            break
-        end, reason = segment.end_offset, found
-    return end, reason
-
-
-def _deletable(log: LogSummary) -> Iterator[SegmentSummary]:
-    for segment in log.segments:
+def _deletable(log: LogSummary, left: Sequence[SegmentSummary]) -> Iterator[SegmentSummary]:
+    for segment in left:
         if log.offsets.high_watermark < segment.end_offset or (segment.is_active and not segment.size_bytes):
             return
         yield segment
 
 
-def below_log_start(log: LogSummary) -> Why:
-    """Segments that end at or below the log start, the last one excepted."""
-    last = log.segments[-1] if log.segments else None
+def below_log_start(log: LogSummary) -> Rule:
+    """Segments whose next one begins at or below the log start."""
 
-    def why(segment: SegmentSummary) -> str:
-        gone = segment.end_offset <= log.offsets.log_start and segment is not last
-        return f"below the log start offset {log.offsets.log_start}" if gone else ""
+    def rule(left: Sequence[SegmentSummary]) -> Why:
+        last = left[-1] if left else None
 
-    return why
+        def why(segment: SegmentSummary) -> str:
+            gone = segment is not last and segment.end_offset <= log.offsets.log_start
+            return f"below the log start offset {log.offsets.log_start}" if gone else ""
 
+        return why
 
-def _too_large(log: LogSummary, limit_bytes: int, name: str) -> Why:
-    excess = sum(segment.size_bytes for segment in log.segments) - limit_bytes
-    left = [excess]
-
-    def why(segment: SegmentSummary) -> str:
-        if limit_bytes < 0 or left[0] - segment.size_bytes < 0:
-            return ""
-        left[0] -= segment.size_bytes
-        return f"the log is {excess} bytes above {name}={limit_bytes}"
-
-    return why
+    return rule
 
 
-def _too_old(limit_ms: int, now_ms: int, name: str) -> Why:
+def _too_large(limit_bytes: int, name: str) -> Rule:
+    def rule(left: Sequence[SegmentSummary]) -> Why:
+        total = sum(segment.size_bytes for segment in left)
+        excess = total - limit_bytes
+
+        def why(segment: SegmentSummary) -> str:
+            nonlocal excess
+            if limit_bytes < 0 or excess < segment.size_bytes:
+                return ""
+            excess -= segment.size_bytes
+            return f"the log has {total} bytes, {name}={limit_bytes}"
+
+        return why
+
+    return rule
+
+
+def _too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
     def why(segment: SegmentSummary) -> str:
         age_ms = now_ms - segment.age_from_ms
         return f"its newest record is older than {name}={limit_ms}" if 0 <= limit_ms < age_ms else ""
 
-    return why
+    return lambda _: why

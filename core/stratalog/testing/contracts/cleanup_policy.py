@@ -1,0 +1,169 @@
+"""What every cleanup policy keeps to."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import LogOffsets
+from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
+
+NOW_MS = 1_700_000_000_000
+OFFSETS_A_SEGMENT = 10
+SEGMENT_BYTES = 100
+CONFIGS = (
+    TopicConfig(),
+    TopicConfig(retention_ms=-1),
+    TopicConfig(retention_ms=0, retention_bytes=0),
+    TopicConfig(retention_ms=5000, retention_bytes=250),
+    TopicConfig(retention_ms=5000, local_retention_ms=1000, retention_bytes=250, local_retention_bytes=50),
+    TopicConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0),
+    TopicConfig(cleanup_policy=("compact", "delete"), retention_ms=1),
+)
+
+
+class CleanupPolicyContract:
+    """Subclass it, name the class ``Test...``, and give one fixture, ``policy``: the policy.
+
+    The logs it is asked about have segments of both tiers, gaps below the log start, and everything from empty to all
+    of it above the high watermark.
+    """
+
+    @pytest.fixture
+    def policy(self) -> CleanupPolicy:
+        """The policy to check; overridden by the subclass."""
+        raise NotImplementedError("a subclass of CleanupPolicyContract gives the fixture policy")
+
+    # --- what the tests are made of ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def summary(
+        closed: int, *, active_bytes: int = 40, high_watermark: int | None = None, log_start: int = 0, remote: int = 0
+    ) -> LogSummary:
+        """A log of ``closed`` segments and an active one, a second between each segment's newest record and the next.
+
+        Args:
+            closed: closed segments, ten offsets and 100 bytes each.
+            active_bytes: size of the active segment, which has four offsets unless it is empty.
+            high_watermark: None is the log end.
+            log_start: the first offset that readers may ask for.
+            remote: how many of the oldest segments are in the tier too; all but the newest of these only there.
+        """
+        segments = [
+            SegmentSummary(
+                base_offset=index * OFFSETS_A_SEGMENT,
+                end_offset=(index + 1) * OFFSETS_A_SEGMENT,
+                size_bytes=SEGMENT_BYTES,
+                age_from_ms=NOW_MS - (closed - index) * 1000,
+                is_local=index >= remote - 1,
+                is_remote=index < remote,
+                is_active=False,
+            )
+            for index in range(closed)
+        ]
+        base = closed * OFFSETS_A_SEGMENT
+        end = base + 4 if active_bytes else base
+        segments.append(SegmentSummary(base, end, active_bytes, NOW_MS, is_local=True, is_remote=False, is_active=True))
+        watermark = end if high_watermark is None else high_watermark
+        local = max(log_start, next(segment.base_offset for segment in segments if segment.is_local))
+        offsets = LogOffsets(log_start, local, end, watermark, watermark, end)
+        return LogSummary(TopicPartition("t", 0), offsets, tuple(segments), has_tier=remote > 0)
+
+    @classmethod
+    def summaries(cls) -> list[LogSummary]:
+        """Logs of many shapes."""
+        sizes = ((0, 0), (0, 40), (1, 0), (4, 0), (4, 40))
+        shaped = [cls.summary(closed, active_bytes=active) for closed, active in sizes]
+        shaped += [cls.summary(4, high_watermark=watermark) for watermark in (0, 5, 10, 29, 30, 43)]
+        shaped += [cls.summary(4, log_start=start) for start in (1, 10, 25, 40, 44)]
+        shaped += [cls.summary(4, remote=remote) for remote in (1, 3, 4)]
+        offsets = LogOffsets(7, 7, 7, 7, 7, 7)
+        shaped.append(LogSummary(TopicPartition("t", 0), offsets, (), has_tier=False))
+        return shaped
+
+    @classmethod
+    def plans(cls, policy: CleanupPolicy) -> list[tuple[LogSummary, Sequence[Action]]]:
+        """What the policy wants with each log, whole and local part, under many settings."""
+        found = []
+        for config, log in itertools.product(CONFIGS, cls.summaries()):
+            found.append((log, policy.plan(log, config, NOW_MS)))
+            local = LogSummary(
+                log.log, log.offsets, tuple(part for part in log.segments if part.is_local), log.has_tier
+            )
+            found.append((local, policy.local_plan(local, config, NOW_MS)))
+        return found
+
+    # --- the policy --------------------------------------------------------------------------------------------------
+
+    def test_ranges_ascend_without_overlap(self, policy: CleanupPolicy) -> None:
+        """Each range is [start, end), not empty, and begins where the one before it ended or later."""
+        for _, plan in self.plans(policy):
+            for action in plan:
+                assert action.start < action.end
+            for one, following in itertools.pairwise(plan):
+                assert one.end <= following.start
+
+    def test_ranges_lie_inside_the_log(self, policy: CleanupPolicy) -> None:
+        """Nothing is said of offsets that no segment has."""
+        for log, plan in self.plans(policy):
+            for action in plan:
+                assert log.segments
+                assert log.segments[0].base_offset <= action.start
+                assert action.end <= log.segments[-1].end_offset
+
+    def test_deletion_takes_a_prefix(self, policy: CleanupPolicy) -> None:
+        """At most one deletion; it starts at the first offset there is and ends where a segment does."""
+        for log, plan in self.plans(policy):
+            deletions = [action for action in plan if isinstance(action, DeletePrefix)]
+            assert len(deletions) <= 1
+            for action in deletions:
+                assert action is plan[0]
+                assert action.start == log.segments[0].base_offset
+                ends = {segment.end_offset for segment in log.segments} | {log.offsets.log_start}
+                assert action.end in ends
+
+    def test_nothing_above_the_high_watermark_goes(self, policy: CleanupPolicy) -> None:
+        """What is not committed is nobody's to delete or rewrite."""
+        for log, plan in self.plans(policy):
+            for action in plan:
+                if not isinstance(action, Keep):
+                    assert action.end <= log.offsets.high_watermark
+
+    def test_an_empty_active_segment_stays(self, policy: CleanupPolicy) -> None:
+        """It is where the next record goes."""
+        log = self.summary(0, active_bytes=0)
+        for config in CONFIGS:
+            assert not [action for action in policy.plan(log, config, NOW_MS) if isinstance(action, DeletePrefix)]
+
+    def test_every_action_has_a_reason(self, policy: CleanupPolicy) -> None:
+        """A person reads it to learn why something is kept or gone."""
+        for _, plan in self.plans(policy):
+            for action in plan:
+                assert action.reason.strip()
+
+    def test_the_same_log_gives_the_same_plan(self, policy: CleanupPolicy) -> None:
+        """A plan hangs on its arguments alone, not on earlier calls."""
+        assert self.plans(policy) == self.plans(policy)
+
+    def test_arguments_stay_as_they_are(self, policy: CleanupPolicy) -> None:
+        """What a policy is shown is the core's."""
+        for config, log in itertools.product(CONFIGS, self.summaries()):
+            before = copy.deepcopy((log, config))
+            policy.plan(log, config, NOW_MS)
+            policy.local_plan(log, config, NOW_MS)
+            assert (log, config) == before
+
+    def test_time_brings_no_deletion_back(self, policy: CleanupPolicy) -> None:
+        """What may go now may go later: a dry run is a promise."""
+        for config, log in itertools.product(CONFIGS, self.summaries()):
+            ends = [_deleted_end(policy.plan(log, config, NOW_MS + later)) for later in (0, 1, 10_000, 10**12)]
+            assert ends == sorted(ends)
+
+
+def _deleted_end(plan: Sequence[Action]) -> int:
+    return max((action.end for action in plan if isinstance(action, DeletePrefix)), default=0)

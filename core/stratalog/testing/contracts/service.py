@@ -1,0 +1,66 @@
+"""What every service keeps to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from stratalog.env.clock import SystemClock
+from stratalog.model.names import TopicPartition
+from stratalog.spi.services import EngineHandle, Service
+
+STOP_WITHIN_NS: Final = 30_000_000_000
+
+
+class IdleEngine:
+    """An engine with two logs and nothing going on."""
+
+    def partitions(self) -> Sequence[TopicPartition]:
+        """Two logs of one topic."""
+        return (TopicPartition("t", 0), TopicPartition("t", 1))
+
+
+class ServiceContract:
+    """Subclass it, name the class ``Test...``, and give one fixture, ``service``: a new service, not started.
+
+    The fixture ``engine`` may be overridden by one that the service needs: a real engine, for instance.
+    """
+
+    @pytest.fixture
+    def service(self) -> Service:
+        """The service to check; overridden by the subclass."""
+        raise NotImplementedError("a subclass of ServiceContract gives the fixture service")
+
+    @pytest.fixture
+    def engine(self) -> EngineHandle:
+        """What the service is started with."""
+        return IdleEngine()
+
+    @staticmethod
+    def deadline_ns() -> int:
+        """A moment of the monotonic clock by which a service must have stopped."""
+        return SystemClock().monotonic_ns() + STOP_WITHIN_NS
+
+    def test_starts_and_stops_before_the_deadline(self, service: Service, engine: EngineHandle) -> None:
+        """Neither call raises, and stopping does not wait past its deadline."""
+        service.start(engine)
+        deadline_ns = self.deadline_ns()
+        service.stop(deadline_ns)
+        assert SystemClock().monotonic_ns() <= deadline_ns
+
+    def test_may_be_stopped_twice(self, service: Service, engine: EngineHandle) -> None:
+        """An engine that fails while it closes asks again."""
+        service.start(engine)
+        service.stop(self.deadline_ns())
+        service.stop(self.deadline_ns())
+
+    def test_may_be_stopped_without_having_started(self, service: Service) -> None:
+        """An engine that fails while it opens stops all its services."""
+        service.stop(self.deadline_ns())
+
+    def test_stops_though_the_deadline_is_over(self, service: Service, engine: EngineHandle) -> None:
+        """A deadline in the past means: end now."""
+        service.start(engine)
+        service.stop(0)
