@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -17,8 +18,11 @@ from stratalog.cli.plugins import plugins
 from stratalog.cli.produce import produce
 from stratalog.cli.retention import retention
 from stratalog.cli.topics import topics
+from stratalog.config.files import read_settings
 from stratalog.errors import StorageError
-from stratalog.registry.registry import Registry
+from stratalog.reading.open import load_registry
+from stratalog.registry.resolve import Shelf
+from stratalog.spi.services import Command
 
 INTERRUPTED = 130
 
@@ -28,17 +32,21 @@ class PluginGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, sorted."""
-        return sorted({*super().list_commands(ctx), *Registry.load().commands().names()})
+        return sorted({*super().list_commands(ctx), *_plugin_commands().names()})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Our own command of this name, else a plugin's."""
         own = super().get_command(ctx, cmd_name)
-        commands = None if own is not None else Registry.load().commands()
+        commands = None if own is not None else _plugin_commands()
         if commands is None or cmd_name not in commands:
             return own
         loaded = commands.by_name(cmd_name).load()
         assert isinstance(loaded, click.Command), f"command {cmd_name} of a plugin is no click command"
         return loaded
+
+
+def _plugin_commands() -> Shelf[Command]:
+    return load_registry(read_settings(None, os.environ)).commands()
 
 
 @click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -99,7 +99,10 @@ def demo(output: Output, *, tier: str | None, keep: bool, records: int) -> int:
             output.note("starting a local S3 server")
             server = stack.enter_context(local_s3())
             uri, options = server.uri("demo"), server.options
-        run = DemoRun(output, folder, uri.rstrip("/") + f"/{folder.name}", options)
+        uri = uri.rstrip("/") + f"/{folder.name}"
+        if uri.startswith("file://"):  # a folder is a bucket of its own, and buckets are not made on the way
+            Path(uri.removeprefix("file://")).mkdir()
+        run = DemoRun(output, folder, uri, options)
         try:
             run.kafka_directory()
             run.own_records(records)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
-from stratalog.registry.registry import Registry
+from stratalog.config.files import read_settings
+from stratalog.reading.open import load_registry
 
 
 @click.command()
+@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml: it may allow, block and prefer.")
 @json_option
-def plugins(output: Output) -> int:
+def plugins(output: Output, config: str | None) -> int:
     """List installed plugins: distribution, kinds, names, versions, capabilities, and what failed to load.
 
     The exit code is 1 if a plugin failed.
     """
-    found = Registry.load().plugins()
+    found = load_registry(read_settings(config, os.environ)).plugins()
     rows: list[tuple[object, ...]] = []
     for plugin in found:
         base = (plugin.name, plugin.distribution, plugin.version, str(plugin.status))

@@ -89,5 +89,12 @@ def open_tier(host: ComponentHost, uri: str, options: Mapping[str, object] | Non
 
 def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
     """Discover plugins and get ready to open what they offer."""
-    registry = Registry.load(plugins, allow=settings.engine.plugins_allow, block=settings.engine.plugins_block)
-    return ComponentHost(registry, settings, env or Env())
+    return ComponentHost(load_registry(settings, plugins), settings, env or Env())
+
+
+def load_registry(settings: Settings, plugins: Sequence[object] = ()) -> Registry:
+    """The plugins that the settings allow, and those that are passed."""
+    engine = settings.engine
+    return Registry.load(
+        plugins, allow=engine.plugins_allow, block=engine.plugins_block, prefer=engine.preferred_stores
+    )

@@ -45,7 +45,7 @@ class OpenContext:
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: Python 3.11 cannot then make a Provider[Codec](...)
 class Provider(Generic[C]):
     """A component on offer. Building this value imports nothing heavy and opens nothing.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,7 +53,9 @@ def filled(tmp_path: Path) -> Iterator[Path]:
 
 def test_topics_are_created_listed_and_described(stratalog: Run, tmp_path: Path) -> None:
     folder = tmp_path / "new"
-    made = stratalog("topics", "create", "orders", "--partitions", 3, "--set", "segment.ms=1000", "--dir", folder, "--json")
+    made = stratalog(
+        "topics", "create", "orders", "--partitions", 3, "--set", "segment.ms=1000", "--dir", folder, "--json"
+    )
     assert made.code == 0
     assert made.items[0]["topic"] == "orders"
     listed = stratalog("topics", "list", "--dir", folder, "--json")
@@ -192,7 +195,11 @@ def test_plugins_lists_ours_with_kinds_and_versions(stratalog: Run) -> None:
     ended = stratalog("plugins", "--json")
     assert ended.code == 0
     offers = {(item["plugin"], item["kind"], item["name"]) for item in ended.items}
-    assert {("local", "segment_stores", "local"), ("formats", "codecs", "zstd"), ("s3", "object_stores", "s3")} <= offers
+    assert {
+        ("local", "segment_stores", "local"),
+        ("formats", "codecs", "zstd"),
+        ("s3", "object_stores", "s3"),
+    } <= offers
     assert {item["distribution"] for item in ended.items if item["plugin"] == "formats"} == {"stratalog"}
     assert stratalog("plugins").code == 0
 
@@ -202,3 +209,44 @@ def test_help_names_every_command(stratalog: Run) -> None:
     assert shown.code == 0
     for command in ("consume", "demo", "dump", "offload", "plugins", "produce", "retention", "topics"):
         assert command in shown.out
+
+
+def test_demo_tiers_a_real_directory_and_reads_its_own_records_from_the_bucket(stratalog: Run) -> None:
+    ended = stratalog("demo", "--records", 3000, "--json")
+    assert ended.code == 0, ended.err
+    steps = {str(item["step"]): item for item in ended.items if "step" in item}
+    assert steps["read the bucket alone"]["records"] == 3000
+    assert steps["read it across both tiers"]["records"] == steps["read the Kafka directory"]["records"]
+    requests = steps["read it across both tiers"]["requests"]
+    assert isinstance(requests, dict)
+    assert requests["reads"] > 0, "evicted segments come from the bucket"
+    partitions = [item for item in ended.items if "partition" in item]
+    assert len(partitions) == 11
+    assert sum(int(str(item["remote_segments"])) for item in partitions) > 11
+
+
+def test_demo_keeps_its_directory_and_says_where(stratalog: Run) -> None:
+    ended = stratalog("demo", "--records", 100, "--keep")
+    assert ended.code == 0, ended.err
+    folder = Path(ended.out.split("kept: ")[1].split()[0])
+    assert stratalog("topics", "list", "--dir", folder / "own").code == 0
+    shutil.rmtree(folder)
+    assert "1,888 records of 9 partitions are the same" in ended.err
+
+
+def test_demo_with_a_tier_of_its_own_leaves_it_readable(stratalog: Run, tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    uri = f"file://{tmp_path / 'bucket'}"
+    assert stratalog("demo", "--records", 100, "--tier", uri).code == 0
+    (left,) = (tmp_path / "bucket").glob("stratalog-demo-*")
+    listed = stratalog("topics", "list", "--tier", f"{uri}/{left.name}", "--json")
+    assert {item["topic"] for item in listed.items} >= {"demo", "txn", "multi"}
+
+
+def test_plugins_block_is_obeyed(stratalog: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRATALOG_PLUGINS_BLOCK", "s3")
+    statuses = {item["plugin"]: item["status"] for item in stratalog("plugins", "--json").items}
+    assert (statuses["s3"], statuses["formats"]) == ("blocked", "ok")
+    refused = stratalog("topics", "list", "--tier", "s3://bucket/prefix")
+    assert refused.code == 2
+    assert "blocked" in refused.err

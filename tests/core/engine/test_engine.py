@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import stratalog
 from stratalog import Record, open_engine, open_reader
-from stratalog.env import Env
+from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
     ClosedError,
     ConfigError,
     CorruptCheckpointError,
+    DiskFullError,
     FencedError,
     InvalidTopicError,
     LogDirLockedError,
@@ -401,3 +403,46 @@ def test_listeners_hear_what_happened(tmp_path: Path, tier: str) -> None:
         + [SegmentOffloaded] * (segments - 1)
         + [SegmentEvicted] * (segments - 1)
     )
+
+
+# --- a full disk -------------------------------------------------------------------------------------------------
+
+
+class SmallDisk(PosixVfs):
+    """A file system on which only so many bytes fit, counted over what is written and deleted."""
+
+    def __init__(self, folder: Path, room_bytes: int) -> None:
+        self._folder, self._room_bytes = folder, room_bytes
+
+    def _left(self) -> int:
+        return self._room_bytes - sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        joined = b"".join(parts)
+        overwritten = max(0, self.size_bytes(descriptor) - position)
+        fits = joined[: max(0, self._left() + overwritten)]
+        return super().write(descriptor, position, [fits]) if fits else 0
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        if size_bytes - self.size_bytes(descriptor) > self._left():
+            raise OSError(errno.ENOSPC, "no space left on device")
+        super().allocate(descriptor, size_bytes)
+
+
+def test_a_full_disk_refuses_keeps_reading_and_goes_on_when_freed(tmp_path: Path) -> None:
+    env = Env(files=SmallDisk(tmp_path, 120_000))
+    with open_engine(tmp_path, env=env) as engine:
+        engine.create_topic("orders", config={**SMALL, "segment.bytes": 20_000, "retention.ms": -1})
+        log = engine.log("orders", 0)
+        with pytest.raises(DiskFullError, match="free space"):
+            for _ in range(100):
+                fill(log, 50)
+        end = log.offsets().log_end
+        assert end > 500
+        assert [row[0] for row in values(log)] == list(range(end)), "what was acknowledged is there, nothing else"
+        log.delete_records(before=end // 2)
+        engine.apply_retention()
+        fill(log, 50)
+        assert [row[0] for row in values(log)] == list(range(end // 2, end + 50))
+    with open_engine(tmp_path) as engine:
+        assert [row[0] for row in values(engine.log("orders", 0))] == list(range(end // 2, end + 50))
