@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,7 +38,7 @@ def stratalog(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 @pytest.fixture
-def filled(tmp_path: Path) -> Iterator[Path]:
+def filled(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     with open_engine(folder) as engine:
         engine.create_topic("orders", partitions=2, config=SMALL)
@@ -48,7 +48,7 @@ def filled(tmp_path: Path) -> Iterator[Path]:
                 engine.log("orders", partition).append(
                     [Record(timestamp_ms=stamp, key=b"k%d" % number, value=b"x" * 40, headers=(("h", b"\xff"),))]
                 )
-    yield folder
+    return folder
 
 
 def test_topics_are_created_listed_and_described(stratalog: Run, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,10 +48,10 @@ def fill(log: stratalog.Log, count: int) -> None:
 
 
 @pytest.fixture
-def tier(tmp_path: Path) -> Iterator[str]:
+def tier(tmp_path: Path) -> str:
     folder = tmp_path / "bucket"
     folder.mkdir()
-    yield f"file://{folder}"
+    return f"file://{folder}"
 
 
 def values(log: stratalog.LogReader) -> list[tuple[int, bytes | None, bytes | None, int]]:
@@ -163,7 +163,9 @@ def test_a_second_engine_in_the_same_place_after_a_failed_one(tmp_path: Path) ->
         (lambda e: e.log("orders", 0).fetch(99), OffsetOutOfRangeError),
     ],
 )
-def test_wrong_calls_raise_typed_errors_and_change_nothing(tmp_path: Path, call: object, error: type[Exception]) -> None:
+def test_wrong_calls_raise_typed_errors_and_change_nothing(
+    tmp_path: Path, call: object, error: type[Exception]
+) -> None:
     assert callable(call)
     with open_engine(tmp_path) as engine:
         engine.create_topic("orders")
@@ -205,7 +207,7 @@ def test_a_damaged_topics_file_is_an_error_that_names_it(tmp_path: Path) -> None
         engine.create_topic("orders")
     path = tmp_path / "stratalog-topics.json"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(CorruptCheckpointError, match="stratalog-topics.json"):
+    with pytest.raises(CorruptCheckpointError, match=r"stratalog-topics\.json"):
         open_engine(tmp_path)
     path.write_text(json.dumps({"version": 99, "topics": {}}))
     with pytest.raises(CorruptCheckpointError, match="not supported"):
@@ -435,8 +437,7 @@ def test_a_full_disk_refuses_keeps_reading_and_goes_on_when_freed(tmp_path: Path
         engine.create_topic("orders", config={**SMALL, "segment.bytes": 20_000, "retention.ms": -1})
         log = engine.log("orders", 0)
         with pytest.raises(DiskFullError, match="free space"):
-            for _ in range(100):
-                fill(log, 50)
+            fill(log, 5000)
         end = log.offsets().log_end
         assert end > 500
         assert [row[0] for row in values(log)] == list(range(end)), "what was acknowledged is there, nothing else"
