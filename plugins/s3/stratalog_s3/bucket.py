@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import base64
+import re
 import zlib
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from stratalog.spi import Clock, StoreError
 from stratalog_s3.deadline import Pending, run, seconds_left
 from stratalog_s3.failures import is_past_the_end
+
+_CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +62,34 @@ class Bucket:
                 return b""
             raise
         async with answer["Body"] as body:  # closed unread if it is refused: a whole object may be large
-            served = str(answer.get("ContentRange", "bytes 0-"))
             size_bytes = int(answer["ContentLength"])
-            if not served.startswith(f"bytes {first}-") or (end is not None and size_bytes > end - first):
-                raise StoreError(f"asked for bytes [{first}, {end}), the store sent {size_bytes} of {served!r}", name)
+            served = _served(answer.get("ContentRange"), size_bytes)
+            if (
+                served.start != first
+                or served.end - first != size_bytes
+                or served.end != min(end or served.of, served.of)
+            ):
+                raise StoreError(f"asked for bytes [{first}, {end}), the store sent {served}", name)
             data: bytes = await body.read()
         if len(data) != size_bytes:
             raise StoreError(f"the store announced {size_bytes} bytes and sent {len(data)}", name)
         return data
+
+
+class _Served(NamedTuple):
+    """What a reply says that it holds: bytes [start, end) of an object of so many bytes."""
+
+    start: int
+    end: int
+    of: int
+
+
+def _served(content_range: str | None, size_bytes: int) -> _Served:
+    """From the ``Content-Range`` of a reply; without one it is the whole object."""
+    if content_range is None:
+        return _Served(0, size_bytes, size_bytes)
+    found = _CONTENT_RANGE.match(content_range)
+    return _Served(int(found[1]), int(found[2]) + 1, int(found[3])) if found else _Served(-1, -1, -1)
 
 
 def crc32_of(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from stratalog_s3.uploads import PART_BYTES, whole
 
 PAGE_KEYS: Final = 1000  # S3's bound, for listing and for deleting
 _CLOSE_S: Final = 5.0
+_LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
 class S3Store(StoreBase):
@@ -51,7 +53,7 @@ class S3Store(StoreBase):
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         """Upload in one request up to 16 MiB, in parts of 16 MiB above; a failed upload in parts is aborted.
 
-        At most four parts are in memory. Each request carries a CRC-32 that the store checks.
+        A handful of parts are in memory at a time, whatever the object's size. Each request carries a CRC-32 that the store checks.
         """
         name = self._writable(key)
         with self._errors(key):
@@ -172,8 +174,12 @@ class S3Store(StoreBase):
         return made
 
     def _dispose(self, made: Any) -> None:
-        if self._connected is made:
+        if self._connected is not made:
+            return
+        try:
             run(made.loop, made.s3.close, _CLOSE_S)
+        except Exception as error:  # noqa: BLE001 - nobody can do anything about it, and s3fs tries again at exit
+            _LOGGER.debug("connections were not closed uri=%s error=%s", self.uri, type(error).__name__)
 
     def _object_info(self, item: Mapping[str, Any]) -> ObjectInfo:
         modified = item.get("LastModified")

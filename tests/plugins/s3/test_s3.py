@@ -383,10 +383,24 @@ HEAD = b"HTTP/1.1 %s\r\nContent-Type: binary/octet-stream\r\nConnection: close\r
         HEAD % b"206 Partial" + b"Content-Range: bytes 0-4/100\r\nContent-Length: 5\r\n\r\nABCDE",
         HEAD % b"206 Partial" + b"Content-Range: bytes 10-19/100\r\nContent-Length: 10\r\n\r\nABCDEFGHIJ",
         HEAD % b"200 OK" + b"Content-Length: 100\r\n\r\n" + b"x" * 100,
+        HEAD % b"200 OK" + b"Content-Length: 5\r\n\r\nABCDE",
+        HEAD % b"206 Partial" + b"Content-Range: bytes 10-12/100\r\nContent-Length: 3\r\n\r\nABC",
+        HEAD % b"206 Partial" + b"Content-Range: bytes 10-14/100\r\nContent-Length: 4\r\n\r\nABCD",
+        HEAD % b"206 Partial" + b"Content-Range: pages 1-2\r\nContent-Length: 5\r\n\r\nABCDE",
         HEAD % b"206 Partial" + b"Content-Range: bytes 10-14/100\r\nContent-Length: 5\r\n\r\nAB",
         b"nonsense\r\n\r\n",
     ],
-    ids=["another range", "a longer range", "the whole object", "cut short", "no http"],
+    ids=[
+        "another range",
+        "a longer range",
+        "the whole object",
+        "a short whole object",
+        "a shorter range",
+        "fewer bytes than the range",
+        "no range",
+        "cut short",
+        "no http",
+    ],
 )
 def test_another_range_than_asked_for_is_not_taken(
     open_store: OpenStore, raw_server: RawServer, deadline_ns: int, answer: bytes
@@ -397,8 +411,11 @@ def test_another_range_than_asked_for_is_not_taken(
         store.read("a", 10, 15, deadline_ns=deadline_ns)
 
 
-def test_the_range_asked_for_is_taken(open_store: OpenStore, raw_server: RawServer, deadline_ns: int) -> None:
-    answer = HEAD % b"206 Partial" + b"Content-Range: bytes 10-14/100\r\nContent-Length: 5\r\n\r\nABCDE"
+@pytest.mark.parametrize("object_bytes", [b"15", b"100"])
+def test_the_range_asked_for_is_taken(
+    open_store: OpenStore, raw_server: RawServer, deadline_ns: int, object_bytes: bytes
+) -> None:
+    answer = HEAD % b"206 Partial" + b"Content-Range: bytes 10-14/%s\r\nContent-Length: 5\r\n\r\nABCDE" % object_bytes
     store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": raw_server(answer)})
     assert store.read("a", 10, 15, deadline_ns=deadline_ns) == b"ABCDE"
 

@@ -154,7 +154,7 @@ class ObjectStoreContract:
         """One is told CREATED, its bytes are there, all others are told EXISTS."""
         if Capability.CREATE not in store.capabilities:
             pytest.skip("the store declares no atomic create")
-        for turn in range(5):
+        for turn in range(10):
             outcomes = raced(store, f"m/{turn}", deadline_ns)
             winners = [data for data, outcome in outcomes.items() if outcome is Created.CREATED]
             assert len(winners) == 1
