@@ -45,6 +45,7 @@ from stratalog_formats.records.layout import (
 )
 
 ZSTD_ID = 4  # came with magic 2 and is refused below
+MAX_RATIO = 1 << 11  # above what any codec of these magics reaches; the bytes were made or checked here before
 
 
 class MessageFormat(RecordFormat):
@@ -220,7 +221,7 @@ class MessageFormat(RecordFormat):
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
-        """Give plain messages consecutive offsets. Wrappers are encoded again instead: only that knows their count."""
+        """Give entries consecutive offsets; a wrapper takes as many as it has messages, and its own is the last one."""
         del leader_epoch
         start = end = batches.position[0] if len(batches) else 0
         for batch in batches:
@@ -238,7 +239,7 @@ class MessageFormat(RecordFormat):
         """How many offsets an entry takes: those of a wrapper are counted in its contents."""
         if not batch.codec_id:
             return 1
-        columns = self._decode_wrapper(data, batch, Fields.OFFSET, len(data) << 10)
+        columns = self._decode_wrapper(data, batch, Fields.OFFSET, len(data) * MAX_RATIO)
         return columns.count
 
 
@@ -257,6 +258,27 @@ class MessageFormatV0(MessageFormat):
         """Its own field."""
         del wrapper, last_field
         return field
+
+    def assign(
+        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
+    ) -> BatchTable:
+        """As for magic 1, but wrappers are encoded again: the offsets inside them are absolute."""
+        if not any(batch.codec_id for batch in batches):
+            return super().assign(data, batches, base_offset, leader_epoch, append_time_ms)
+        start, end, moved = batches.position[0], batches.position[0], bytearray()
+        for batch in batches:
+            end = batch.position + batch.size_bytes
+            one = self.scan(data, batch.position, end, check_crc=False)
+            records = [
+                record
+                for columns in self.decode(data, one, limit_bytes=len(data) * MAX_RATIO)
+                for record in columns.to_records()
+            ]
+            codec = self._codecs.by_id(batch.codec_id) if batch.codec_id else None
+            moved += self.encode(records, BatchHeader(base_offset=base_offset), codec, None)
+            base_offset += len(records)
+        data[start:end] = moved
+        return self.scan(data, start, start + len(moved), check_crc=False)
 
 
 class MessageFormatV1(MessageFormat):
