@@ -73,7 +73,9 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
 def _written(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
     base = state.log_end
     now = state.parts.env.clock.now_ms()
-    batches = _assigned(state, prepared, base)
+    # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
+    stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
+    batches = _assigned(state, prepared, base, stamp)
     try:
         for group in _by_segment(state, batches):
             _write_group(state, group)
@@ -100,11 +102,13 @@ def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | 
     return None
 
 
-def _assigned(state: LogState, prepared: Sequence[Prepared], base: int) -> list[tuple[memoryview, RecordBatch]]:
-    """Each batch with its bytes, offsets and leader epoch patched in."""
+def _assigned(
+    state: LogState, prepared: Sequence[Prepared], base: int, append_time_ms: int | None
+) -> list[tuple[memoryview, RecordBatch]]:
+    """Each batch with its bytes, offsets, leader epoch and the time of the append (None: as it came) patched in."""
     listed: list[tuple[memoryview, RecordBatch]] = []
     for piece in prepared:
-        table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, None)
+        table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
         base = table.last_offset[-1] + 1
         data = memoryview(piece.data)
         listed.extend((data[batch.position : batch.position + batch.size_bytes], batch) for batch in table)

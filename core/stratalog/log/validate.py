@@ -172,8 +172,6 @@ def _prepare_batch(data: Buffer, batch: RecordBatch, config: TopicConfig, parts:
     now = parts.env.clock.now_ms()
     check_records(records, config, now)
     if _fits(batch, records, config, parts):
-        if _timestamp_type(config) is TimestampType.LOG_APPEND_TIME:
-            row = found.assign(own, row, 0, batch.leader_epoch, now)
         return [Prepared(found, own, row)]
     return _rebuilt(batch, records, config, parts, now)
 

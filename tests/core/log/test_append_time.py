@@ -1,0 +1,44 @@
+"""LogAppendTime: the time in the log, the time in the result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, TimestampType, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+
+
+class TickingClock(ManualClock):
+    """Goes on by a millisecond whenever it is asked."""
+
+    def now_ms(self) -> int:
+        self.advance_ms(1)
+        return super().now_ms()
+
+
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip"])
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("as_batches", [False, True])
+def test_the_result_tells_the_time_that_is_stored(
+    tmp_path: Path, version: int, codec: str, *, as_batches: bool
+) -> None:
+    """Two readings of the clock, one for the bytes and one for the result, differed when real Kafka was the reader."""
+    config = {"record.version": version, "compression.type": codec}
+    given = [Record(timestamp_ms=1, key=b"a"), Record(timestamp_ms=2, key=b"b")]
+    with open_engine(tmp_path, env=Env(clock=TickingClock())) as engine:
+        engine.create_topic("source", config=config)
+        engine.create_topic("stamped", config={**config, "message.timestamp.type": "LogAppendTime"})
+        log = engine.log("stamped", 0)
+        if as_batches:
+            engine.log("source", 0).append(given)
+            with engine.log("source", 0).fetch(0) as fetched:
+                results = [log.append_as_leader(fetched.read()) for _ in range(2)]
+        else:
+            results = [log.append(given) for _ in range(2)]
+        read = list(log.records())
+    assert [record.timestamp_ms for record in read] == [result.append_time_ms for result in results for _ in given]
+    assert {record.timestamp_type for record in read} == {TimestampType.LOG_APPEND_TIME}
+    assert results[0].append_time_ms < results[1].append_time_ms
