@@ -5,16 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stratalog.epochs.cache import EpochCache
+from stratalog.errors import CorruptSnapshotError
+from stratalog.log.remote import RemoteView
+from stratalog.log.replay import replay_range
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import LogOffsets
+from stratalog.model.segments import FileKind
+from stratalog.producers.snapshot import decode_snapshot
+from stratalog.producers.state import ProducerState
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
+from stratalog.segment.components import Components
+from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.tier import Tier
 
 
 class BucketReader(Reader):
-    """The logs of one tier. Everything in a tier is below the last stable offset, so no producer state is needed."""
+    """The logs of one tier.
+
+    What is in a tier lay below its log's last stable offset, but the marker that says how a transaction ended may be
+    in a segment that is not in the tier: alone, the tier is stable up to the first such transaction.
+    """
 
     def __init__(self, location: str, host: ComponentHost, tier: Tier) -> None:
         super().__init__(location, host, tier)
@@ -33,12 +45,13 @@ class BucketReader(Reader):
         topic_id = self._names()[name]
         remote = self._bucket.log(name, topic_id).view()
         end = remote.end_offset
+        unstable = producers_at_end(remote, self._parts).first_unstable(end)
         offsets = LogOffsets(
             log_start=remote.log_start,
             local_log_start=end,
             recovery_point=end,
             high_watermark=end,
-            last_stable=end,
+            last_stable=end if unstable is None else max(unstable, remote.log_start),
             log_end=end,
         )
         view = LogView(name, (), offsets, EpochCache(remote.leader_epochs), remote)
@@ -46,3 +59,29 @@ class BucketReader(Reader):
 
     def _close(self) -> None:
         """Nothing but the tier is open, and that is closed by the reader."""
+
+
+def producers_at_end(remote: RemoteView, parts: Components) -> ProducerState:
+    """The producers' state where the tier ends: its newest good snapshot, brought forward over the batches after it.
+
+    A segment's snapshot is that of its end, so nothing but the last one is read if it has one.
+
+    Raises:
+        CorruptBatchError: a bad entry after that snapshot.
+    """
+    state, start = ProducerState(), remote.start_offset
+    for segment in reversed(remote.segments):
+        found = _snapshot_of(segment) if isinstance(segment, RemoteSegment) else None
+        if found is not None:
+            state, start = found, segment.end_offset
+            break
+    replay_range(state, remote.segments, start, remote.end_offset, parts)
+    return state
+
+
+def _snapshot_of(segment: RemoteSegment) -> ProducerState | None:
+    data = segment.read_file(FileKind.SNAPSHOT)
+    try:
+        return ProducerState.restored(decode_snapshot(data, segment.label), segment.end_offset) if data else None
+    except CorruptSnapshotError:
+        return None
