@@ -14,7 +14,14 @@ import stratalog
 from golden_data import ISOLATIONS, Golden
 from golden_reading import fetched_records, from_arrow, hashes
 from stratalog import Engine, Reader, TopicPartition
-from stratalog.model.names import CLEAN_SHUTDOWN_FILE, CLUSTER_METADATA_TOPIC, parse_segment_file
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLUSTER_METADATA_TOPIC,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    parse_segment_file,
+    segment_file,
+)
 from stratalog.segment.components import Components
 
 Unpacked = Callable[[str], Golden]
@@ -156,5 +163,19 @@ def test_an_engine_that_only_opens_and_closes_leaves_all_segments_as_they_were(
 
 
 def segment_files(folder: Path) -> dict[str, bytes]:
-    """All segment files by path, with their contents."""
-    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.glob("*/*") if parse_segment_file(f.name)}
+    """The segment files that stay, by path, with their contents.
+
+    What opening a log clears away is left out, as Kafka clears it too: ``.deleted`` files, and snapshots of earlier
+    stops: those that neither stand at a segment's base offset nor are the newest.
+    """
+    kept = {}
+    for log in folder.iterdir():
+        names = [parse_segment_file(file.name) for file in (log.iterdir() if log.is_dir() else ())]
+        there = [name for name in names if name and not name.state]
+        bases = {name.base_offset for name in there if name.suffix == LOG_SUFFIX}
+        newest = max((name.base_offset for name in there if name.suffix == SNAPSHOT_SUFFIX), default=-1)
+        for base, suffix, _ in there:
+            if suffix != SNAPSHOT_SUFFIX or base in {*bases, newest}:
+                file = log / segment_file(base, suffix)
+                kept[str(file.relative_to(folder))] = file.read_bytes()
+    return kept

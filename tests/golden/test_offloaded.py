@@ -1,0 +1,205 @@
+"""Everything that is closed lies in S3 and no longer on local disk: the same records, bounds and answers, in every way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import golden_data
+import stratalog
+from golden_data import ISOLATIONS, Golden
+from golden_reading import batches_in, fetched_records, from_arrow
+from stratalog import Engine, LogReader, Reader, TopicPartition
+from stratalog.segment.components import Components
+from stratalog.testing.s3 import LocalS3
+
+Unpacked = Callable[[str], Golden]
+
+DIRECTORIES = [
+    *golden_data.plain_directories(),
+    *golden_data.crashed_directories(),
+    *golden_data.tiered_directories(),
+]
+LOGS = [pytest.param(*found, id="/".join(map(str, found))) for found in golden_data.expected_logs(*DIRECTORIES)]
+every_directory = pytest.mark.parametrize("directory", DIRECTORIES)
+every_log = pytest.mark.parametrize(("directory", "name"), LOGS)
+both_isolations = pytest.mark.parametrize("isolation", ISOLATIONS)
+EVICT_EVERYTHING = {"retention.ms": -1, "local.retention.bytes": 0, "file.delete.delay.ms": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Offloaded:
+    """A golden directory three times: as it was, through the engine that offloaded a copy, and from the bucket alone.
+
+    ``local_bases`` are the base offsets of the segments that each log still has on local disk.
+    """
+
+    whole: Reader
+    engine: Engine
+    bucket: Reader
+    local_bases: dict[TopicPartition, list[int]]
+
+
+OffloadedDirectories = Callable[[str], Offloaded]
+
+
+@pytest.fixture(scope="module")
+def offloaded(
+    golden: Unpacked, local_s3: LocalS3, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OffloadedDirectories]:
+    """Gives an offloaded and evicted directory; each is offloaded once."""
+    with ExitStack() as stack:
+
+        @cache
+        def offload_once(directory: str) -> Offloaded:
+            source, copy = (tmp_path_factory.mktemp("offloaded") / "logs" for _ in range(2))
+            for target in (source, copy):
+                golden(directory).assemble(target)
+            uri = local_s3.uri(f"golden/{directory}")
+            engine = stack.enter_context(
+                stratalog.open_engine(copy, tier=uri, tier_options=local_s3.options, topic_defaults=EVICT_EVERYTHING)
+            )
+            engine.offload()
+            engine.apply_retention()
+            return Offloaded(
+                stack.enter_context(stratalog.open_reader(source)),
+                engine,
+                stack.enter_context(stratalog.open_reader(uri, tier_options=local_s3.options)),
+                {name: base_offsets(copy / str(name)) for name in engine.partitions()},
+            )
+
+        yield offload_once
+
+
+def base_offsets(folder: Path) -> list[int]:
+    return sorted(int(file.stem) for file in folder.glob("*.log"))
+
+
+@every_directory
+def test_only_what_may_not_go_is_left_on_local_disk(offloaded: OffloadedDirectories, directory: str) -> None:
+    """The active segment stays, and what reaches past the last stable offset: Kafka uploads neither."""
+    found = offloaded(directory)
+    for name in found.engine.partitions():
+        segments = found.whole.log(*name).segments()
+        last_stable = found.whole.log(*name).offsets().last_stable
+        staying = [one.base_offset for one in segments if one.is_active or one.end_offset > last_stable]
+        assert found.local_bases[name] == staying, name
+        assert [one.base_offset for one in found.engine.log(*name).segments() if one.is_local] == staying, name
+
+
+@every_directory
+def test_the_directories_have_something_to_offload(offloaded: OffloadedDirectories, directory: str) -> None:
+    found = offloaded(directory)
+    evicted = [
+        one for name in found.engine.partitions() for one in found.engine.log(*name).segments() if not one.is_local
+    ]
+    assert len(evicted) > 3
+
+
+@both_isolations
+@every_log
+def test_every_record_is_read_across_both_tiers(
+    golden: Unpacked, offloaded: OffloadedDirectories, directory: str, name: TopicPartition, isolation: str
+) -> None:
+    log = offloaded(directory).engine.log(*name)
+    expected = golden(directory).expected(name, isolation)
+    assert list(log.records(isolation=isolation)) == expected.records
+    assert bounds(log, isolation) == (expected.log_start, expected.end)
+
+
+@both_isolations
+@every_log
+def test_fetched_bytes_and_tables_hold_the_same_across_both_tiers(
+    golden: Unpacked,
+    offloaded: OffloadedDirectories,
+    parts: Components,
+    directory: str,
+    name: TopicPartition,
+    isolation: str,
+) -> None:
+    log = offloaded(directory).engine.log(*name)
+    expected = golden(directory).expected(name, isolation).records
+    assert fetched_records(log, 10_000, isolation, parts) == expected
+    assert from_arrow(log.to_arrow(isolation=isolation)) == expected
+
+
+@every_directory
+def test_the_bucket_names_the_logs_that_have_something_in_it(offloaded: OffloadedDirectories, directory: str) -> None:
+    found = offloaded(directory)
+    there = [
+        name
+        for name in found.engine.partitions()
+        if any(not one.is_local for one in found.engine.log(*name).segments())
+    ]
+    assert list(found.bucket.partitions()) == there
+    assert {topic: info.topic_id for topic, info in found.bucket.topics().items()} == {
+        name.topic: found.engine.log(*name).topic_id for name in there
+    }
+
+
+@both_isolations
+@every_log
+def test_the_bucket_alone_holds_every_record_below_the_local_ones(
+    golden: Unpacked,
+    offloaded: OffloadedDirectories,
+    parts: Components,
+    directory: str,
+    name: TopicPartition,
+    isolation: str,
+) -> None:
+    """How a transaction ended may stand in the first local segment alone: the bucket must not show its records.
+
+    A reader of the bucket once showed those of aborted transactions whose marker had not been offloaded.
+    """
+    found = offloaded(directory)
+    expected = golden(directory).expected(name, isolation)
+    end = found.local_bases[name][0]
+    if name not in found.bucket.partitions():
+        assert not any(not one.is_local for one in found.engine.log(*name).segments())
+        return
+    log = found.bucket.log(*name)
+    start, shown_end = bounds(log, isolation)
+    if isolation == "read_committed":
+        end = min([end, *first_offsets_of_undecided(found.whole.log(*name), end, parts)])
+        assert shown_end <= end  # compaction may have taken the first records of an undecided transaction
+    else:
+        assert shown_end == end
+    assert start == expected.log_start
+    assert list(log.records(isolation=isolation)) == [r for r in expected.records if r.offset < end]
+
+
+@both_isolations
+@every_log
+def test_offsets_for_timestamps_are_those_of_the_whole_local_log(
+    golden: Unpacked, offloaded: OffloadedDirectories, directory: str, name: TopicPartition, isolation: str
+) -> None:
+    found = offloaded(directory)
+    stamps = {record.timestamp_ms for record in golden(directory).expected(name, isolation).records}
+    asked = sorted({0, *stamps, *(stamp + 1 for stamp in stamps)})[:: 1 + len(stamps) // 15]
+    assert {ms: found.engine.log(*name).offset_for_timestamp(ms, isolation) for ms in asked} == {
+        ms: found.whole.log(*name).offset_for_timestamp(ms, isolation) for ms in asked
+    }
+
+
+def bounds(log: LogReader, isolation: str) -> tuple[int, int]:
+    offsets = log.offsets()
+    return offsets.log_start, offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable
+
+
+def first_offsets_of_undecided(log: LogReader, end: int, parts: Components) -> list[int]:
+    """Where the transactions begin that have records below ``end`` and no marker there."""
+    offset, began = log.offsets().log_start, dict[int, int]()
+    while offset < end:
+        with log.fetch(offset, 1) as fetched:
+            for batch, _ in batches_in(fetched.read(), parts):
+                if batch.is_control:
+                    began.pop(batch.producer_id, None)
+                elif batch.is_transactional:
+                    began.setdefault(batch.producer_id, batch.base_offset)
+            offset = fetched.next_offset
+    return list(began.values())
