@@ -12,25 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from stratalog.testing.oracle import parse_dump
+
 JAVA_MAJOR: Final = 17
 DUMPED_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-
-# Every line that kafka.tools.DumpLogSegments prints about files it is content with; anything else is a complaint.
-_CONTENT: Final = re.compile(
-    r"""
-      Dumping\ .*
-    | Log\ starting\ offset:\ \d+
-    | .*\.(index|timeindex)\ is\ empty\.
-    | .*\.(index|timeindex)\ passed\ sanity\ check\.
-    | offset:\ \d+\ position:\ \d+
-    | timestamp:\ -?\d+\ offset:\ \d+
-    | (baseOffset|offset):\ .*\ isvalid:\ true
-    | \|\ offset:\ \d+\ (?!.*isValid:\ false).*
-    | producerId:\ \d+\ .*
-    | version:\ \d+\ producerId:\ .*
-    """,
-    re.VERBOSE,
-)
 
 
 class OracleMissingError(Exception):
@@ -98,9 +83,9 @@ class KafkaTools:
             ("--index-sanity-check", [file for file in files if file.endswith("index")]),
         ):
             result = self.run("kafka.tools.DumpLogSegments", mode, "--files", ",".join(chosen), folder=directory)
-            lines = result.stdout.splitlines()
-            found += [line for line in lines if not _CONTENT.fullmatch(line)]
-            found += [f"not dumped: {file}" for file in chosen if f"Dumping {file}" not in lines]
+            dump = parse_dump(result.stdout)
+            found += [*dump.remarks, *re.findall(r".*isvalid: false.*", result.stdout, re.IGNORECASE)]
+            found += [f"not dumped: {file}" for file in chosen if file not in dump.files]
             if result.returncode:
                 found.append(f"exit code {result.returncode}")
         return found
