@@ -15,6 +15,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
 from stratalog.model.segments import FileKind, SegmentInfo
+from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
@@ -110,6 +111,8 @@ def segment_source(log: Log, view: LogView, segment: Segment) -> SegmentSource:
         kind: entries for role, kind in _INDEX_KINDS.items() if (entries := bytes(segment.index_entries(role)))
     }
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
+    if snapshot is None and not log.has_producers:
+        snapshot = encode_snapshot([])  # an old log: whoever reads the tier alone need not look for producers
     if snapshot:
         files[FileKind.SNAPSHOT] = snapshot
     files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)

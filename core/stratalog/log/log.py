@@ -62,6 +62,11 @@ class Log(LogReader):
         return self._state.leader_epoch
 
     @property
+    def has_producers(self) -> bool:
+        """Whether an idempotent or transactional producer has written to the log, as far as is known."""
+        return bool(self._state.producers.producers)
+
+    @property
     def healthy(self) -> bool:
         """Whether the log can be written to and closed cleanly."""
         return self._state.failure is None and self._state.damage is None

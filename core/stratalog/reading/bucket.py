@@ -45,7 +45,7 @@ class BucketReader(Reader):
         topic_id = self._names()[name]
         remote = self._bucket.log(name, topic_id).view()
         end = remote.end_offset
-        unstable = self._producers(remote).first_unstable(end)
+        unstable = producers_at_end(remote, self._parts).first_unstable(end)
         offsets = LogOffsets(
             log_start=remote.log_start,
             local_log_start=end,
@@ -56,19 +56,6 @@ class BucketReader(Reader):
         )
         view = LogView(name, (), offsets, EpochCache(remote.leader_epochs), remote)
         return StaticLog(view, topic_id, self._parts)
-
-    def _producers(self, remote: RemoteView) -> ProducerState:
-        """The producers at the tier's end, from the snapshot that travels with the last segment.
-
-        A transaction that is open there has ended in the log, but its marker is not in the tier yet.
-        """
-        for segment in reversed(remote.segments):
-            data = segment.read_file(FileKind.SNAPSHOT) if isinstance(segment, RemoteSegment) else b""
-            if data:
-                state = ProducerState.restored(decode_snapshot(data, segment.label), segment.end_offset)
-                replay_range(state, remote.segments, segment.end_offset, remote.end_offset, self._parts)
-                return state
-        return ProducerState()  # as for a directory without snapshots: it is older than transactions
 
     def _close(self) -> None:
         """Nothing but the tier is open, and that is closed by the reader."""
