@@ -85,7 +85,7 @@ def walk(
         CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
     """
     end = segment.size_bytes
-    usual = want = read_bytes or parts.limits.read_bytes
+    usual = want = max(read_bytes or parts.limits.read_bytes, FRAME_BYTES)
     while position < end:
         data = segment.read(position, min(want, end - position))
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)

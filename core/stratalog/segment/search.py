@@ -57,7 +57,7 @@ def start_position(segment: ReadableSegment, offset: int, parts: Components) -> 
     batch = batch_at(segment, entry.position, parts)
     if batch is None:
         return 0
-    honest = batch.last_offset <= max(entry.offset, offset) or (batch.magic == 2 and batch.base_offset <= offset)
+    honest = batch.last_offset <= offset or (batch.magic >= 2 and batch.base_offset <= offset)
     return entry.position if honest else 0
 
 
@@ -114,7 +114,9 @@ def _offset_before(segment: ReadableSegment, timestamp_ms: int, parts: Component
         entry = time_index(segment, parts).floor(timestamp_ms - 1)
     except CorruptIndexError:
         return segment.base_offset
-    if entry is None or not segment.base_offset <= entry.offset < segment.end_offset:
+    if entry is None or entry.timestamp_ms >= timestamp_ms:
+        return segment.base_offset
+    if not segment.base_offset <= entry.offset < segment.end_offset:
         return segment.base_offset
     found = find_batch(segment, entry.offset, parts)
     if found is None or found[1].max_timestamp_ms != entry.timestamp_ms:

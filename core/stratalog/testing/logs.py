@@ -1,0 +1,237 @@
+"""One log in a folder of its own: opened, left as a crash would leave it, opened again, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from stratalog.config.engine import Limits
+from stratalog.config.files import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.log.load import LoadedLog, LoadRequest, load
+from stratalog.log.log import Log
+from stratalog.log.state import make_view
+from stratalog.model.batches import Buffer, TimestampType
+from stratalog.model.events import Event
+from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition, partition_folder, segment_file
+from stratalog.model.offsets import Durability
+from stratalog.model.records import Record
+from stratalog.producers.transactions import ControlType, marker_record
+from stratalog.reading.parts import ComponentHost
+from stratalog.reading.reader import StaticLog
+from stratalog.registry.registry import Registry
+from stratalog.segment.components import Components
+from stratalog.spi.formats import BatchHeader
+from stratalog.spi.segments import LogFiles
+
+LOG: Final = TopicPartition("t", 0)
+TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
+
+
+def records(count: int, *, start: int = 0, timestamp_ms: int = 1_700_000_000_000, value_bytes: int = 0) -> list[Record]:
+    """Records with keys ``k0``, ``k1``, ... from ``start`` on, a millisecond apart."""
+    return [
+        Record(timestamp_ms=timestamp_ms + index, key=b"k%d" % index, value=b"v%d" % index + b"." * value_bytes)
+        for index in range(start, start + count)
+    ]
+
+
+@dataclass(slots=True)
+class LogBed:
+    """A log directory with one log, the installed components, and a clock that moves only when told to.
+
+    A context manager: leaving it closes what is open, without an orderly stop.
+
+    Attributes:
+        directory: the log directory; made if missing.
+        registry: what is installed.
+        topic: settings of the topic.
+        limits: bounds.
+        clock: moved by the test.
+        events: what listeners were told.
+    """
+
+    directory: Path
+    registry: Registry
+    topic: TopicConfig = field(default_factory=TopicConfig)
+    limits: Limits = field(default_factory=Limits)
+    clock: ManualClock = field(default_factory=ManualClock)
+    events: list[Event] = field(default_factory=list)
+    log_start: int | None = None
+    recovery_point: int = 0
+    _host: ComponentHost | None = None
+    _opened: list[Log | StaticLog] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        """The log's folder."""
+        return self.directory / partition_folder(LOG)
+
+    @property
+    def host(self) -> ComponentHost:
+        """The components."""
+        if self._host is None:
+            self._host = ComponentHost(self.registry, Settings(limits=self.limits), Env(clock=self.clock))
+        return self._host
+
+    @property
+    def parts(self) -> Components:
+        """What the log works with."""
+        return self.host.parts(self.topic)
+
+    def path(self, base_offset: int, suffix: str = LOG_SUFFIX) -> Path:
+        """Where a segment's file is."""
+        return self.folder / segment_file(base_offset, suffix)
+
+    def names(self) -> list[str]:
+        """The files in the log's folder."""
+        return sorted(path.name for path in self.folder.iterdir())
+
+    def contents(self) -> dict[str, bytes]:
+        """The files in the log's folder, with their bytes."""
+        return {path.name: path.read_bytes() for path in sorted(self.folder.iterdir())}
+
+    def write(self, contents: Mapping[str, bytes]) -> None:
+        """Make the folder hold these files and no others."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in self.folder.iterdir():
+            path.unlink()
+        for name, data in contents.items():
+            (self.folder / name).write_bytes(data)
+
+    def files(self, *, read_only: bool = False) -> LogFiles:
+        """The log's folder, opened."""
+        store = self.host.segment_store(str(self.directory), read_only=read_only)
+        create = not read_only and not self.folder.exists()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return store.open_log(partition_folder(LOG), create=create)
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def load(self, *, clean: bool = True, writable: bool = True, high_watermark: int | None = None) -> LoadedLog:
+        """Load the log; the caller closes its segments."""
+        request = LoadRequest(LOG, clean, self.recovery_point, self.log_start, high_watermark, writable)
+        return load(self.files(read_only=not writable), self.parts, self.topic, request)
+
+    def open(self, *, clean: bool = True, high_watermark: int | None = None) -> Log:
+        """Open the log for writing; an earlier one is closed first."""
+        self.close()
+        log = Log(
+            LOG,
+            TOPIC_ID,
+            self.files(),
+            self.parts,
+            self.topic,
+            self.load(clean=clean, high_watermark=high_watermark),
+            remote=None,
+            notify=self.events.append,
+            durability=Durability.WRITTEN,
+        )
+        self._opened.append(log)
+        return log
+
+    def open_reader(self, *, clean: bool = True, high_watermark: int | None = None) -> StaticLog:
+        """Open the log for reading alone."""
+        loaded = self.load(clean=clean, writable=False, high_watermark=high_watermark)
+        view = make_view(
+            LOG,
+            loaded.segments,
+            loaded.producers,
+            loaded.epochs,
+            log_start=loaded.log_start,
+            recovery_point=loaded.recovery_point,
+            high_watermark=loaded.log_end if high_watermark is None else high_watermark,
+            remote=None,
+            damage=loaded.damage,
+        )
+        log = StaticLog(view, TOPIC_ID, self.parts)
+        self._opened.append(log)
+        return log
+
+    def crash(self) -> None:
+        """Let go of everything without an orderly stop; what was written stays, reserved space too."""
+        contents = self.contents()
+        for log in self._opened:
+            for segment in log.view().segments:
+                segment.close()
+        self._opened.clear()
+        self.write(contents)
+
+    def close(self) -> None:
+        """Close what is open. Twice is fine."""
+        for log in self._opened:
+            log.close()
+        self._opened.clear()
+        if self._host is not None:
+            self._host.close()
+            self._host = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- bytes as a broker would write them --------------------------------------------------------------------------
+
+    def batch(
+        self,
+        offset: int,
+        written: Iterable[Record],
+        *,
+        magic: int = 2,
+        codec: str | None = None,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        producer: tuple[int, int, int] = (-1, -1, -1),
+        transactional: bool = False,
+        control: bool = False,
+        leader_epoch: int = 0,
+    ) -> bytes:
+        """One encoded batch.
+
+        Args:
+            offset: of its first record.
+            written: its records; their own offsets are ignored.
+            magic: of its format.
+            codec: name of a codec, or None.
+            timestamp_type: LOG_APPEND_TIME takes the first record's timestamp for all.
+            producer: id, epoch and base sequence.
+            transactional: whether it belongs to a transaction.
+            control: whether it holds markers.
+            leader_epoch: of the leader.
+        """
+        listed = list(written)
+        header = BatchHeader(
+            base_offset=offset,
+            leader_epoch=leader_epoch,
+            timestamp_type=timestamp_type,
+            append_time_ms=listed[0].timestamp_ms,
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            base_sequence=producer[2],
+            transactional=transactional,
+            control=control,
+        )
+        found = None if codec is None else self.parts.codecs.by_name(codec)
+        return bytes(self.parts.formats.of(magic, "", 0).encode(listed, header, found, None))
+
+    def marker(
+        self, offset: int, producer_id: int, kind: ControlType, *, producer_epoch: int = 0, coordinator_epoch: int = 0
+    ) -> bytes:
+        """The control batch that ends a transaction."""
+        key, value = marker_record(kind, coordinator_epoch)
+        record = Record(timestamp_ms=1_700_000_000_000, key=key, value=value)
+        producer = (producer_id, producer_epoch, -1)
+        return self.batch(offset, [record], producer=producer, transactional=True, control=True)
+
+    def write_segment(self, base_offset: int, batches: Sequence[Buffer]) -> None:
+        """Write a ``.log`` file alone, without indexes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path(base_offset).write_bytes(b"".join(batches))

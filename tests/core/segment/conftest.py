@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+import pytest
+
+from stratalog.model.batches import Buffer
+from stratalog.segment.segment import Segment
+from stratalog.testing.logs import LogBed
+
+MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
+
+
+@pytest.fixture
+def make_segment(bed: LogBed) -> Iterator[MakeSegment]:
+    """``make(batches, base_offset, end_offset)``: a segment over a new ``.log`` file without indexes."""
+    with ExitStack() as opened:
+
+        def make(batches: Sequence[Buffer], base_offset: int, end_offset: int) -> Segment:
+            bed.write_segment(base_offset, batches)
+            log = bed.files().open_segment(bed.path(base_offset).name)
+            segment = Segment(bed.files(), base_offset, end_offset, bed.parts, log)
+            opened.callback(segment.close)
+            return segment
+
+        yield make

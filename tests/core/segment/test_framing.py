@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from stratalog.config.engine import Limits
+from stratalog.errors import CorruptBatchError
+from stratalog.model.batches import Buffer, ScanStop
+from stratalog.segment.framing import FRAME, FRAME_BYTES, scan, walk
+from stratalog.segment.segment import Segment
+from stratalog.testing.logs import LogBed, records
+
+MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
+
+
+@pytest.fixture
+def mixed(bed: LogBed) -> list[bytes]:
+    """Entries of all magics, plain and compressed, the offsets 0 to 24."""
+    return [
+        bed.batch(0, records(1), magic=0),
+        bed.batch(1, records(3), magic=0, codec="gzip"),
+        bed.batch(4, records(1), magic=1),
+        bed.batch(5, records(4), magic=1, codec="snappy"),
+        bed.batch(9, records(3, value_bytes=300), magic=2),
+        bed.batch(12, records(5), magic=2, codec="zstd"),
+        bed.batch(17, records(1), magic=1),
+        bed.batch(18, records(5), magic=2),
+        bed.batch(23, records(1), magic=2, codec="lz4"),
+        bed.batch(24, records(1), magic=0),
+    ]
+
+
+LAST_OFFSETS = [0, 3, 4, 8, 11, 16, 17, 22, 23, 24]
+MAGICS = [0, 0, 1, 1, 2, 2, 1, 2, 2, 0]
+
+
+def starts(entries: Sequence[bytes]) -> list[int]:
+    """Where each entry begins, and where the last one ends."""
+    return list(itertools.accumulate(map(len, entries), initial=0))
+
+
+def walked(segment: Segment, bed: LogBed, read_bytes: int = 0, position: int = 0) -> list[tuple[int, int, int]]:
+    """(position, magic, last offset) of each batch."""
+    return [
+        (chunk.position + batch.position, batch.magic, batch.last_offset)
+        for chunk in walk(segment, position, bed.parts, read_bytes=read_bytes)
+        for batch in chunk.batches()
+    ]
+
+
+@pytest.mark.parametrize("read_bytes", [1, 17, 18, 60, 100, 333, 0])
+def test_entries_of_all_magics_are_walked_whatever_is_read_at_once(
+    bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
+) -> None:
+    segment = make_segment(mixed, 0, 25)
+    expected = list(zip(starts(mixed), MAGICS, LAST_OFFSETS, strict=False))
+    assert walked(segment, bed, read_bytes) == expected
+    for index in range(len(mixed)):
+        assert walked(segment, bed, read_bytes, starts(mixed)[index]) == expected[index:]
+    assert walked(segment, bed, read_bytes, segment.size_bytes) == []
+
+
+def test_chunks_lie_behind_each_other(bed: LogBed, make_segment: MakeSegment, mixed: list[bytes]) -> None:
+    segment = make_segment(mixed, 0, 25)
+    data = b"".join(mixed)
+    end = 0
+    for chunk in walk(segment, 0, bed.parts, read_bytes=400):
+        assert chunk.position == end
+        end = chunk.end_position
+        for batch in chunk.batches():
+            at = chunk.position + batch.position
+            assert (
+                bytes(chunk.data[batch.position : batch.position + batch.size_bytes])
+                == data[at : at + batch.size_bytes]
+            )
+    assert end == len(data)
+
+
+@pytest.mark.parametrize("read_bytes", [1, 0])
+def test_a_log_cut_at_any_byte_gives_its_whole_entries_and_then_an_error(
+    bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
+) -> None:
+    entries = [mixed[0], mixed[3], mixed[4], mixed[2]]
+    data, bounds = b"".join(entries), starts(entries)
+    for size in range(len(data) + 1):
+        segment = make_segment([data[:size]], 0, 25)
+        whole = sum(bound <= size for bound in bounds) - 1
+        found = []
+        error = None
+        try:
+            for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes):
+                found += [chunk.position + batch.position for batch in chunk.batches()]
+        except CorruptBatchError as raised:
+            error = raised
+        assert found == bounds[:whole]
+        assert (error is None) is (size in bounds)
+        assert error is None or (error.position, error.file) == (bounds[whole], str(bed.path(0)))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_every_bit_that_a_crc_covers_is_checked(bed: LogBed, magic: int) -> None:
+    good = bed.batch(0, records(1), magic=magic)
+    bad = bed.batch(1, records(2), magic=magic, codec="gzip")
+    # offset and size are outside the CRC; so is a V2 batch's leader epoch
+    covered = range(17, len(bad)) if magic == 2 else range(12, len(bad))
+    for position, bit in itertools.product(covered, range(8)):
+        flipped = bytearray(good + bad)
+        flipped[len(good) + position] ^= 1 << bit
+        found = scan(bed.parts.formats, flipped, 0, len(flipped), check_crc=True)
+        assert (found.stop, found.stop_position, sum(map(len, found.tables))) == (ScanStop.CORRUPT, len(good), 1)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("size", [-(1 << 31), -1, 0, 13])
+def test_impossible_sizes_are_corrupt_not_partial(bed: LogBed, magic: int, size: int) -> None:
+    good = bed.batch(0, records(1), magic=magic)
+    bad = FRAME.pack(1, size, 0, magic) + bytes(100)
+    found = scan(bed.parts.formats, good + bad, 0, len(good + bad), check_crc=True)
+    assert (found.stop, found.stop_position) == (ScanStop.CORRUPT, len(good))
+
+
+@pytest.mark.parametrize("magic", [-1, 3, 127])
+def test_an_unknown_magic_is_corrupt(bed: LogBed, make_segment: MakeSegment, magic: int) -> None:
+    good = bed.batch(0, records(1))
+    segment = make_segment([good, FRAME.pack(1, 40, 0, magic), bytes(35)], 0, 2)
+    chunks = walk(segment, 0, bed.parts)
+    assert len(list(next(chunks).batches())) == 1
+    with pytest.raises(CorruptBatchError, match=f"magic {magic}") as caught:
+        next(chunks)
+    assert caught.value.position == len(good)
+
+
+def test_zeros_after_the_last_entry_are_corrupt(bed: LogBed, make_segment: MakeSegment) -> None:
+    good = bed.batch(0, records(1))
+    for zeros in (1, 16, 17, 4096):
+        segment = make_segment([good, bytes(zeros)], 0, 1)
+        with pytest.raises(CorruptBatchError) as caught:
+            list(walk(segment, 0, bed.parts))
+        assert caught.value.position == len(good)
+
+
+def test_an_entry_above_the_limit_is_refused_before_it_is_read(bed: LogBed, make_segment: MakeSegment) -> None:
+    bed.limits = Limits(batch_bytes=500, read_bytes=1024)
+    small, large = bed.batch(0, records(1)), bed.batch(1, records(1, value_bytes=2000))
+    segment = make_segment([small, large], 0, 2)
+    with pytest.raises(CorruptBatchError, match=r"limits\.batch\.bytes=500") as caught:
+        list(walk(segment, 0, bed.parts))
+    assert caught.value.position == len(small)
+
+
+def test_a_lying_size_is_not_read(bed: LogBed, make_segment: MakeSegment) -> None:
+    good = bed.batch(0, records(1))
+    segment = make_segment([good, FRAME.pack(1, (1 << 31) - 1, 0, 2), bytes(100)], 0, 2)
+    with pytest.raises(CorruptBatchError, match="cut off"):
+        list(walk(segment, 0, bed.parts))
+
+
+def test_nothing_in_an_empty_range(bed: LogBed, mixed: list[bytes]) -> None:
+    found = scan(bed.parts.formats, b"".join(mixed), 5, 5, check_crc=True)
+    assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.END, 5)
+
+
+@pytest.mark.parametrize("size", range(1, FRAME_BYTES))
+def test_a_few_bytes_are_a_partial_entry(bed: LogBed, mixed: list[bytes], size: int) -> None:
+    found = scan(bed.parts.formats, mixed[0], 0, size, check_crc=True)
+    assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.PARTIAL, 0)

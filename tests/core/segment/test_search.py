@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from struct import pack
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import CorruptBatchError
+from stratalog.model.batches import Buffer, RecordBatch
+from stratalog.model.offsets import TimestampOffset
+from stratalog.model.records import Record
+from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.appender import Appender
+from stratalog.segment.framing import walk
+from stratalog.segment.search import (
+    aborted_transactions,
+    batch_at,
+    find_batch,
+    find_timestamp,
+    largest_timestamp,
+    start_position,
+)
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import Appended, IndexRole
+from stratalog.testing.logs import LogBed
+
+MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
+
+BASE = 100
+# (magic, codec, timestamps of the records): offsets follow one another, but for gaps where a batch says so
+Layout = Sequence[tuple[int, str | None, list[int]]]
+RISING: Layout = [(2, None, [1000 + 10 * n, 1005 + 10 * n]) for n in range(20)]
+MIXED: Layout = [
+    (1, None, [500]),
+    (1, "gzip", [700, 600, 650]),
+    (0, None, [-1]),
+    (2, None, [900, 100]),
+    (2, "zstd", [800, 850, 820]),
+    (2, None, [900]),
+    (2, None, [-1, -1]),
+    (1, "lz4", [300, 1200]),
+    (0, "gzip", [-1, -1]),
+    (2, None, [1200, 1100]),
+    (2, None, [50]),
+    (2, None, [1500, 1400, 1300]),
+    (1, None, [1450]),
+]
+LAYOUTS = {"rising": RISING, "mixed": MIXED}
+
+
+class Made:
+    """A segment and what is in it, known without reading it."""
+
+    def __init__(self, bed: LogBed, make: MakeSegment, layout: Layout) -> None:
+        self.records: list[tuple[int, int]] = []  # offset, timestamp
+        self.lasts: list[int] = []
+        self.batches: list[bytes] = []
+        offset = BASE
+        for magic, codec, stamps in layout:
+            written = [Record(timestamp_ms=stamp, key=b"k", value=b"some value") for stamp in stamps]
+            self.batches.append(bed.batch(offset, written, magic=magic, codec=codec))
+            self.records += [(offset + index, stamp) for index, stamp in enumerate(stamps)]
+            offset += len(stamps)
+            self.lasts.append(offset - 1)
+        self.end = offset
+        self.segment = make(self.batches, BASE, offset)
+        self.parts = bed.parts
+
+    def batch_of(self, offset: int) -> int | None:
+        """The index of the first batch whose last offset is at or above ``offset``."""
+        return next((index for index, last in enumerate(self.lasts) if last >= offset), None)
+
+    def position(self, index: int) -> int:
+        return sum(map(len, self.batches[:index]))
+
+    def check_offsets(self) -> None:
+        """Every offset is found where a scan from the start finds it."""
+        for offset in range(BASE - 2, self.end + 3):
+            found, index = find_batch(self.segment, offset, self.parts), self.batch_of(offset)
+            assert (None if found is None else found[0]) == (None if index is None else self.position(index)), offset
+
+    def check_timestamps(self, min_offsets: Sequence[int]) -> None:
+        """Every timestamp is found where a scan from the start finds it."""
+        stamps = {stamp + step for _, stamp in self.records for step in (-1, 0, 1)} | {0, 10_000}
+        for stamp in sorted(stamps):
+            for min_offset in min_offsets:
+                expected = next(
+                    (TimestampOffset(t, o) for o, t in self.records if t >= stamp and o >= min_offset), None
+                )
+                assert find_timestamp(self.segment, stamp, min_offset, self.parts) == expected, (stamp, min_offset)
+
+
+@pytest.fixture(params=LAYOUTS)
+def made(request: pytest.FixtureRequest, bed: LogBed, make_segment: MakeSegment) -> Made:
+    return Made(bed, make_segment, LAYOUTS[request.param])
+
+
+def honest(made: Made, role: IndexRole, interval_bytes: int) -> bytes:
+    """The entries that an appender would have written."""
+    config = TopicConfig(index_interval_bytes=interval_bytes)
+    builder = made.parts.indexes[role].builder(BASE, config)
+    entries = []
+    for chunk in walk(made.segment, 0, made.parts):
+        for batch in chunk.batches():
+            told = appended_at(
+                chunk.position + batch.position, batch.size_bytes, batch.last_offset, batch.max_timestamp_ms
+            )
+            entries.append(builder.add(told))
+    return b"".join([*entries, builder.finish()])
+
+
+def appended_at(position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> Appended:
+    return Appended(position, size_bytes, last_offset, last_offset, max_timestamp_ms)
+
+
+# --- honest indexes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interval_bytes", [0, 1, 150, 1 << 20])
+def test_honest_indexes_find_what_a_scan_finds(made: Made, interval_bytes: int) -> None:
+    for role in (IndexRole.OFFSET, IndexRole.TIME):
+        made.segment.hold_entries(role, honest(made, role, interval_bytes))
+    made.check_offsets()
+    made.check_timestamps([BASE, BASE + 7, made.end])
+
+
+def test_an_honest_index_saves_reading(made: Made) -> None:
+    made.segment.hold_entries(IndexRole.OFFSET, honest(made, IndexRole.OFFSET, 0))
+    found = [start_position(made.segment, offset, made.parts) for offset in range(BASE, made.end)]
+    assert found == sorted(found)
+    assert found[-1] == made.position(len(made.batches) - 1)
+
+
+def test_an_appender_writes_honest_indexes(bed: LogBed, made: Made) -> None:
+    empty = Segment(
+        bed.files(), 10_000, 10_000, bed.parts, bed.files().open_segment(bed.path(10_000).name, create=True)
+    )
+    appender = Appender(empty, bed.parts, TopicConfig(index_interval_bytes=100))
+    try:
+        for chunk in walk(made.segment, 0, bed.parts):
+            for batch in chunk.batches():
+                data = chunk.data[batch.position : batch.position + batch.size_bytes]
+                appender.append([data], [moved(batch, 10_000 - BASE)])
+        for role in (IndexRole.OFFSET, IndexRole.TIME):
+            reader = bed.parts.indexes[role].reader(empty.index_entries(role), 10_000)
+            reader.check(empty.end_offset, empty.size_bytes)
+            assert len(reader)
+        assert empty.end_offset - 10_000 == made.end - BASE
+    finally:
+        empty.close()
+
+
+def moved(batch: RecordBatch, by: int) -> RecordBatch:
+    return replace(batch, position=0, base_offset=batch.base_offset + by, last_offset=batch.last_offset + by)
+
+
+# --- lying indexes -----------------------------------------------------------------------------------------------
+
+
+def lies(entries: bytes, size: int, seed: int) -> Iterator[bytes]:
+    """Index contents that are wrong in many ways."""
+    chance = random.Random(seed)  # noqa: S311 - the same lies in every run
+    listed = [entries[at : at + size] for at in range(0, len(entries), size)]
+    yield b""
+    yield bytes(len(entries))
+    yield b"\xff" * len(entries)
+    yield bytes(10 * size)
+    yield entries + bytes(5 * size)
+    yield entries[: len(entries) // 2 // size * size]
+    yield entries[: len(entries) // 2 + 1]
+    yield b"".join(reversed(listed))
+    yield b"".join(listed[1:] + listed[:1])
+    for _ in range(12):
+        chance.shuffle(listed)
+        yield b"".join(listed)
+        yield chance.randbytes(len(entries))
+    for _ in range(80):
+        flipped = bytearray(entries)
+        flipped[chance.randrange(len(entries))] ^= 1 << chance.randrange(8)
+        yield bytes(flipped)
+
+
+def test_no_offset_index_changes_an_answer(made: Made) -> None:
+    entries = honest(made, IndexRole.OFFSET, 0)
+    for lie in lies(entries, 8, seed=1):
+        made.segment.hold_entries(IndexRole.OFFSET, lie)
+        made.check_offsets()
+
+
+def test_an_offset_index_that_points_past_its_target_is_found_out(made: Made) -> None:
+    for index in range(1, len(made.batches)):
+        for relative in range(made.end - BASE):
+            made.segment.hold_entries(IndexRole.OFFSET, pack(">ii", relative, made.position(index)))
+            made.check_offsets()
+
+
+def test_an_offset_index_that_points_into_a_batch_is_found_out(made: Made) -> None:
+    for position in (
+        1,
+        12,
+        17,
+        61,
+        made.position(3) + 5,
+        made.segment.size_bytes,
+        made.segment.size_bytes + 1,
+        1 << 30,
+    ):
+        made.segment.hold_entries(IndexRole.OFFSET, pack(">ii", 0, position))
+        made.check_offsets()
+
+
+def test_no_time_index_changes_an_answer(made: Made) -> None:
+    made.segment.hold_entries(IndexRole.OFFSET, honest(made, IndexRole.OFFSET, 0))
+    entries = honest(made, IndexRole.TIME, 0)
+    for lie in lies(entries, 12, seed=2):
+        made.segment.hold_entries(IndexRole.TIME, lie)
+        made.check_timestamps([BASE])
+
+
+def test_two_batches_of_one_timestamp(bed: LogBed, make_segment: MakeSegment) -> None:
+    """An entry moved to the later of two batches with the same largest timestamp once hid the earlier one."""
+    made = Made(bed, make_segment, [(2, None, [1000]), (2, None, [2000]), (2, None, [2000]), (2, None, [3000])])
+    for relative in range(4):
+        made.segment.hold_entries(IndexRole.TIME, pack(">qiqi", 1000, 0, 2000, relative))
+        made.check_timestamps([BASE])
+
+
+# --- the largest timestamp ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interval_bytes", [0, 150, 1 << 20])
+def test_the_largest_timestamp(made: Made, interval_bytes: int) -> None:
+    top = max(stamp for _, stamp in made.records)
+    offset = next(o for o, t in made.records if t == top)
+    expected = TimestampOffset(top, made.lasts[made.batch_of(offset) or 0])
+    made.segment.hold_entries(IndexRole.TIME, honest(made, IndexRole.TIME, interval_bytes))
+    assert largest_timestamp(made.segment, made.parts) == expected
+    made.segment.hold_entries(IndexRole.TIME, b"")
+    assert largest_timestamp(made.segment, made.parts) == expected
+    made.segment.hold_entries(IndexRole.TIME, pack(">qi", top + 1, 0))
+    assert largest_timestamp(made.segment, made.parts) == expected
+
+
+def test_without_timestamps_there_is_no_largest(bed: LogBed, make_segment: MakeSegment) -> None:
+    made = Made(bed, make_segment, [(0, None, [-1]), (2, None, [-1, -1])])
+    assert largest_timestamp(made.segment, made.parts) == TimestampOffset(-1, BASE)
+    assert made.segment.max_timestamp_ms == -1
+    assert made.segment.age_from_ms == made.segment.log.modified_ms > 0
+    assert find_timestamp(made.segment, 0, BASE, made.parts) is None
+
+
+# --- single batches ----------------------------------------------------------------------------------------------
+
+
+def test_a_batch_is_taken_only_where_one_starts(made: Made) -> None:
+    begins = {made.position(index): last for index, last in enumerate(made.lasts)}
+    for position in range(-2, made.segment.size_bytes + 3):
+        found = batch_at(made.segment, position, made.parts)
+        assert (None if found is None else found.last_offset) == begins.get(position)
+
+
+def test_a_damaged_batch_is_no_batch(bed: LogBed, make_segment: MakeSegment) -> None:
+    good, bad = bed.batch(0, [Record(value=b"one")]), bytearray(bed.batch(1, [Record(value=b"two")]))
+    bad[-1] ^= 1
+    segment = make_segment([good, bad], 0, 2)
+    assert batch_at(segment, 0, bed.parts) is not None
+    assert batch_at(segment, len(good), bed.parts) is None
+    segment.hold_entries(IndexRole.OFFSET, pack(">ii", 1, len(good)))
+    assert start_position(segment, 1, bed.parts) == 0
+    with pytest.raises(CorruptBatchError) as caught:
+        list(walk(segment, 0, bed.parts))
+    assert caught.value.position == len(good)
+
+
+# --- aborted transactions ----------------------------------------------------------------------------------------
+
+
+def entry(producer: int, first: int, last: int, stable: int) -> bytes:
+    return pack(">hqqqq", 0, producer, first, last, stable)
+
+
+def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment) -> None:
+    """Marker at or above the start, first record below the end; nothing after an entry with a stable offset that high."""
+    listed = [AbortedTransaction(1, 3, 10, 5), AbortedTransaction(2, 5, 20, 21), AbortedTransaction(1, 30, 40, 41)]
+    first, second = make_segment([], 0, 25), make_segment([], 25, 50)
+    first.hold_entries(IndexRole.TRANSACTION, entry(1, 3, 10, 5) + entry(2, 5, 20, 21))
+    second.hold_entries(IndexRole.TRANSACTION, entry(1, 30, 40, 41))
+    for start in range(50):
+        for end in range(start, 51):
+            segments = [segment for segment in (first, second) if segment.end_offset > start]
+            found = aborted_transactions(segments, start, end, bed.parts)
+            expected = [gone for gone in listed if gone.last_offset >= start and gone.first_offset < end]
+            assert list(found) == expected
