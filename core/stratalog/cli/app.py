@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 import stratalog
+from stratalog.cli.check_plugin import check
 from stratalog.cli.consume import consume
 from stratalog.cli.demo import demo
 from stratalog.cli.dump import dump
@@ -55,7 +56,7 @@ def app() -> None:
     """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
 
 
-for command in (consume, demo, dump, offload, plugins, produce, retention, topics):
+for command in (check, consume, demo, dump, offload, plugins, produce, retention, topics):
     app.add_command(command)
 
 

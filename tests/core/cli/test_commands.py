@@ -204,10 +204,23 @@ def test_plugins_lists_ours_with_kinds_and_versions(stratalog: Run) -> None:
     assert stratalog("plugins").code == 0
 
 
+@pytest.mark.parametrize("name", ["formats", "local", "s3", "compaction"])
+def test_check_plugin_finds_nothing_wrong_with_ours(stratalog: Run, name: str) -> None:
+    ended = stratalog("check-plugin", name, "--json")
+    assert ended.code == 0, ended.out
+    assert not [item for item in ended.items if item["severity"] == "error"]
+
+
+def test_check_plugin_of_an_unknown_name(stratalog: Run) -> None:
+    ended = stratalog("check-plugin", "nosuch")
+    assert ended.code == 2
+    assert "nosuch" in ended.err
+
+
 def test_help_names_every_command(stratalog: Run) -> None:
     shown = stratalog("--help")
     assert shown.code == 0
-    for command in ("consume", "demo", "dump", "offload", "plugins", "produce", "retention", "topics"):
+    for command in ("check-plugin", "consume", "demo", "dump", "offload", "plugins", "produce", "retention", "topics"):
         assert command in shown.out
 
 

@@ -1,0 +1,24 @@
+"""``stratalog check-plugin``: what a plugin's structure shows."""
+
+from __future__ import annotations
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output
+from stratalog.registry.check import Severity, check_plugin
+
+
+@click.command("check-plugin")
+@click.argument("name")
+@json_option
+def check(output: Output, name: str) -> int:
+    """Check the plugin NAME, an entry point or a module: is it well-formed, does it open lazily?
+
+    What its components do is checked by the contract classes of stratalog.testing. The exit code is 1 if something
+    is wrong.
+    """
+    findings = check_plugin(name)
+    rows = [(str(finding.severity), finding.where, finding.text) for finding in findings]
+    output.table(f"plugin {name}", ("severity", "where", "finding"), rows)
+    return 1 if any(finding.severity is Severity.ERROR for finding in findings) else 0
