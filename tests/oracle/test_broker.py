@@ -16,6 +16,7 @@ from stratalog.errors import LogDirLockedError
 
 TOPICS = corpus.topics()
 NAMES = [topic.name for topic in TOPICS]
+TRANSACTIONAL = "transactional"
 BY_THE_BROKER = [record._replace(key=b"by kafka") for record in corpus.some_records("by kafka", 20)]
 
 
@@ -26,6 +27,7 @@ class Story:
     ``taken_over``: what librdkafka read from the broker that started on stratalog's directory.
     ``after_broker``: what stratalog read after the broker had appended and stopped.
     ``given_back``: what librdkafka read when stratalog had appended more.
+    ``committed``: of the transactional topic, what read_committed shows to stratalog and then to librdkafka.
     """
 
     written: dict[str, list[Record]]
@@ -33,6 +35,7 @@ class Story:
     after_broker: dict[str, list[Record]]
     appended: dict[str, list[Record]]
     given_back: dict[str, list[Record]]
+    committed: tuple[list[Record], list[Record]]
     complaints: list[str]
 
 
@@ -45,27 +48,30 @@ def broker(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) ->
 @pytest.fixture(scope="module")
 def story(broker: KafkaBroker, tmp_path_factory: pytest.TempPathFactory) -> Story:
     directory = tmp_path_factory.mktemp("written")
-    written = corpus.write(directory, TOPICS)
-    broker.create_topics(dict.fromkeys(NAMES, 1))
+    written = corpus.write(directory, [*TOPICS, corpus.Topic(TRANSACTIONAL, {}, [BY_THE_BROKER])])
+    every = list(written)
+    broker.create_topics(dict.fromkeys(every, 1))
     broker.stop()
-    for name in NAMES:
+    for name in every:
         broker.take_over(directory / f"{name}-0")
     broker.start()
-    taken_over = {name: broker.read(name) for name in NAMES}
-    for name in NAMES:
-        broker.produce(name, BY_THE_BROKER)
+    taken_over = broker.read(every)
+    broker.produce(NAMES, BY_THE_BROKER)
+    broker.produce_transactions(TRANSACTIONAL, [(BY_THE_BROKER[:number], bool(number % 3)) for number in range(1, 9)])
     broker.stop()
     with stratalog.open_engine(broker.log_dir) as engine:
-        after_broker = {name: corpus.without_epochs(engine.log(name, 0).records()) for name in NAMES}
+        after_broker = {name: corpus.without_epochs(engine.log(name, 0).records()) for name in every}
         appended = {}
-        for name in NAMES:
+        for name in every:
             records = list(corpus.some_records("given back", 30))
             result = engine.log(name, 0).append(records)
             appended[name] = list(corpus.as_read(corpus.Topic(name), records, result))
+        committed = corpus.without_epochs(engine.log(TRANSACTIONAL, 0).records(isolation="read_committed"))
     complaints = broker.tools.complaints(broker.log_dir)
     broker.start()
-    given_back = {name: broker.read(name) for name in NAMES}
-    return Story(written, taken_over, after_broker, appended, given_back, complaints)
+    given_back = broker.read(every)
+    judged = broker.read([TRANSACTIONAL], isolation="read_committed")[TRANSACTIONAL]
+    return Story(written, taken_over, after_broker, appended, given_back, (committed, judged), complaints)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,9 +86,15 @@ def test_stratalog_opens_what_the_broker_left(story: Story, name: str) -> None:
     assert [contents(record) for record in read[-len(BY_THE_BROKER) :]] == [contents(r) for r in BY_THE_BROKER]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, TRANSACTIONAL])
 def test_the_broker_reads_what_stratalog_appended_to_its_log(story: Story, name: str) -> None:
     assert story.given_back[name] == story.after_broker[name] + story.appended[name]
+
+
+def test_both_show_the_same_committed_records(story: Story) -> None:
+    ours, judged = story.committed
+    assert ours == judged
+    assert 0 < len(ours) < len(story.given_back[TRANSACTIONAL])
 
 
 def test_the_dump_tool_is_content_with_the_broker_and_stratalog_in_one_log(story: Story) -> None:
@@ -102,7 +114,7 @@ def test_neither_opens_what_the_other_has_open(story: Story, broker: KafkaBroker
     broker.start()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, TRANSACTIONAL])
 def test_a_running_brokers_directory_can_be_read(story: Story, broker: KafkaBroker, name: str) -> None:
     with stratalog.open_reader(broker.log_dir) as reader:
         assert corpus.without_epochs(reader.log(name, 0).records()) == story.given_back[name]

@@ -6,7 +6,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -24,6 +24,7 @@ CLUSTER_ID: Final = "c3RyYXRhbG9nLW9yYWNsZQ"  # any 16 bytes in Kafka's base64
 START_SECONDS: Final = 120
 STOP_SECONDS: Final = 60
 CLIENT_SECONDS: Final = 30
+SYSLOG_ERROR: Final = 3  # librdkafka tells of retries while a broker starts, too
 
 
 class KafkaBroker:
@@ -119,7 +120,7 @@ class KafkaBroker:
     def create_topics(self, topics: Mapping[str, int]) -> None:
         """Create topics with so many partitions, that keep records of any age."""
         new = [NewTopic(name, count, 1, config={"retention.ms": "-1"}) for name, count in topics.items()]
-        admin = AdminClient({"bootstrap.servers": self.address})  # lives until its futures are done
+        admin = AdminClient(self._client())  # lives until its futures are done
         for future in admin.create_topics(new).values():
             future.result()
 
@@ -134,60 +135,72 @@ class KafkaBroker:
             if parse_segment_file(file.name) or file.name == LEADER_EPOCHS_FILE:
                 shutil.copy(file, target)
 
-    def produce(self, topic: str, records: Iterable[Record], settings: Mapping[str, str] | None = None) -> None:
-        """Produce to partition 0, idempotently, and wait until the broker has everything."""
-        failures: list[KafkaError] = []
-        producer = self.producer({"enable.idempotence": "true", **(settings or {})})
-        for record in records:
-            send(producer, topic, record, failures)
+    def produce(self, topics: Iterable[str], records: Sequence[Record]) -> None:
+        """Produce the records to partition 0 of each topic, idempotently, and wait until the broker has everything."""
+        producer = Producer({**self._client(), "enable.idempotence": True})
+        for topic in topics:
+            _send(producer, topic, records)
         assert producer.flush(CLIENT_SECONDS) == 0
-        assert not failures
 
-    def producer(self, settings: Mapping[str, str]) -> Producer:
-        """A producer of this broker."""
-        return Producer({"bootstrap.servers": self.address, **settings})
+    def produce_transactions(self, topic: str, transactions: Sequence[tuple[Sequence[Record], bool]]) -> None:
+        """Produce to partition 0, a transaction a pair; its second half says whether it is committed or aborted."""
+        producer = Producer({**self._client(), "transactional.id": "oracle"})
+        producer.init_transactions(CLIENT_SECONDS)
+        for records, is_committed in transactions:
+            producer.begin_transaction()
+            _send(producer, topic, records)
+            assert producer.flush(CLIENT_SECONDS) == 0  # an abort would else take back what was not sent yet
+            (producer.commit_transaction if is_committed else producer.abort_transaction)(CLIENT_SECONDS)
 
-    def read(self, topic: str, partition: int = 0, *, isolation: str = "read_uncommitted") -> list[Record]:
-        """All records of a partition, as librdkafka reads them, CRCs checked."""
+    def read(self, topics: Iterable[str], *, isolation: str = "read_uncommitted") -> dict[str, list[Record]]:
+        """All records of partition 0 of each topic, as librdkafka reads them, CRCs checked."""
         settings: dict[str, str | int | float | bool | None] = {
-            "bootstrap.servers": self.address,
+            **self._client(),
             "group.id": "oracle",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "check.crcs": True,
             "isolation.level": isolation,
+            "fetch.wait.max.ms": 50,  # of the last, empty fetch
         }
-        records: list[Record] = []
+        records: dict[str, list[Record]] = {topic: [] for topic in topics}
+        unfinished = set(records)
         with closing(Consumer(settings)) as consumer:
-            consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-            while (message := consumer.poll(CLIENT_SECONDS)) is not None:
-                error = message.error()
+            consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING) for topic in records])
+            while unfinished:
+                message = consumer.poll(CLIENT_SECONDS)
+                assert message is not None, f"no more records, and no end of {unfinished}"
+                topic, error = message.topic(), message.error()
+                assert topic is not None
                 if error is None:
-                    records.append(_to_record(message))
+                    records[topic].append(_to_record(message))
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    return records
+                    unfinished.discard(topic)
                 else:
                     raise KafkaException(error)
-        raise AssertionError(f"no more records and no end after {len(records)} of {topic}-{partition}")
+        return records
+
+    def _client(self) -> dict[str, str | int | float | bool]:
+        return {"bootstrap.servers": self.address, "log_level": SYSLOG_ERROR}
 
 
-def send(producer: Producer, topic: str, record: Record, failures: list[KafkaError]) -> None:
-    """Hand ``record`` to ``producer`` for partition 0; what fails later is added to ``failures``."""
+def _send(producer: Producer, topic: str, records: Iterable[Record]) -> None:
+    for record in records:
+        producer.produce(
+            topic,
+            key=record.key,
+            value=record.value,
+            headers=list(record.headers),
+            partition=0,
+            timestamp=record.timestamp_ms,
+            on_delivery=_check_delivered,
+        )
 
-    def on_delivery(error: KafkaError | None, _message: Message) -> None:
-        if error is not None:
-            failures.append(error)
 
-    producer.produce(
-        topic,
-        key=record.key,
-        value=record.value,
-        headers=list(record.headers),
-        partition=0,
-        timestamp=record.timestamp_ms,
-        on_delivery=on_delivery,
-    )
+def _check_delivered(error: KafkaError | None, _message: Message) -> None:
+    if error is not None:
+        raise KafkaException(error)  # out of flush()
 
 
 def _to_record(message: Message) -> Record:
