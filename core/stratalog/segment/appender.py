@@ -6,7 +6,7 @@ Source: apache/kafka LogSegment.append, shouldRoll; the index rule per batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
@@ -14,13 +14,12 @@ from stratalog.model.batches import Buffer, RecordBatch
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
-from stratalog.segment.rebuild import appended, rebuilt_entries
-from stratalog.segment.search import batch_at, time_index
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET
+from stratalog.segment.rebuild import appended
+from stratalog.segment.search import batch_at
 from stratalog.segment.segment import MAX_FILE_BYTES, Segment
-from stratalog.spi.indexes import IndexBuilder, IndexFormat, IndexRole
+from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexRole
 from stratalog.spi.segments import IndexFile
-
-MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
 
 class Appender:
@@ -38,8 +37,8 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._builders: dict[IndexRole, IndexBuilder] = {}
         for role, found in parts.indexes.items():
-            entries = self._entries_to_continue(role)
-            self._builders[role] = found.builder(segment.base_offset, config, entries=entries)
+            entries = bytes(segment.index_entries(role))
+            entries += self._begin(role, found, entries)
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
 
@@ -108,8 +107,7 @@ class Appender:
     def _take_back(self, start: int) -> None:
         """Cut what an append wrote from ``start`` on: its index entries did not go in.
 
-        Builders have seen those batches, so they begin again after the entries that are left. A time index cannot: its
-        running maximum is not in its entries. It takes no more of this segment.
+        Builders have seen those batches, so they begin again after the entries that are left.
         """
         segment = self.segment
         segment.log.truncate(start)
@@ -117,18 +115,19 @@ class Appender:
             index = segment.indexes().get(role)
             if index is not None:
                 index.truncate(found.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
-            entries = b"" if index is None else bytes(index.view())
-            self._builders[role] = found.builder(segment.base_offset, self._config, entries=entries)
-        self._builders.pop(IndexRole.TIME, None)
+            self._begin(role, found, b"" if index is None else bytes(index.view()))
 
-    def _entries_to_continue(self, role: IndexRole) -> bytes:
-        """The entries that a builder goes on from; those of a time index reach the segment's largest timestamp."""
-        entries = bytes(self.segment.index_entries(role))
-        if role is not IndexRole.TIME or self.segment.largest.timestamp_ms < 0:
-            return entries
-        reader = time_index(self.segment, self._parts)
-        reaches = len(reader) and reader[-1].timestamp_ms >= self.segment.largest.timestamp_ms
-        return entries if reaches else rebuilt_entries(self.segment, role, self._parts)
+    def _begin(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> bytes:
+        """Make the builder that goes on after ``entries``; the entry bytes due at once.
+
+        Entries may lack the segment's largest timestamp, which a time index has to know of before it says of later
+        batches that nothing before them is newer.
+        """
+        segment, largest = self.segment, self.segment.largest
+        builder = self._builders[role] = found.builder(segment.base_offset, self._config, entries=entries)
+        if role is not IndexRole.TIME or largest.timestamp_ms < 0 or builder.full:
+            return b""
+        return builder.add(Appended(0, 0, largest.offset, largest.offset, largest.timestamp_ms))
 
     def _write_index(self, role: IndexRole, entries: bytes) -> None:
         if not entries:

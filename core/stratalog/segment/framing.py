@@ -19,6 +19,7 @@ FRAME: Final = Struct(">qiib")  # offset, size, CRC or leader epoch, magic
 FRAME_BYTES: Final = FRAME.size  # 17
 OVERHEAD_BYTES: Final = 12  # offset and size; the size counts what follows them
 MIN_SIZE: Final = 14  # of the smallest V0 message
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # how far an offset may lie above its segment's base offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +80,43 @@ def walk(
 ) -> Iterator[Chunk]:
     """The batches of a segment from ``position`` (a batch's start) to its end.
 
-    Reads ``read_bytes`` at a time (0: ``limits.read.bytes``), more only for a batch that is larger.
+    Reads ``read_bytes`` at a time (0: ``limits.read.bytes``), more only for a batch that is larger. Beyond Kafka,
+    offsets must ascend from batch to batch, since no CRC covers them.
 
     Raises:
         CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
     """
-    end = segment.size_bytes
+    end, after = segment.size_bytes, segment.base_offset - 1
     usual = want = max(read_bytes or parts.limits.read_bytes, FRAME_BYTES)
     while position < end:
         data = segment.read(position, min(want, end - position))
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
-        if found.tables:
-            chunk = Chunk(data, position, found.tables)
+        tables, stray = _ascending(found.tables, after, segment.base_offset)
+        if tables:
+            chunk = Chunk(data, position, tables)
             yield chunk
+            after, want = tables[-1].last_offset[-1], usual
+        if stray is not None:
+            reason = f"offsets {stray.base_offset} to {stray.last_offset} do not follow {after}"
+            raise CorruptBatchError(reason, segment.label, position + stray.position)
+        if tables:
             position = chunk.end_position
-            want = usual
         if found.stop is ScanStop.CORRUPT:
             raise CorruptBatchError(found.reason, segment.label, position)
         if found.stop is ScanStop.PARTIAL and not found.tables:
             want = _entry_bytes(data, segment, position, parts)
+
+
+def _ascending(
+    tables: tuple[BatchTable, ...], after: int, segment_base: int
+) -> tuple[tuple[BatchTable, ...], RecordBatch | None]:
+    """The batches before the first whose offsets do not follow ``after`` and each other, and that one if there is one."""
+    for number, table in enumerate(tables):
+        for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):
+            if not after < first <= last <= segment_base + MAX_RELATIVE_OFFSET:
+                return (*tables[:number], *([table.take(0, row)] if row else [])), table[row]
+            after = last
+    return tables, None
 
 
 def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, parts: Components) -> int:

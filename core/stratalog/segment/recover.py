@@ -1,7 +1,6 @@
 """Recovering a segment after an unclean stop: how much of it is good, and its indexes made again.
 
-Source: apache/kafka LogSegment.recover. Beyond Kafka, offsets must ascend from batch to batch, since the CRC does not
-cover them.
+Source: apache/kafka LogSegment.recover.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import NO_TIMESTAMP, RecordBatch
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
-from stratalog.segment.appender import MAX_RELATIVE_OFFSET
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
@@ -50,7 +48,6 @@ def recovered(segment: ReadableSegment, parts: Components, config: TopicConfig, 
         for chunk in walk(segment, 0, parts):
             for batch in chunk.batches():
                 position = chunk.position + batch.position
-                _check_offsets(segment, batch, position, end_offset)
                 told = appended(batch, position, replay(chunk, batch))
                 for role, builder in builders.items():
                     if not builder.full:
@@ -64,13 +61,3 @@ def recovered(segment: ReadableSegment, parts: Components, config: TopicConfig, 
         made[role].append(builder.finish())
     entries = {role: b"".join(pieces) for role, pieces in made.items()}
     return Recovered(valid_bytes, end_offset, largest, entries, damage)
-
-
-def _check_offsets(segment: ReadableSegment, batch: RecordBatch, position: int, end_offset: int) -> None:
-    first = batch.base_offset if batch.magic >= 2 else batch.last_offset  # a V0 or V1 wrapper tells only its last one
-    if not end_offset <= first <= batch.last_offset or batch.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET:
-        raise CorruptBatchError(
-            f"offsets {first} to {batch.last_offset} do not follow {end_offset - 1} in segment {segment.base_offset}",
-            segment.label,
-            position,
-        )

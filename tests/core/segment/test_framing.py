@@ -50,6 +50,17 @@ def walked(segment: Segment, bed: LogBed, read_bytes: int = 0, position: int = 0
     ]
 
 
+def walked_until_error(segment: Segment, bed: LogBed, read_bytes: int) -> tuple[list[int], CorruptBatchError | None]:
+    """The positions of the batches before the first bad entry, and what is said of that."""
+    found: list[int] = []
+    try:
+        for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes):
+            found += [chunk.position + batch.position for batch in chunk.batches()]
+    except CorruptBatchError as error:
+        return found, error
+    return found, None
+
+
 @pytest.mark.parametrize("read_bytes", [1, 17, 18, 60, 100, 333, 0])
 def test_entries_of_all_magics_are_walked_whatever_is_read_at_once(
     bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
@@ -79,21 +90,50 @@ def test_chunks_lie_behind_each_other(bed: LogBed, make_segment: MakeSegment, mi
 
 
 @pytest.mark.parametrize("read_bytes", [1, 0])
+@pytest.mark.parametrize(
+    ("base_offset", "order", "good"),
+    [
+        pytest.param(0, [1, 3, 4, 5, 3], 4, id="an old batch again"),
+        pytest.param(0, [1, 4, 4], 2, id="a batch twice"),
+        pytest.param(0, [1, 5, 2], 2, id="an old entry of V1"),
+        pytest.param(10, [4], 0, id="below the segment's base offset"),
+        pytest.param(12, [5, 6, 5], 2, id="V2 again after V1"),
+    ],
+)
+def test_offsets_must_ascend_since_no_crc_covers_them(
+    bed: LogBed,
+    make_segment: MakeSegment,
+    mixed: list[bytes],
+    read_bytes: int,
+    base_offset: int,
+    order: list[int],
+    good: int,
+) -> None:
+    entries = [mixed[index] for index in order]
+    segment = make_segment(entries, base_offset, 25)
+    found, error = walked_until_error(segment, bed, read_bytes)
+    assert found == starts(entries)[:good]
+    assert error is not None
+    assert (error.position, error.file) == (starts(entries)[good], segment.label)
+
+
+def test_an_offset_too_far_above_the_base_offset_is_corrupt(bed: LogBed, make_segment: MakeSegment) -> None:
+    within, beyond = (bed.batch(offset, records(1)) for offset in ((1 << 31) - 1, 1 << 31))
+    assert len(walked(make_segment([within], 0, 1 << 31), bed)) == 1
+    with pytest.raises(CorruptBatchError, match="do not follow"):
+        walked(make_segment([beyond], 0, 1 << 32), bed)
+
+
+@pytest.mark.parametrize("read_bytes", [1, 0])
 def test_a_log_cut_at_any_byte_gives_its_whole_entries_and_then_an_error(
     bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
 ) -> None:
-    entries = [mixed[0], mixed[3], mixed[4], mixed[2]]
+    entries = [mixed[0], mixed[3], mixed[4], mixed[6]]
     data, bounds = b"".join(entries), starts(entries)
     for size in range(len(data) + 1):
         segment = make_segment([data[:size]], 0, 25)
         whole = sum(bound <= size for bound in bounds) - 1
-        found = []
-        error = None
-        try:
-            for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes):
-                found += [chunk.position + batch.position for batch in chunk.batches()]
-        except CorruptBatchError as raised:
-            error = raised
+        found, error = walked_until_error(segment, bed, read_bytes)
         assert found == bounds[:whole]
         assert (error is None) is (size in bounds)
         assert error is None or (error.position, error.file) == (bounds[whole], str(bed.path(0)))
