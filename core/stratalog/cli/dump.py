@@ -69,6 +69,10 @@ class DumpedFile:
         """The same."""
         return FileSlice(self.read(position, size_bytes))
 
+    def forget(self) -> bool:
+        """Nothing is cached."""
+        return False
+
     def index_entries(self, role: IndexRole) -> Buffer:
         """None."""
         del role

@@ -1,28 +1,24 @@
-"""Reading a log: raw batches for machines, columns of records for everybody else.
+"""Reading raw batches.
 
-Source: apache/kafka UnifiedLog.read, LogSegment.read; the aborted filter is that of its consumer.
+Source: apache/kafka UnifiedLog.read, LogSegment.read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from stratalog.errors import SegmentGoneError
+from stratalog.errors import CorruptBatchError, CorruptionError, SegmentGoneError
+from stratalog.log.again import Again, ViewSource
 from stratalog.log.view import LogView
-from stratalog.model.batches import BatchTable, Buffer
+from stratalog.model.batches import Buffer
 from stratalog.model.offsets import Isolation, LogOffsets
-from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segments import AbortedTransaction, FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
-from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import aborted_transactions, chunks_from, decode, find_batch
-
-ViewSource = Callable[[], LogView]
+from stratalog.segment.search import aborted_transactions, find_batch
+from stratalog.segment.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +68,14 @@ def fetch(views: ViewSource, parts: Components, offset: int, max_bytes: int, iso
         OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
         CorruptBatchError: there is a bad entry where the first batch should be.
     """
+    view, again = views(), Again(views)
     while True:
-        view = views()
         view.check_range(offset)
         bound = view.bound(isolation)
         try:
             return _fetch(view, parts, offset, max_bytes, bound, isolation)
-        except SegmentGoneError:
-            if views() is view:
-                raise
+        except (SegmentGoneError, CorruptionError) as error:
+            view = again.after(error, view, view.segment_at(offset))
 
 
 def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound: int, isolation: str) -> Fetched:
@@ -94,7 +89,10 @@ def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound:
         want = max(first.size_bytes, min(max_bytes, segment.size_bytes - position))
         piece = segment.slice(position, want)
         try:
-            size, last_offset = _whole_batches(piece.data, bound, parts)
+            is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
+            size, last_offset = _whole_batches(piece.data, bound, parts, check_crc=is_remote)
+            if not size:
+                raise CorruptBatchError("the batch is damaged", segment.label, position)  # noqa: TRY301 - unpin first
             piece.data = piece.data[:size]
             aborted: tuple[AbortedTransaction, ...] = ()
             if isolation == Isolation.READ_COMMITTED:
@@ -108,101 +106,13 @@ def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound:
     return Fetched((), offset, view.offsets)
 
 
-def _whole_batches(data: Buffer, bound: int, parts: Components) -> tuple[int, int]:
+def _whole_batches(data: Buffer, bound: int, parts: Components, *, check_crc: bool) -> tuple[int, int]:
     """Size of the whole batches in ``data`` that begin below ``bound``, and the last offset in them."""
     size, last_offset = 0, -1
-    for table in scan(parts.formats, data, 0, len(data), check_crc=False).tables:
+    for table in scan(parts.formats, data, 0, len(data), check_crc=check_crc).tables:
         for index in range(len(table)):
             if size and table.base_offset[index] >= bound:
                 return size, last_offset
             size = table.position[index] + table.size_bytes[index]
             last_offset = table.last_offset[index]
     return size, last_offset
-
-
-def read_columns(
-    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, fields: Fields = Fields.ALL
-) -> Iterator[RecordColumns]:
-    """The data records with offsets in [start, end), at most up to the isolation's bound at the first step.
-
-    ``start`` 0 is the log start. Control records, and for read_committed aborted ones, are left out. CRCs are checked.
-    A segment that retention takes away meanwhile is read on from the tier.
-
-    Raises:
-        OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
-        CorruptBatchError: a bad entry; all good records before it have been yielded.
-    """
-    view = views()
-    if start == 0:
-        start = view.offsets.log_start
-    view.check_range(start)
-    bound = view.bound(isolation)
-    stop = bound if end is None else min(end, bound)
-    fields |= Fields.OFFSET
-    aborted: tuple[AbortedTransaction, ...] = ()
-    if isolation == Isolation.READ_COMMITTED:
-        aborted = aborted_transactions(view.readable_from(start), start, stop, parts)
-    position = start
-    while position < stop:
-        segment = view.segment_at(position)
-        if segment is None:
-            break
-        try:
-            for columns, next_offset in _segment_columns(segment, parts, position, stop, fields, aborted):
-                position = next_offset
-                if columns is not None:
-                    yield columns
-        except SegmentGoneError:
-            newer = views()
-            if newer is view:
-                raise
-            view = newer
-            continue
-        position = max(position, segment.end_offset)
-    if view.damage is not None and (end is None or end > stop):
-        raise view.damage
-
-
-def _segment_columns(
-    segment: ReadableSegment,
-    parts: Components,
-    start: int,
-    stop: int,
-    fields: Fields,
-    aborted: tuple[AbortedTransaction, ...],
-) -> Iterator[tuple[RecordColumns | None, int]]:
-    """Columns of [start, stop) in one segment, each with the offset to go on from when it has been used."""
-    for chunk in chunks_from(segment, start, parts):
-        for table in chunk.tables:
-            wanted = table.keep(_wanted(table, start, stop, aborted))
-            for columns in decode(chunk, wanted, segment, parts, fields):
-                cut = _cut(columns, start, stop)
-                if cut.count:
-                    yield cut, cut.offset[-1] + 1
-            next_offset = table.last_offset[-1] + 1
-            yield None, min(next_offset, stop)
-            if next_offset >= stop:
-                return
-
-
-def _wanted(table: BatchTable, start: int, stop: int, aborted: tuple[AbortedTransaction, ...]) -> list[bool]:
-    result, before = [], -1
-    for batch in table:
-        # a wrapper of V0 or V1 tells only its last offset: what it holds begins somewhere after the entry before it
-        first = batch.base_offset if batch.magic == 2 else before + 1
-        before = batch.last_offset
-        hidden = batch.is_control or (
-            batch.is_transactional
-            and any(
-                batch.producer_id == gone.producer_id and gone.first_offset <= batch.base_offset <= gone.last_offset
-                for gone in aborted
-            )
-        )
-        result.append(batch.last_offset >= start and first < stop and not hidden)
-    return result
-
-
-def _cut(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
-    if columns.count and columns.offset[0] >= start and columns.offset[-1] < stop:
-        return columns
-    return columns.take(bisect_left(columns.offset, start), bisect_left(columns.offset, stop))

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stratalog.log.fetch import Fetched, fetch, read_columns
+from stratalog.log.columns import read_columns
+from stratalog.log.fetch import Fetched, fetch
 from stratalog.log.timestamps import offset_for_timestamp
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition

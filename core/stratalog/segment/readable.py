@@ -44,3 +44,10 @@ class ReadableSegment(Protocol):
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """The entries of an index as bytes; empty if the segment has none of this role."""
+
+    def forget(self) -> bool:
+        """Drop what is cached of it, because it turned out to be damaged.
+
+        Returns:
+            Whether reading again may give other bytes: those of a tier may have been damaged on the way.
+        """

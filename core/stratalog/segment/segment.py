@@ -122,6 +122,10 @@ class Segment:
         finally:
             index.close()
 
+    def forget(self) -> bool:
+        """Nothing is cached of the ``.log`` file: what is damaged on disk stays so."""
+        return False
+
     def forget_indexes(self) -> None:
         """Read the index files again at the next use: they, or the segment's bounds, have changed."""
         self._given.clear()

@@ -159,9 +159,10 @@ class RemoteSegment:
         """The original bytes of a small file (an index, the snapshot, the epochs); empty if there is none."""
         return self._fetcher.read_index(self.stored, kind)
 
-    def forget(self) -> None:
+    def forget(self) -> bool:
         """Drop cached bytes that turned out to be damaged; the next read asks the store again."""
         self._fetcher.forget(self.stored)
+        return True
 
 
 def log_key(stored: StoredSegment) -> str:

@@ -1,0 +1,42 @@
+"""Reading on when what was being read goes away, or comes damaged from a tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from stratalog.errors import SegmentGoneError, StorageError
+from stratalog.log.view import LogView
+from stratalog.segment.readable import ReadableSegment
+
+ViewSource: TypeAlias = Callable[[], LogView]
+
+
+class Again:
+    """Decides for one read whether there is a point in another try.
+
+    A segment that retention took away is looked for in a newer view, where the tier or a later segment has its place.
+    One that gave bad bytes is read once more, if they may have been damaged on the way.
+    """
+
+    def __init__(self, views: ViewSource) -> None:
+        self._views = views
+        self._damaged: ReadableSegment | None = None
+
+    def after(self, error: StorageError, view: LogView, segment: ReadableSegment | None) -> LogView:
+        """The view to go on with; ``error`` is raised again if the same would happen.
+
+        Args:
+            error: what reading ``segment`` of ``view`` raised.
+            view: the view that was read.
+            segment: the segment that was read.
+        """
+        if isinstance(error, SegmentGoneError):
+            newer = self._views()
+            if newer is view:
+                raise error
+            return newer
+        if segment is None or segment is self._damaged or not segment.forget():
+            raise error
+        self._damaged = segment
+        return view
