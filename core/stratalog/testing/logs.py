@@ -11,7 +11,7 @@ from typing import Final, Self
 from stratalog.config.engine import Limits
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.env import Env
+from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.log.load import LoadedLog, LoadRequest, load
 from stratalog.log.log import Log
@@ -53,6 +53,9 @@ class LogBed:
         topic: settings of the topic.
         limits: bounds.
         clock: moved by the test.
+        files_port: the way to the disk.
+        log_start: as checkpointed, None if it is not.
+        recovery_point: the same.
         events: what listeners were told.
     """
 
@@ -61,6 +64,7 @@ class LogBed:
     topic: TopicConfig = field(default_factory=TopicConfig)
     limits: Limits = field(default_factory=Limits)
     clock: ManualClock = field(default_factory=ManualClock)
+    files_port: Vfs = field(default_factory=PosixVfs)
     events: list[Event] = field(default_factory=list)
     log_start: int | None = None
     recovery_point: int = 0
@@ -76,7 +80,9 @@ class LogBed:
     def host(self) -> ComponentHost:
         """The components."""
         if self._host is None:
-            self._host = ComponentHost(self.registry, Settings(limits=self.limits), Env(clock=self.clock))
+            self._host = ComponentHost(
+                self.registry, Settings(limits=self.limits), Env(clock=self.clock, files=self.files_port)
+            )
         return self._host
 
     @property

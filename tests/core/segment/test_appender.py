@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import errno
+import json
+import random
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.env import PosixVfs
+from stratalog.errors import CorruptBatchError, DiskFullError
+from stratalog.log.roll import new_appender
+from stratalog.model.batches import RecordBatch
+from stratalog.model.records import Record
+from stratalog.segment.appender import Appender
+from stratalog.segment.framing import scan, walk
+from stratalog.segment.search import find_timestamp
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+from stratalog.testing.logs import LogBed, records
+
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
+SCENARIOS = {case["name"]: case for case in VECTORS["index_scenarios"] if "then_truncate_to" not in case}
+BATCH_BYTES = 111
+
+
+def new_segment(bed: LogBed, base_offset: int) -> Segment:
+    log = bed.files().open_segment(bed.path(base_offset).name, create=True)
+    return Segment(bed.files(), base_offset, base_offset, bed.parts, log)
+
+
+def headers(bed: LogBed, data: bytes) -> list[RecordBatch]:
+    return [batch for table in scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables for batch in table]
+
+
+def append(appender: Appender, bed: LogBed, data: bytes) -> None:
+    appender.append([data], headers(bed, data))
+
+
+def one(bed: LogBed, offset: int, timestamp_ms: int = 1000) -> bytes:
+    """A batch of 111 bytes."""
+    return bed.batch(offset, [Record(timestamp_ms=timestamp_ms, key=b"k", value=b"x" * 42)])
+
+
+# --- index entries: the same as Kafka's --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_entries_are_those_of_kafka(bed: LogBed, name: str) -> None:
+    """An entry is looked at for each batch, as Kafka does when it recovers; when it appends, only for each set."""
+    case = SCENARIOS[name]
+    expected, base = case["expected"], case["base_offset"]
+    config = TopicConfig(
+        index_interval_bytes=case["index_interval_bytes"], segment_index_bytes=case["segment_index_bytes"]
+    )
+    with closing(new_segment(bed, base)) as segment:
+        appender = Appender(segment, bed.parts, config)
+        failed = append_all(appender, bed, case["appends"])
+        assert failed == ("append_error" in case)
+        assert segment.size_bytes == expected["log_size"]
+        appender.finish()
+        assert bytes(segment.index_entries(IndexRole.OFFSET)).hex() == expected["index_after_recovery"]
+        assert bytes(segment.index_entries(IndexRole.TIME)).hex() == expected["timeindex_after_recovery"]
+        for stamp, answer in expected.get("find_offset_by_timestamp", {}).items():
+            found = find_timestamp(segment, int(stamp), base, bed.parts)
+            assert ("none" if found is None else f"{found.timestamp_ms}@{found.offset}") == answer
+    assert bed.path(base, ".index").read_bytes().hex() == expected["index_after_recovery"]
+    assert bed.path(base, ".timeindex").read_bytes().hex() == expected["timeindex_after_recovery"]
+    assert not bed.path(base, ".txnindex").exists()
+
+
+def append_all(appender: Appender, bed: LogBed, appends: Sequence[dict[str, Any]]) -> bool:
+    """Append each; whether one failed."""
+    for item in appends:
+        try:
+            append(appender, bed, bytes.fromhex(item["hex"]))
+        except CorruptBatchError:
+            return True
+        assert appender.segment.end_offset == item["last_offset"] + 1
+    return False
+
+
+@pytest.mark.parametrize("interval_bytes", [0, 100, 111, 250, 4096])
+def test_a_continued_segment_has_an_honest_index(bed: LogBed, interval_bytes: int) -> None:
+    """Reopened after each append: a running maximum that only memory knew must not be lost."""
+    config = TopicConfig(index_interval_bytes=interval_bytes)
+    stamps = [5000, 1000, 2000, 9000, 3000, 3000, 9000, 9500, 100]
+    new_segment(bed, 0).close()
+    for offset, stamp in enumerate(stamps):
+        log = bed.files().open_segment(bed.path(0).name)
+        with closing(Segment(bed.files(), 0, offset, bed.parts, log)) as segment:
+            if offset % 2:
+                bed.path(0, ".timeindex").unlink(missing_ok=True)
+            appender = Appender(segment, bed.parts, config)
+            append(appender, bed, one(bed, offset, stamp))
+            so_far = stamps[: offset + 1]
+            reader = bed.parts.indexes[IndexRole.TIME].reader(segment.index_entries(IndexRole.TIME), 0)
+            for entry in reader:
+                assert max(so_far[: entry.offset + 1]) == entry.timestamp_ms
+            for stamp_asked in range(0, 10_001, 500):
+                expected = next((o for o, t in enumerate(so_far) if t >= stamp_asked), None)
+                found = find_timestamp(segment, stamp_asked, 0, bed.parts)
+                assert (None if found is None else found.offset) == expected
+            if offset % 3:
+                appender.finish()
+
+
+# --- when to roll ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("size", "rolls"), [(1000 - BATCH_BYTES, False), (1001 - BATCH_BYTES, True), (1, False)])
+def test_a_segment_may_be_filled_exactly(bed: LogBed, size: int, *, rolls: bool) -> None:
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(segment_bytes=1000))
+        append(appender, bed, one(bed, 0))
+        assert segment.size_bytes == BATCH_BYTES
+        assert appender.should_roll(size, 1, 1000) is rolls
+
+
+def test_an_empty_segment_takes_anything(bed: LogBed) -> None:
+    with closing(new_segment(bed, 5)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(segment_bytes=100, segment_ms=1))
+        bed.clock.advance_ms(10**9)
+        assert not appender.should_roll(5000, 5, 10**15)
+
+
+@pytest.mark.parametrize(("waited", "rolls"), [(500, False), (501, True), (-10_000, False)])
+def test_records_time_decides(bed: LogBed, waited: int, *, rolls: bool) -> None:
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(segment_ms=500))
+        append(appender, bed, one(bed, 0, 20_000))
+        append(appender, bed, one(bed, 1, 20_400))
+        bed.clock.advance_ms(10**9)
+        assert appender.should_roll(100, 2, 20_000 + waited) is rolls
+    log = bed.files().open_segment(bed.path(0).name)
+    with closing(Segment(bed.files(), 0, 2, bed.parts, log)) as segment:
+        again = Appender(segment, bed.parts, TopicConfig(segment_ms=500))
+        assert again.should_roll(100, 2, 20_000 + waited) is rolls
+
+
+@pytest.mark.parametrize(("waited", "rolls"), [(500, False), (501, True)])
+def test_without_timestamps_the_clock_decides(bed: LogBed, waited: int, *, rolls: bool) -> None:
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(segment_ms=500))
+        append(appender, bed, one(bed, 0, -1))
+        bed.clock.advance_ms(waited)
+        assert appender.should_roll(100, 1, 10**15) is rolls
+
+
+@pytest.mark.parametrize(
+    ("policy", "lag_ms", "rolls"),
+    [
+        (("delete",), 10, False),
+        (("compact",), 10, True),
+        (("compact",), 10**6, False),
+        (("compact", "delete"), 10, True),
+    ],
+)
+def test_compacted_logs_roll_within_their_longest_lag(
+    bed: LogBed, policy: tuple[str, ...], lag_ms: int, *, rolls: bool
+) -> None:
+    config = TopicConfig(cleanup_policy=policy, segment_ms=500, max_compaction_lag_ms=lag_ms)
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, config)
+        append(appender, bed, one(bed, 0, 1000))
+        assert appender.should_roll(100, 1, 1100) is rolls
+
+
+def test_jitter_is_taken_off(bed: LogBed) -> None:
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(segment_ms=500), jitter_ms=100)
+        append(appender, bed, one(bed, 0, 1000))
+        assert not appender.should_roll(100, 1, 1400)
+        assert appender.should_roll(100, 1, 1401)
+
+
+@pytest.mark.parametrize(("segment_ms", "jitter_ms", "limit"), [(500, 100, 100), (500, 10_000, 500), (500, 0, 1)])
+def test_jitter_is_drawn_below_its_setting(bed: LogBed, segment_ms: int, jitter_ms: int, limit: int) -> None:
+    config = TopicConfig(segment_ms=segment_ms, segment_jitter_ms=jitter_ms)
+    parts = replace(bed.parts, env=replace(bed.parts.env, chance=random.Random(1)))  # noqa: S311 - repeatable
+    with closing(new_segment(bed, 0)) as segment:
+        drawn = {new_appender(segment, parts, config)._jitter_ms for _ in range(30)}
+    assert drawn <= set(range(limit))
+    assert len(drawn) > 1 or limit == 1
+
+
+@pytest.mark.parametrize(("index_bytes", "appends"), [(12, 0), (24, 1), (36, 2), (48, 3)])
+def test_a_full_index_rolls(bed: LogBed, index_bytes: int, appends: int) -> None:
+    """A time index keeps its last slot for the closing entry; the first batch has no entry."""
+    config = TopicConfig(index_interval_bytes=0, segment_index_bytes=index_bytes)
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, config)
+        count = 0
+        while not appender.should_roll(100, count, 1000 + count) and count < 10:
+            append(appender, bed, one(bed, count, 1000 + count))
+            count += 1
+        assert count == (appends + 1 if index_bytes > 12 else 0)
+        appender.finish()
+    assert bed.path(0, ".timeindex").stat().st_size <= index_bytes
+    assert bed.path(0, ".index").stat().st_size <= index_bytes
+
+
+@pytest.mark.parametrize(("last_offset", "rolls"), [(100 + (1 << 31) - 1, False), (100 + (1 << 31), True), (99, True)])
+def test_offsets_stay_within_32_bits_of_the_base(bed: LogBed, last_offset: int, *, rolls: bool) -> None:
+    with closing(new_segment(bed, 100)) as segment:
+        assert Appender(segment, bed.parts, TopicConfig()).should_roll(100, last_offset, 1000) is rolls
+
+
+# --- a full disk -------------------------------------------------------------------------------------------------
+
+
+class FullDisk(PosixVfs):
+    """Says that the disk is full when index space is asked for, while ``full``."""
+
+    full = False
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().allocate(descriptor, size_bytes)
+
+
+def test_an_append_whose_index_entries_do_not_fit_is_taken_back(bed: LogBed) -> None:
+    """The bytes stayed in the log once, and the next append gave their offsets out again."""
+    disk = FullDisk()
+    bed.files_port = disk
+    stamps = [5000, 1000, 2000, 3000, 6000]
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+        append(appender, bed, one(bed, 0, stamps[0]))
+        disk.full = True
+        with pytest.raises(DiskFullError):
+            append(appender, bed, one(bed, 1, 99_999))
+        assert (segment.size_bytes, segment.end_offset) == (BATCH_BYTES, 1)
+        assert segment.largest.timestamp_ms == stamps[0]
+        failures = 0
+        for offset in range(1, len(stamps)):
+            try:  # every second append has an entry due
+                append(appender, bed, one(bed, offset, stamps[offset]))
+            except DiskFullError:
+                failures += 1
+                disk.full = offset < 3
+                append(appender, bed, one(bed, offset, stamps[offset]))
+        assert failures
+        disk.full = False
+        appender.finish()
+        found = [batch.base_offset for chunk in walk(segment, 0, bed.parts) for batch in chunk.batches()]
+        assert found == list(range(len(stamps)))
+        for stamp in range(0, 7001, 500):
+            expected = next((o for o, t in enumerate(stamps) if t >= stamp), None)
+            answer = find_timestamp(segment, stamp, 0, bed.parts)
+            assert (None if answer is None else answer.offset) == expected
+        bed.parts.indexes[IndexRole.OFFSET].reader(segment.index_entries(IndexRole.OFFSET), 0).check(
+            segment.end_offset, segment.size_bytes
+        )
+
+
+def test_many_batches_in_one_append(bed: LogBed) -> None:
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=100))
+        parts = [bed.batch(3 * n, records(3, start=3 * n)) for n in range(20)]
+        found = headers(bed, b"".join(parts))
+        appender.append(parts, found)
+        assert (segment.end_offset, segment.size_bytes) == (60, sum(map(len, parts)))
+        assert segment.largest == (records(60)[59].timestamp_ms, 59)

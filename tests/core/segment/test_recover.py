@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.model.batches import Buffer, RecordBatch
+from stratalog.producers.snapshot import decode_snapshot
+from stratalog.segment.framing import Chunk
+from stratalog.segment.recover import recovered
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+from stratalog.testing.logs import LogBed, records
+
+MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
+
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
+RECOVERIES = {case["name"]: case for case in VECTORS["recovery_scenarios"]}
+# Kafka keeps what follows an offset that goes back, and treats a magic above 2 as 2; we do not.
+STRICTER = {"recover_unknown_magic_3_valid_crc": 161, "recover_offset_regression": 161}
+AS_KAFKA = [name for name, case in RECOVERIES.items() if "expected" in case and name not in STRICTER]
+
+
+def config_of(case: dict[str, Any]) -> TopicConfig:
+    return TopicConfig(index_interval_bytes=case["index_interval_bytes"])
+
+
+@pytest.mark.parametrize("name", AS_KAFKA)
+def test_an_unclean_load_leaves_what_kafka_leaves(bed: LogBed, name: str) -> None:
+    case = RECOVERIES[name]
+    expected, base = case["expected"], case["base_offset"]
+    bed.topic = config_of(case)
+    bed.write_segment(base, [bytes.fromhex(case["log_hex"])])
+    loaded = bed.load(clean=False)
+    for segment in loaded.segments:
+        segment.close()
+    found = bed.contents()
+    assert (loaded.log_end, loaded.truncated_bytes) == (expected["next_offset"], expected["truncated_bytes"])
+    assert len(found[bed.path(base).name]) == expected["log_size"]
+    assert found[bed.path(base, ".index").name].hex() == expected["index"]
+    assert found[bed.path(base, ".timeindex").name].hex() == expected["timeindex"]
+    assert (found.get(bed.path(base, ".txnindex").name) or b"").hex() == (expected["txnindex"] or "")
+    assert (expected["txnindex"] is None) == (bed.path(base, ".txnindex").name not in found)
+    snapshot = expected["snapshot_file"]
+    assert sorted(decode_snapshot(found[snapshot], "f")) == sorted(
+        decode_snapshot(bytes.fromhex(expected["snapshot"]), "f")
+    )
+    assert loaded.recovered_segments == 1
+
+
+@pytest.mark.parametrize(("name", "kept"), STRICTER.items())
+def test_offsets_that_go_back_and_unknown_magics_are_cut(bed: LogBed, name: str, kept: int) -> None:
+    case = RECOVERIES[name]
+    bed.topic = config_of(case)
+    bed.write_segment(case["base_offset"], [bytes.fromhex(case["log_hex"])])
+    loaded = bed.load(clean=False)
+    for segment in loaded.segments:
+        segment.close()
+    assert bed.path(case["base_offset"]).stat().st_size % kept == 0
+    assert loaded.truncated_bytes > 0
+
+
+def nobody(chunk: Chunk, batch: RecordBatch) -> None:
+    """A log without producers."""
+    del chunk, batch
+
+
+def test_offsets_below_the_segments_base_are_cut(bed: LogBed, make_segment: MakeSegment) -> None:
+    """Kafka stops loading there; here nothing of such a segment is kept."""
+    case = RECOVERIES["recover_offset_below_base_first"]
+    segment = make_segment([bytes.fromhex(case["log_hex"])], case["base_offset"], 100)
+    found = recovered(segment, bed.parts, config_of(case), nobody)
+    assert (found.valid_bytes, found.end_offset) == (0, case["base_offset"])
+    assert found.damage is not None
+    assert found.damage.position == 0
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_a_torn_tail_is_cut_at_any_byte(bed: LogBed, make_segment: MakeSegment, magic: int, codec: str | None) -> None:
+    first, second = (bed.batch(offset, records(2), magic=magic, codec=codec) for offset in (0, 2))
+    # two V0 or V1 messages are two entries, anything else is one
+    ends = {len(second) // 2: 3} if magic < 2 and codec is None else {}
+    for size in range(len(second)):
+        segment = make_segment([first, second[:size]], 0, 100)
+        found = recovered(segment, bed.parts, TopicConfig(), nobody)
+        kept, end_offset = max(((bytes_, end) for bytes_, end in ends.items() if bytes_ <= size), default=(0, 2))
+        assert (found.valid_bytes, found.end_offset) == (len(first) + kept, end_offset)
+        assert (found.damage is None) == (size == kept)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "kept"),
+    [([0, 2, 4], 3), ([0, 5, 9], 3), ([0, 2, 2], 2), ([0, 4, 2], 2), ([0, 1, 4], 1), ([0, 2, 1 << 31], 2)],
+    ids=["dense", "gaps", "twice", "back", "overlap", "too far"],
+)
+def test_offsets_ascend_from_batch_to_batch(
+    bed: LogBed, make_segment: MakeSegment, offsets: list[int], kept: int
+) -> None:
+    """A batch's CRC does not cover its base offset."""
+    batches = [bed.batch(offset, records(2)) for offset in offsets]
+    found = recovered(make_segment(batches, 0, 1 << 40), bed.parts, TopicConfig(), nobody)
+    assert found.valid_bytes == sum(map(len, batches[:kept]))
+    assert found.end_offset == offsets[kept - 1] + 2
+    assert (found.damage is None) == (kept == len(batches))
+
+
+def test_indexes_are_made_again_as_an_appender_makes_them(bed: LogBed, make_segment: MakeSegment) -> None:
+    batches = [bed.batch(3 * n, records(3, start=3 * n)) for n in range(10)]
+    found = recovered(make_segment(batches, 0, 30), bed.parts, TopicConfig(index_interval_bytes=0), nobody)
+    for role, entries in ((IndexRole.OFFSET, 9), (IndexRole.TIME, 9), (IndexRole.TRANSACTION, 0)):
+        reader = bed.parts.indexes[role].reader(found.entries[role], 0)
+        reader.check(30, found.valid_bytes)
+        assert len(reader) == entries
+    assert found.largest == (records(30)[29].timestamp_ms, 29)
+
+
+def test_an_empty_segment_is_good(bed: LogBed, make_segment: MakeSegment) -> None:
+    found = recovered(make_segment([], 7, 100), bed.parts, TopicConfig(), nobody)
+    assert (found.valid_bytes, found.end_offset, found.largest, found.damage) == (0, 7, (-1, 7), None)
+    assert set(found.entries.values()) == {b""}
