@@ -6,7 +6,7 @@ Source: the filter for aborted transactions is that of apache/kafka's consumer (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
@@ -15,6 +15,7 @@ from stratalog.model.offsets import Isolation
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
 
@@ -48,7 +49,9 @@ def read_columns(
         if segment is None:
             break
         try:
-            for columns, next_offset in _segment_columns(segment, parts, position, stop, fields, hidden):
+            below = None if view.is_active(segment) else segment.end_offset
+            chunks = chunks_from(segment, position, parts, below=below)
+            for columns, next_offset in _segment_columns(segment, chunks, parts, position, stop, fields, hidden):
                 position = next_offset
                 if columns is not None:
                     yield columns
@@ -62,6 +65,7 @@ def read_columns(
 
 def _segment_columns(
     segment: ReadableSegment,
+    chunks: Iterable[Chunk],
     parts: Components,
     start: int,
     stop: int,
@@ -69,7 +73,7 @@ def _segment_columns(
     hidden: Mapping[int, list[AbortedTransaction]],
 ) -> Iterator[tuple[RecordColumns | None, int]]:
     """Columns of [start, stop) in one segment, each with the offset to go on from when it has been used."""
-    for chunk in chunks_from(segment, start, parts):
+    for chunk in chunks:
         for table in chunk.tables:
             wanted = table.keep(_wanted(table, start, stop, hidden))
             for columns in decode(chunk, wanted, segment, parts, fields):

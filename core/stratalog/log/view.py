@@ -42,7 +42,7 @@ class LogView:
     def readable(self) -> Iterator[ReadableSegment]:
         """All segments of both tiers that hold offsets of the log, ascending; a local one hides its remote copy."""
         start = self.offsets.log_start
-        return (segment for segment in self.stored() if segment.end_offset > start or self._is_active(segment))
+        return (segment for segment in self.stored() if segment.end_offset > start or self.is_active(segment))
 
     def stored(self) -> Iterator[ReadableSegment]:
         """The same, and those below the log start that retention has not taken yet."""
@@ -52,7 +52,8 @@ class LogView:
                 yield remote
         yield from self.segments
 
-    def _is_active(self, segment: ReadableSegment) -> bool:
+    def is_active(self, segment: ReadableSegment) -> bool:
+        """Whether it is the segment that appends go to; all others never change."""
         return bool(self.segments) and segment is self.segments[-1]
 
     def readable_from(self, offset: int) -> Iterator[ReadableSegment]:

@@ -76,28 +76,44 @@ class Chunk:
 
 
 def walk(
-    segment: ReadableSegment, position: int, parts: Components, *, check_crc: bool = True, read_bytes: int = 0
+    segment: ReadableSegment,
+    position: int,
+    parts: Components,
+    *,
+    check_crc: bool = True,
+    read_bytes: int = 0,
+    below: int | None = None,
 ) -> Iterator[Chunk]:
     """The batches of a segment from ``position`` (a batch's start) to its end.
 
-    Reads ``read_bytes`` at a time (0: ``limits.read.bytes``), more only for a batch that is larger. Beyond Kafka,
-    offsets must ascend from batch to batch, since no CRC covers them.
+    Beyond Kafka, offsets must ascend from batch to batch, since no CRC covers them.
+
+    Args:
+        segment: local or in a tier.
+        position: bytes.
+        parts: the log's components.
+        check_crc: compare each batch with its CRC.
+        read_bytes: how much to read at a time, 0 is ``limits.read.bytes``; more only for a batch that is larger.
+        below: the offset that no batch may reach; None for the active segment, whose end moves.
 
     Raises:
         CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
+    beyond = segment.base_offset + MAX_RELATIVE_OFFSET + 1
+    if below is not None:
+        beyond = min(beyond, below)
     usual = want = max(read_bytes or parts.limits.read_bytes, FRAME_BYTES)
     while position < end:
         data = segment.read(position, min(want, end - position))
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
-        tables, stray = _ascending(found.tables, after, segment.base_offset)
+        tables, stray = _ascending(found.tables, after, beyond)
         if tables:
             chunk = Chunk(data, position, tables)
             yield chunk
             after, want = tables[-1].last_offset[-1], usual
         if stray is not None:
-            reason = f"offsets {stray.base_offset} to {stray.last_offset} do not follow {after}"
+            reason = f"offsets {stray.base_offset} to {stray.last_offset} do not lie between {after} and {beyond}"
             raise CorruptBatchError(reason, segment.label, position + stray.position)
         if tables:
             position = chunk.end_position
@@ -108,12 +124,12 @@ def walk(
 
 
 def _ascending(
-    tables: tuple[BatchTable, ...], after: int, segment_base: int
+    tables: tuple[BatchTable, ...], after: int, beyond: int
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None]:
-    """The batches before the first whose offsets do not follow ``after`` and each other, and that one if there is one."""
+    """The batches before the first whose offsets are not above those before it and below ``beyond``, and that one."""
     for number, table in enumerate(tables):
         for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):
-            if not after < first <= last <= segment_base + MAX_RELATIVE_OFFSET:
+            if not after < first <= last < beyond:
                 return (*tables[:number], *([table.take(0, row)] if row else [])), table[row]
             after = last
     return tables, None

@@ -72,9 +72,11 @@ def batch_at(segment: ReadableSegment, position: int, parts: Components) -> Reco
     return None if chunk is None else next(chunk.batches())
 
 
-def chunks_from(segment: ReadableSegment, offset: int, parts: Components, *, check_crc: bool = True) -> Iterator[Chunk]:
-    """Batches of the segment, beginning at or before the one that holds ``offset``."""
-    return walk(segment, start_position(segment, offset, parts), parts, check_crc=check_crc)
+def chunks_from(
+    segment: ReadableSegment, offset: int, parts: Components, *, check_crc: bool = True, below: int | None = None
+) -> Iterator[Chunk]:
+    """Batches of the segment, beginning at or before the one that holds ``offset``; else as ``walk``."""
+    return walk(segment, start_position(segment, offset, parts), parts, check_crc=check_crc, below=below)
 
 
 def find_batch(segment: ReadableSegment, offset: int, parts: Components) -> tuple[int, RecordBatch] | None:

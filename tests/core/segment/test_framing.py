@@ -50,11 +50,13 @@ def walked(segment: Segment, bed: LogBed, read_bytes: int = 0, position: int = 0
     ]
 
 
-def walked_until_error(segment: Segment, bed: LogBed, read_bytes: int) -> tuple[list[int], CorruptBatchError | None]:
+def walked_until_error(
+    segment: Segment, bed: LogBed, read_bytes: int, below: int | None = None
+) -> tuple[list[int], CorruptBatchError | None]:
     """The positions of the batches before the first bad entry, and what is said of that."""
     found: list[int] = []
     try:
-        for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes):
+        for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes, below=below):
             found += [chunk.position + batch.position for batch in chunk.batches()]
     except CorruptBatchError as error:
         return found, error
@@ -120,8 +122,20 @@ def test_offsets_must_ascend_since_no_crc_covers_them(
 def test_an_offset_too_far_above_the_base_offset_is_corrupt(bed: LogBed, make_segment: MakeSegment) -> None:
     within, beyond = (bed.batch(offset, records(1)) for offset in ((1 << 31) - 1, 1 << 31))
     assert len(walked(make_segment([within], 0, 1 << 31), bed)) == 1
-    with pytest.raises(CorruptBatchError, match="do not follow"):
+    with pytest.raises(CorruptBatchError, match="do not lie between"):
         walked(make_segment([beyond], 0, 1 << 32), bed)
+
+
+@pytest.mark.parametrize("read_bytes", [1, 0])
+def test_no_batch_reaches_past_the_end_of_a_closed_segment(
+    bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
+) -> None:
+    segment = make_segment(mixed, 0, 25)
+    assert walked_until_error(segment, bed, read_bytes, below=25) == (starts(mixed)[:-1], None)
+    found, error = walked_until_error(segment, bed, read_bytes, below=16)
+    assert found == starts(mixed)[:5]
+    assert error is not None
+    assert (error.position, error.file) == (starts(mixed)[5], segment.label)
 
 
 @pytest.mark.parametrize("read_bytes", [1, 0])
