@@ -61,7 +61,11 @@ def apply_retention(
     total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
     before = summarise(log, has_tier=tier is not None)
     whole = _cut(total, before.offsets.high_watermark)
-    deleted = [segment for segment in before.segments if segment.end_offset <= whole.end]
+    deleted = [
+        segment
+        for segment in before.segments
+        if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
+    ]
     remote_end = tier.view().end_offset if tier is not None else 0
     evict = _cut(local, remote_end)
     evicted = [
