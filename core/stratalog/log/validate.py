@@ -95,8 +95,12 @@ def _encoded(
     return [piece for half in halves for piece in _encoded(half, header, codec, config, parts)]
 
 
-def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
-    """Keys on compacted topics, timestamps on CreateTime topics. All records are looked at before anything is raised."""
+def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int, *, stamped: bool = False) -> None:
+    """Keys on compacted topics, timestamps on CreateTime topics. All records are looked at before anything is raised.
+
+    ``stamped``: their batch says LogAppendTime, which is not a client's to say. Kafka lets it pass where it does not
+    count: on a CreateTime topic, for records that have a timestamp.
+    """
     keyed = "compact" in config.cleanup_policy
     create_time = config.message_timestamp_type == "CreateTime"
     earliest = now_ms - config.message_timestamp_before_max_ms
@@ -111,6 +115,9 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
             wrong.append((index, f"timestamp {stamp} is negative"))
         elif create_time and stamp != NO_TIMESTAMP and not earliest <= stamp <= latest:
             wrong.append((index, f"timestamp {stamp} is outside [{earliest}, {latest}]"))
+            late = True
+        elif stamped and (not create_time or stamp == NO_TIMESTAMP):
+            wrong.append((index, "a client does not say LogAppendTime"))
             late = True
     if wrong:
         kind = InvalidTimestampError if late else InvalidRecordError
@@ -170,7 +177,7 @@ def _prepare_batch(data: Buffer, batch: RecordBatch, config: TopicConfig, parts:
         raise InvalidRecordError(f"{error.reason} position={batch.position}") from error
     records = [record for columns in decoded for record in columns.to_records()]
     now = parts.env.clock.now_ms()
-    check_records(records, config, now)
+    check_records(records, config, now, stamped=batch.timestamp_type is TimestampType.LOG_APPEND_TIME)
     if _fits(batch, records, config, parts):
         return [Prepared(found, own, row)]
     return _rebuilt(batch, records, config, parts, now)
