@@ -6,7 +6,7 @@ Source: the filter for aborted transactions is that of apache/kafka's consumer (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
@@ -65,7 +65,7 @@ def read_columns(
 
 def _segment_columns(
     segment: ReadableSegment,
-    chunks: Iterable[Chunk],
+    chunks: Iterator[Chunk],
     parts: Components,
     start: int,
     stop: int,
@@ -83,7 +83,18 @@ def _segment_columns(
             next_offset = table.last_offset[-1] + 1
             yield None, min(next_offset, stop)
             if next_offset >= stop:
+                if _leaps(table, stop):
+                    next(chunks, None)
                 return
+
+
+def _leaps(table: BatchTable, stop: int) -> bool:
+    """Whether the last batch is the first to reach ``stop``, from beyond it.
+
+    Compaction leaves such gaps, and so does a damaged offset: then the next batch does not follow, and says so.
+    """
+    row = bisect_left(table.last_offset, stop - 1)
+    return row == len(table) - 1 and table.base_offset[row] >= stop
 
 
 def _by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[AbortedTransaction]]:
