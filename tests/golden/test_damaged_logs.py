@@ -1,0 +1,247 @@
+"""Damage to golden ``.log`` files: what is good is read, what is not is named, and nothing wrong comes out."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+import golden_data
+import stratalog
+from golden_damage import Batch, DamagedLog, Outcome, read_all, repeatable
+from golden_data import Golden
+from stratalog import Record
+from stratalog.errors import CorruptBatchError
+
+Unpacked = Callable[[str], Golden]
+
+WANTED: Final = ("v2-zstd", "v1-gzip", "v0-none", "upgraded")  # small ones, of every magic and of several in one log
+LOGS = [
+    pytest.param((directory, name), id=f"{directory}/{name}")
+    for directory, name in golden_data.expected_logs(*golden_data.plain_directories())
+    if name.topic in WANTED
+]
+HEADER_BYTES: Final = {0: 26, 1: 34, 2: 61}
+OFFSET: Final = slice(0, 8)  # of a V2 batch the first, of an entry the last one
+LEADER_EPOCH: Final = slice(12, 16)  # of V2
+ACTIVE_OFFSETS: Final = 1 << 31  # how many an active segment may hold
+
+
+class Place(NamedTuple):
+    """A batch in a ``.log`` file, those around it, and where the file's offsets end if they do."""
+
+    file: Path
+    batch: Batch
+    before: Batch | None
+    after: Batch | None
+    end: int | None
+
+
+@pytest.fixture(params=LOGS)
+def damaged(request: pytest.FixtureRequest, golden: Unpacked, tmp_path: Path) -> DamagedLog:
+    """A log that may be damaged."""
+    directory, name = request.param
+    return DamagedLog(golden(directory), name, tmp_path / "logs")
+
+
+def places(damaged: DamagedLog) -> Iterator[Place]:
+    """A batch of the first file, of the last one, and of the first with another magic."""
+    seen = set[int]()
+    for number, file in enumerate(damaged.files):
+        batches = damaged.batches(file)
+        active = file is damaged.files[-1]
+        index = len(batches) // 2
+        if active or batches[index].magic not in seen:
+            seen.add(batches[index].magic)
+            yield Place(
+                file,
+                batches[index],
+                batches[index - 1] if index else None,
+                batches[index + 1] if index + 1 < len(batches) else None,
+                None if active else int(damaged.files[number + 1].stem),
+            )
+
+
+def flipped(data: bytes, position: int, chance: random.Random) -> bytes:
+    """A copy with one bit of the byte at ``position`` changed."""
+    changed = bytearray(data)
+    changed[position] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def assert_ends_at(outcome: Outcome, damaged: DamagedLog, file: Path, offset: int, position: int) -> None:
+    """The records below ``offset``, then an error that names the file and the position."""
+    assert outcome.records == damaged.records_below(offset)
+    assert isinstance(outcome.error, CorruptBatchError)
+    assert (outcome.error.file, outcome.error.position) == (str(file), position)
+
+
+def test_undamaged_copies_are_read_as_a_client_read_them(damaged: DamagedLog) -> None:
+    assert damaged.read() == Outcome(damaged.expected.records, None)
+    assert {batch.magic for file in damaged.files for batch in damaged.batches(file)} <= {0, 1, 2}
+
+
+# --- changed bytes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_change_in_a_header_or_in_the_contents_is_found(damaged: DamagedLog) -> None:
+    chance = repeatable(1)
+    for file, batch, *_ in places(damaged):
+        open_fields = {*range(*OFFSET.indices(64)), *(range(*LEADER_EPOCH.indices(64)) if batch.magic == 2 else ())}
+        header = HEADER_BYTES[batch.magic]
+        contents = {chance.randrange(header, batch.size_bytes) for _ in range(5)} | {batch.size_bytes - 1}
+        for at in sorted({*range(header), *contents} - open_fields):
+            file.write_bytes(flipped(damaged.original(file), batch.position + at, chance))
+            assert_ends_at(damaged.read(), damaged, file, batch.first_offset, batch.position)
+        file.write_bytes(damaged.original(file))
+
+
+@pytest.mark.parametrize("magic", [3, 127, -1])
+def test_an_unknown_magic_is_found(damaged: DamagedLog, magic: int) -> None:
+    for file, batch, *_ in places(damaged):
+        data = bytearray(damaged.original(file))
+        data[batch.position + 16] = magic & 0xFF
+        file.write_bytes(data)
+        assert_ends_at(damaged.read(), damaged, file, batch.first_offset, batch.position)
+        file.write_bytes(damaged.original(file))
+
+
+def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: DamagedLog) -> None:
+    """No CRC covers offsets. Reads once ended in silence, or gave records at offsets that they never had."""
+    chance = repeatable(2)
+    for place in places(damaged):
+        file, batch = place.file, place.batch
+        original = damaged.original(file)
+        for at in range(8):
+            data = flipped(original, batch.position + at, chance)
+            told = int.from_bytes(data[batch.position :][OFFSET], "big", signed=True)
+            where = contradiction(place, told)
+            if where is None:
+                continue  # it might be a gap that compaction left
+            file.write_bytes(data)
+            outcome = damaged.read()
+            assert isinstance(outcome.error, CorruptBatchError)
+            assert (outcome.error.file, outcome.error.position) == (str(file), where.position)
+            good = damaged.records_below(batch.first_offset)
+            assert outcome.records[: len(good)] == good
+            assert where is not batch or outcome.records == good
+        file.write_bytes(original)
+
+
+def contradiction(place: Place, told: int) -> Batch | None:
+    """The batch at which it shows that the offset of ``place.batch`` is ``told`` now; None if it may be true."""
+    batch = place.batch
+    is_v2 = batch.magic == 2
+    first, last = (told, told + batch.next_offset - batch.first_offset - 1) if is_v2 else (told, told)
+    base = int(place.file.stem)
+    low = base if place.before is None else place.before.next_offset
+    high = base + ACTIVE_OFFSETS if place.end is None else place.end
+    if not low <= first <= last < high:
+        return batch
+    if place.after is None:
+        return None
+    following = place.after.first_offset if place.after.magic == 2 else place.after.next_offset - 1
+    return place.after if following <= last else None
+
+
+def test_a_changed_leader_epoch_changes_nothing_else(damaged: DamagedLog) -> None:
+    chance = repeatable(3)
+    for file, batch, *_ in places(damaged):
+        if batch.magic < 2:
+            continue
+        file.write_bytes(flipped(damaged.original(file), batch.position + LEADER_EPOCH.start, chance))
+        outcome = damaged.read()
+        assert outcome.error is None
+        assert without_epochs(outcome.records) == without_epochs(damaged.expected.records)
+        file.write_bytes(damaged.original(file))
+
+
+def without_epochs(records: list[Record]) -> list[Record]:
+    return [record._replace(leader_epoch=-1) for record in records]
+
+
+# --- cut files -------------------------------------------------------------------------------------------------------
+
+
+def cuts(damaged: DamagedLog, file: Path) -> list[int]:
+    """Sizes to cut a file to: round every batch boundary, and some at random."""
+    size = len(damaged.original(file))
+    chance = repeatable(size)
+    bounds = [batch.position for batch in damaged.batches(file)]
+    if len(bounds) > 8:
+        bounds = [0, *chance.sample(bounds, 5), bounds[-1]]
+    near = {bound + delta for bound in (*bounds, size) for delta in (-1, 0, 1)}
+    return sorted(cut for cut in {*near, *(chance.randrange(size) for _ in range(4))} if 0 <= cut < size)
+
+
+def first_cut(damaged: DamagedLog, file: Path, size: int) -> Batch:
+    """The first batch that is not whole any more."""
+    return next(batch for batch in damaged.batches(file) if batch.position + batch.size_bytes > size)
+
+
+def test_a_log_that_ends_too_early_tells_so(damaged: DamagedLog) -> None:
+    """Where the file is cut between two batches, the high watermark checkpoint tells that something is missing."""
+    file = damaged.files[-1]
+    for size in cuts(damaged, file):
+        file.write_bytes(damaged.original(file)[:size])
+        lost = first_cut(damaged, file, size)
+        assert_ends_at(damaged.read(), damaged, file, lost.first_offset, lost.position)
+
+
+def test_a_cut_in_a_closed_segment_is_found_where_it_cuts_a_batch(damaged: DamagedLog) -> None:
+    """A cut between batches looks like a gap that compaction left: what is left is read, at the right offsets."""
+    file = damaged.files[0]
+    for size in cuts(damaged, file):
+        file.write_bytes(damaged.original(file)[:size])
+        lost = first_cut(damaged, file, size)
+        if size != lost.position:
+            assert_ends_at(damaged.read(), damaged, file, lost.first_offset, lost.position)
+        else:
+            gone = range(lost.first_offset, int(damaged.files[1].stem))
+            kept = [record for record in damaged.expected.records if record.offset not in gone]
+            assert damaged.read() == Outcome(kept, None)
+
+
+# --- recovery --------------------------------------------------------------------------------------------------------
+
+
+def recovered_from(damaged: DamagedLog, lost: Batch, file: Path) -> None:
+    """An engine cuts the log before ``lost``, and it can be appended to; a reader saw the same without a change."""
+    unrepaired = damaged.read()
+    good = damaged.records_below(lost.first_offset)
+    assert unrepaired == Outcome(good, None)
+    with stratalog.open_engine(damaged.folder) as engine:
+        log = engine.log(*damaged.name)
+        assert log.offsets().log_end == lost.first_offset
+        assert read_all(log) == Outcome(good, None)
+        result = log.append([Record(key=b"k", value=b"after the crash", timestamp_ms=1)])
+        assert result.base_offset == lost.first_offset
+    assert file.read_bytes()[: lost.position] == damaged.original(file)[: lost.position]
+    again = damaged.read()
+    assert again.error is None
+    assert again.records[:-1] == good
+    assert (again.records[-1].offset, again.records[-1].value) == (lost.first_offset, b"after the crash")
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_a_crashed_log_that_ends_inside_a_batch_is_recovered(damaged: DamagedLog, number: int) -> None:
+    file = damaged.files[-1]
+    sizes = [size for size in cuts(damaged, file) if size]
+    size = sizes[number * len(sizes) // 4]
+    damaged.crash()
+    file.write_bytes(damaged.original(file)[:size])
+    recovered_from(damaged, first_cut(damaged, file, size), file)
+
+
+@pytest.mark.parametrize("place", ["header", "contents"])
+def test_a_crashed_log_is_cut_at_a_damaged_batch_and_all_behind_it_goes(damaged: DamagedLog, place: str) -> None:
+    file = damaged.files[1]
+    batch = damaged.batches(file)[-1]
+    damaged.crash()
+    at = batch.position + (HEADER_BYTES[batch.magic] + 3 if place == "contents" else 20)
+    file.write_bytes(flipped(damaged.original(file), at, repeatable(at)))
+    recovered_from(damaged, batch, file)
+    assert sorted(found.name for found in file.parent.glob("*.log")) == [found.name for found in damaged.files[:2]]

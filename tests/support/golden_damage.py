@@ -1,0 +1,108 @@
+"""One golden log, copied to be damaged, and what a reader or a recovering engine then makes of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import stratalog
+from golden_data import Expected, Golden
+from golden_reading import hashes
+from stratalog import Record, TopicPartition
+from stratalog.errors import StorageError
+from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
+from stratalog.testing.oracle import DumpedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The records that were read, and the error that ended the reading, if one did."""
+
+    records: list[Record]
+    error: StorageError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a ``.log`` file: where it is and which offsets it holds, [first_offset, next_offset).
+
+    A wrapper of V0 or V1 tells only its last offset: the first one is then that after the batch before.
+    """
+
+    magic: int
+    position: int
+    size_bytes: int
+    first_offset: int
+    next_offset: int
+
+
+class DamagedLog:
+    """A copy of one log of a golden directory.
+
+    Attributes:
+        folder: the log directory, with this log alone.
+        expected: what a client read of the whole log.
+        files: the ``.log`` files, ascending.
+    """
+
+    def __init__(self, golden: Golden, name: TopicPartition, folder: Path) -> None:
+        self.name, self.folder = name, golden.copy_logs(folder, name)
+        self.expected: Expected = golden.expected(name, "read_uncommitted")
+        self.committed: Expected = golden.expected(name, "read_committed")
+        self.files: Final = sorted((folder / str(name)).glob("*.log"))
+        dump = golden.dump(f"{name}.txt")
+        self._batches = {file: _batches(dump.files[file.name].batches, int(file.stem)) for file in self.files}
+        self._original = {file: file.read_bytes() for file in self.files}
+
+    def batches(self, file: Path) -> list[Batch]:
+        """The batches of a ``.log`` file as it was."""
+        return self._batches[file]
+
+    def original(self, file: Path) -> bytes:
+        """A ``.log`` file as it was."""
+        return self._original[file]
+
+    def records_below(self, offset: int) -> list[Record]:
+        """The records that come before an offset."""
+        return [record for record in self.expected.records if record.offset < offset]
+
+    def read(self, isolation: str = "read_uncommitted") -> Outcome:
+        """Read everything with a reader, which must not change anything."""
+        before = hashes(self.folder)
+        with stratalog.open_reader(self.folder) as reader:
+            outcome = read_all(reader.log(*self.name), isolation)
+        assert hashes(self.folder) == before
+        return outcome
+
+    def crash(self) -> None:
+        """Let it look as if the writer had been killed and nothing was known to be durable."""
+        for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE):
+            (self.folder / name).unlink(missing_ok=True)
+
+
+def repeatable(seed: int) -> random.Random:
+    """Chance that makes the same damage in every run."""
+    return random.Random(seed)  # noqa: S311 - a test must be repeatable
+
+
+def read_all(log: stratalog.LogReader, isolation: str = "read_uncommitted") -> Outcome:
+    """All records of a log up to the first error."""
+    records: list[Record] = []
+    try:
+        for record in log.records(isolation=isolation):
+            records.append(record)  # noqa: PERF402 - those read before an error are kept
+    except StorageError as error:
+        return Outcome(records, error)
+    return Outcome(records, None)
+
+
+def _batches(dumped: Sequence[DumpedBatch], base_offset: int) -> list[Batch]:
+    found, after = [], base_offset
+    for batch in dumped:
+        first = after if batch.base_offset is None else batch.base_offset
+        after = batch.last_offset + 1
+        found.append(Batch(batch.magic, batch.position, batch.size_bytes, first, after))
+    return found
