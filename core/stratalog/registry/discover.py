@@ -107,7 +107,9 @@ def _owner(entry_point: importlib.metadata.EntryPoint) -> tuple[str, str]:
         metadata = entry_point.dist.metadata
     except (OSError, TypeError):  # a folder without METADATA: which of the two depends on Python's version
         return "", ""
-    return metadata["Name"] or "", metadata["Version"] or ""
+    # From Python 3.12 on, a look at a field that is missing is a warning.
+    name, version = (metadata[field] if field in metadata else "" for field in ("Name", "Version"))
+    return name, version
 
 
 @dataclass(frozen=True, slots=True)
