@@ -107,9 +107,8 @@ def _owner(entry_point: importlib.metadata.EntryPoint) -> tuple[str, str]:
         metadata = entry_point.dist.metadata
     except (OSError, TypeError):  # a folder without METADATA: which of the two depends on Python's version
         return "", ""
-    # From Python 3.12 on, a look at a field that is missing is a warning.
-    name, version = (metadata[field] if field in metadata else "" for field in ("Name", "Version"))
-    return name, version
+    known = set(metadata)  # from Python 3.12 on, a look at a field that is missing is a warning
+    return metadata["Name"] if "Name" in known else "", metadata["Version"] if "Version" in known else ""
 
 
 @dataclass(frozen=True, slots=True)
