@@ -11,7 +11,7 @@ import pytest
 
 import golden_data
 import stratalog
-from golden_damage import Batch, DamagedLog, Outcome, read_all, repeatable
+from golden_damage import Batch, DamagedLog, Outcome, forget_the_stop, read_all, repeatable
 from golden_data import Golden
 from stratalog import Record
 from stratalog.errors import CorruptBatchError
@@ -231,7 +231,7 @@ def test_a_crashed_log_that_ends_inside_a_batch_is_recovered(damaged: DamagedLog
     file = damaged.files[-1]
     sizes = [size for size in cuts(damaged, file) if size]
     size = sizes[number * len(sizes) // 4]
-    damaged.crash()
+    forget_the_stop(damaged.folder)
     file.write_bytes(damaged.original(file)[:size])
     recovered_from(damaged, first_cut(damaged, file, size), file)
 
@@ -240,7 +240,7 @@ def test_a_crashed_log_that_ends_inside_a_batch_is_recovered(damaged: DamagedLog
 def test_a_crashed_log_is_cut_at_a_damaged_batch_and_all_behind_it_goes(damaged: DamagedLog, place: str) -> None:
     file = damaged.files[1]
     batch = damaged.batches(file)[-1]
-    damaged.crash()
+    forget_the_stop(damaged.folder)
     at = batch.position + (HEADER_BYTES[batch.magic] + 3 if place == "contents" else 20)
     file.write_bytes(flipped(damaged.original(file), at, repeatable(at)))
     recovered_from(damaged, batch, file)

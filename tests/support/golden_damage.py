@@ -44,15 +44,16 @@ class DamagedLog:
 
     Attributes:
         folder: the log directory, with this log alone.
+        log_folder: the log's own folder.
         expected: what a client read of the whole log.
         files: the ``.log`` files, ascending.
     """
 
     def __init__(self, golden: Golden, name: TopicPartition, folder: Path) -> None:
         self.name, self.folder = name, golden.copy_logs(folder, name)
+        self.log_folder = folder / str(name)
         self.expected: Expected = golden.expected(name, "read_uncommitted")
-        self.committed: Expected = golden.expected(name, "read_committed")
-        self.files: Final = sorted((folder / str(name)).glob("*.log"))
+        self.files: Final = sorted(self.log_folder.glob("*.log"))
         dump = golden.dump(f"{name}.txt")
         self._batches = {file: _batches(dump.files[file.name].batches, int(file.stem)) for file in self.files}
         self._original = {file: file.read_bytes() for file in self.files}
@@ -77,10 +78,11 @@ class DamagedLog:
         assert hashes(self.folder) == before
         return outcome
 
-    def crash(self) -> None:
-        """Let it look as if the writer had been killed and nothing was known to be durable."""
-        for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE):
-            (self.folder / name).unlink(missing_ok=True)
+
+def forget_the_stop(folder: Path) -> None:
+    """Let a log directory look as if its writer had been killed and nothing was known to be durable."""
+    for name in (CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def repeatable(seed: int) -> random.Random:
