@@ -1,0 +1,137 @@
+"""What the scripts do before they run anything: when .venv is made, when it is installed into, when it is left alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "_environment.py"
+
+
+def loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, for a checkout in ``root``."""
+    spec = importlib.util.spec_from_file_location("environment_script", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    venv = root / ".venv"
+    for name, value in {
+        "ROOT": root,
+        "VENV": venv,
+        "MADE_FOR": venv / "made-for",
+        "LOG": venv / "install.log",
+    }.items():
+        monkeypatch.setattr(module, name, value)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script, for a checkout that has only a pyproject.toml; it notes what it does in ``done``."""
+    module = loaded(tmp_path, monkeypatch)
+    monkeypatch.setattr(module, "done", [], raising=False)
+    (tmp_path / "pyproject.toml").write_text("one")
+    monkeypatch.setattr(module, "pip", lambda *arguments: module.done.append(arguments))
+    monkeypatch.setattr(module, "make", noting_make(module))
+    monkeypatch.setattr(module, "usable", lambda: "made" in module.done)
+    return module
+
+
+def noting_make(module: ModuleType) -> Callable[[], None]:
+    def make() -> None:
+        module.VENV.mkdir(exist_ok=True)
+        module.done.append("made")
+
+    return make
+
+
+def test_the_first_run_makes_and_installs(checkout: ModuleType) -> None:
+    assert checkout.main("demo") == 0
+    assert checkout.done == ["made", ("pip>=25.1",), ("-e", ".[all]")]
+
+
+def test_the_second_run_does_nothing(checkout: ModuleType) -> None:
+    checkout.main("dev")
+    checkout.done[:] = ["made"]
+    assert checkout.main("dev") == 0
+    assert checkout.main("demo") == 0  # dev has all that demo needs
+    assert checkout.done == ["made"]
+
+
+def test_dev_needs_more_than_demo(checkout: ModuleType) -> None:
+    checkout.main("demo")
+    checkout.done[:] = ["made"]
+    checkout.main("dev")
+    assert checkout.done[-1] == ("-e", ".[all]", "--group", "dev")
+
+
+def test_other_requirements_are_installed(checkout: ModuleType) -> None:
+    checkout.main("demo")
+    checkout.done[:] = ["made"]
+    (checkout.ROOT / "pyproject.toml").write_text("two")
+    checkout.main("demo")
+    assert checkout.done[-1] == ("-e", ".[all]")
+
+
+@pytest.mark.parametrize(
+    ("failure", "code", "told"),
+    [
+        (KeyboardInterrupt(), 130, "run it again"),
+        (subprocess.CalledProcessError(1, ["python", "-m", "pip", "install"]), 1, "install.log"),
+    ],
+)
+def test_an_installation_that_ended_early_is_repeated(
+    checkout: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failure: BaseException,
+    code: int,
+    told: str,
+) -> None:
+    def failing_pip(*arguments: str) -> None:
+        if "-e" in arguments:
+            raise failure
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkout, "pip", failing_pip)
+        assert checkout.main("demo") == code
+    assert told in capsys.readouterr().err
+    assert checkout.main("demo") == 0
+    assert checkout.done[-1] == ("-e", ".[all]")
+
+
+def test_progress_is_told_and_the_rest_is_not(checkout: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (
+        "Collecting lz4",
+        "  Downloading lz4-4.4.5-cp313-manylinux_2_17_x86_64.whl (1.4 MB)",
+        "Downloading odd",
+        "Installing collected packages: a, b",
+        "",
+    ):
+        checkout.show(line.strip())
+    assert capsys.readouterr().err == (
+        "stratalog: downloading lz4 4.4.5 (1.4 MB)\nstratalog: downloading odd\nstratalog: installing 2 packages\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "wanted", "expected"),
+    [("here", "", True), ("elsewhere", "", False), ("here", "some/python", False)],
+)
+def test_a_venv_is_used_where_it_was_made_and_for_the_python_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, wanted: str, *, expected: bool
+) -> None:
+    module = loaded(tmp_path / "here", monkeypatch)
+    monkeypatch.setenv("PYTHON", wanted)
+    python = module.VENV / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho /of/another/python\n")
+    python.chmod(0o700)
+    module.MADE_FOR.write_text(str(tmp_path / place))
+    assert module.usable() is expected
