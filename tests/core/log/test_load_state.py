@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import CorruptCheckpointError
+from stratalog.model.offsets import EpochEntry
+from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
+from stratalog.testing.logs import LogBed, records
+
+BATCHES, EACH = 6, 3
+COUNT = BATCHES * EACH
+
+
+@pytest.fixture
+def small(bed: LogBed) -> LogBed:
+    """Eighteen records in batches of three, closed in order."""
+    log = bed.open()
+    for index in range(BATCHES):
+        log.append(records(EACH, start=EACH * index))
+    bed.close()
+    return bed
+
+
+# --- leader epochs -----------------------------------------------------------------------------------------------
+
+
+def write_epochs(bed: LogBed, text: str) -> None:
+    (bed.folder / "leader-epoch-checkpoint").write_text(text, encoding="utf-8")
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_beyond_the_end_are_forgotten(small: LogBed, *, clean: bool) -> None:
+    write_epochs(small, "0\n3\n0 0\n4 9\n5 18\n")
+    log = small.open(clean=clean)
+    assert log.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 9))
+    assert (small.folder / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n0 0\n4 9\n"
+    log.append(records(1))
+    assert log.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 9))
+
+
+def test_recovery_finds_lost_epochs_and_stores_them(bed: LogBed) -> None:
+    bed.write_segment(0, [bed.batch(n, records(1), leader_epoch=n // 2) for n in range(6)])
+    expected = (EpochEntry(0, 0), EpochEntry(1, 2), EpochEntry(2, 4))
+    assert bed.open(clean=False).view().epochs.entries == expected
+    bed.close()
+    assert bed.open().view().epochs.entries == expected
+
+
+def test_a_malformed_epoch_file_is_told_and_nothing_stays_open(small: LogBed) -> None:
+    write_epochs(small, "0\n9\n0 0\n")
+    for attempt in (small.load, small.open_reader):
+        with pytest.raises(CorruptCheckpointError, match="leader-epoch-checkpoint"):
+            attempt()
+    assert small.host.handles.open_count == 0
+
+
+# --- producer snapshots ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def produced(bed: LogBed) -> LogBed:
+    """One idempotent producer, a snapshot at each segment and one at the end."""
+    bed.topic = TopicConfig(segment_bytes=250, index_interval_bytes=0)
+    log = bed.open()
+    for index in range(BATCHES):
+        log.append_as_leader(bed.batch(0, records(EACH), producer=(7, 0, EACH * index)))
+    bed.close()
+    return bed
+
+
+def snapshots(bed: LogBed) -> list[int]:
+    return [int(name[:20]) for name in bed.names() if name.endswith(".snapshot")]
+
+
+def sequence(bed: LogBed, *, clean: bool = True) -> int:
+    log = bed.open(clean=clean)
+    (entry,) = log._state.producers.entries()
+    assert (entry.producer_id, entry.last_offset) == (7, COUNT - 1)
+    bed.close()
+    return entry.last_sequence
+
+
+def test_a_snapshot_a_segment_and_one_at_the_end(produced: LogBed) -> None:
+    bases = [int(name[:20]) for name in produced.names() if name.endswith(".log")]
+    assert snapshots(produced) == [*bases[1:], COUNT]
+    (entry,) = decode_snapshot(produced.path(COUNT, ".snapshot").read_bytes(), "f")
+    assert entry == ProducerEntry(7, 0, COUNT - 1, COUNT - 1, EACH - 1, records(EACH)[-1].timestamp_ms)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("lost", [0, 1, 2, 99])
+def test_damaged_snapshots_are_passed_over(produced: LogBed, lost: int, *, clean: bool) -> None:
+    for offset in list(reversed(snapshots(produced)))[:lost]:
+        produced.path(offset, ".snapshot").write_bytes(b"damaged")
+    assert sequence(produced, clean=clean) == COUNT - 1
+
+
+def test_after_an_unclean_stop_the_log_itself_is_asked(produced: LogBed) -> None:
+    for offset in snapshots(produced):
+        produced.path(offset, ".snapshot").unlink()
+    before = set(produced.names())
+    assert sequence(produced, clean=False) == COUNT - 1
+    bases = [int(name[:20]) for name in produced.names() if name.endswith(".log")]
+    assert set(snapshots(produced)) == {*bases[1:], COUNT}
+    assert before <= set(produced.names())
+
+
+def test_an_old_directory_without_snapshots_is_not_scanned(produced: LogBed) -> None:
+    for offset in snapshots(produced):
+        produced.path(offset, ".snapshot").unlink()
+    assert produced.open()._state.producers.entries() == []
+
+
+def test_stray_snapshots_go(produced: LogBed) -> None:
+    kept = snapshots(produced)
+    for offset in (1, 7, 17):
+        produced.path(offset, ".snapshot").write_bytes(encode_snapshot([]))
+    assert sequence(produced) == COUNT - 1
+    assert snapshots(produced) == kept
+
+
+def test_a_snapshot_of_what_was_lost_is_not_believed(produced: LogBed) -> None:
+    last = max(int(name[:20]) for name in produced.names() if name.endswith(".log"))
+    produced.path(last).write_bytes(produced.path(last).read_bytes()[:-1])
+    log = produced.open(clean=False)
+    (entry,) = log._state.producers.entries()
+    assert entry.last_sequence == entry.last_offset == COUNT - EACH - 1
+    assert max(snapshots(produced)) == COUNT - EACH
