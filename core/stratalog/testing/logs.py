@@ -15,6 +15,7 @@ from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.log.load import LoadedLog, LoadRequest, load
 from stratalog.log.log import Log
+from stratalog.log.reader import LogReader
 from stratalog.log.state import make_view
 from stratalog.model.batches import Buffer, TimestampType
 from stratalog.model.events import Event
@@ -39,6 +40,13 @@ def records(count: int, *, start: int = 0, timestamp_ms: int = 1_700_000_000_000
         Record(timestamp_ms=timestamp_ms + index, key=b"k%d" % index, value=b"v%d" % index + b"." * value_bytes)
         for index in range(start, start + count)
     ]
+
+
+def offsets_in(log: LogReader) -> list[int]:
+    """The offsets of all records of a log that was filled by ``records``, each with the key that belongs to it."""
+    listed = list(log.records())
+    assert [record.key for record in listed] == [b"k%d" % record.offset for record in listed]
+    return [record.offset for record in listed]
 
 
 @dataclass(slots=True)

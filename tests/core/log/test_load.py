@@ -1,44 +1,22 @@
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.env import PosixVfs
-from stratalog.errors import CorruptBatchError, StorageError
+from stratalog.errors import CorruptBatchError
 from stratalog.log.reader import LogReader
 from stratalog.model.offsets import EpochEntry
-from stratalog.model.records import Record
-from stratalog.testing.logs import LogBed, records
+from stratalog.testing.logs import LogBed, offsets_in, records
 
 BATCHES, EACH = 6, 3
 COUNT = BATCHES * EACH
 
 
-@pytest.fixture
-def small(bed: LogBed) -> LogBed:
-    """Eighteen records in batches of three, two batches a segment, closed in order."""
-    bed.topic = TopicConfig(segment_bytes=400, index_interval_bytes=0)
-    log = bed.open()
-    for index in range(BATCHES):
-        log.append(records(EACH, start=EACH * index, value_bytes=20))
-    assert [segment.base_offset for segment in log.segments()] == [0, 6, 12]
-    bed.close()
-    return bed
-
-
 def second_batch(bed: LogBed, base_offset: int) -> int:
     """Where the second batch of a segment starts: its index has one entry."""
     return int.from_bytes(bed.path(base_offset, ".index").read_bytes()[4:8], "big")
-
-
-def offsets_in(log: LogReader) -> list[int]:
-    keys = [record.key for record in log.records()]
-    found = [record.offset for record in log.records()]
-    assert keys == [b"k%d" % offset for offset in found]
-    return found
 
 
 # --- clean -------------------------------------------------------------------------------------------------------
@@ -287,101 +265,3 @@ def test_the_read_only_view_of_a_crash_is_what_recovery_gives(small: LogBed) -> 
         log = small.open(clean=False)
         assert seen == (log.offsets().log_end, offsets_in(log), log.view().epochs.entries)
         small.close()
-
-
-# --- interrupted replacements ------------------------------------------------------------------------------------
-
-
-def merged(bed: LogBed, state: str) -> dict[str, bytes]:
-    """One segment that takes the place of the first two, as compaction would leave it: every other record is gone."""
-    batches = [bed.batch(6 * n, [Record(timestamp_ms=1, key=b"k%d" % (6 * n), value=b"new")]) for n in range(2)]
-    return {bed.path(0).name + state: b"".join(batches)}
-
-
-@pytest.mark.parametrize("clean", [True, False])
-@pytest.mark.parametrize(
-    ("state", "expected"), [(".swap", [0, 6, *range(12, COUNT)]), (".cleaned", list(range(COUNT)))]
-)
-def test_an_interrupted_replacement_is_finished_or_undone(
-    small: LogBed, state: str, expected: list[int], *, clean: bool
-) -> None:
-    contents = {**small.contents(), **merged(small, state)}
-    small.write(contents)
-    reader = small.open_reader(clean=clean)
-    assert offsets_in(reader) == expected
-    assert small.contents() == contents
-    reader.close()
-    log = small.open(clean=clean)
-    assert offsets_in(log) == expected
-    small.close()
-    assert not [name for name in small.names() if name.endswith(state)]
-    assert offsets_in(small.open()) == expected
-
-
-def test_a_damaged_replacement_stops_the_load(small: LogBed) -> None:
-    ((name, data),) = merged(small, ".swap").items()
-    contents = {**small.contents(), name: data[:-3]}
-    small.write(contents)
-    with pytest.raises(CorruptBatchError, match="swap"):
-        small.load()
-    assert small.contents() == contents
-    assert small.host.handles.open_count == 0
-
-
-# --- what goes wrong while loading -------------------------------------------------------------------------------
-
-
-class Failing(PosixVfs):
-    """Fails the n-th change of the disk."""
-
-    def __init__(self, left: int) -> None:
-        self.left = left
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise OSError(5, os.strerror(5))
-
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        self._count()
-        return super().write(descriptor, position, parts)
-
-    def truncate(self, descriptor: int, size_bytes: int) -> None:
-        self._count()
-        super().truncate(descriptor, size_bytes)
-
-    def sync(self, descriptor: int) -> None:
-        self._count()
-        super().sync(descriptor)
-
-    def rename(self, old: str, new: str) -> None:
-        self._count()
-        super().rename(old, new)
-
-    def remove(self, path: str) -> None:
-        self._count()
-        super().remove(path)
-
-
-def test_a_load_that_fails_anywhere_can_be_done_again(small: LogBed) -> None:
-    """Recovery of a torn log, failing at each of its changes of the disk, then whole."""
-    contents = small.contents()
-    contents[small.path(12).name] = contents[small.path(12).name][:-5]
-    contents[small.path(3).name + ".deleted"] = b"left"
-    failures = 0
-    for left in range(200):
-        small.close()
-        small.write(contents)
-        disk = small.files_port = Failing(left)
-        whole = True
-        try:
-            small.open(clean=False)
-        except StorageError:
-            whole = False
-            failures += 1
-            assert small.host.handles.open_count == 0
-        disk.left = 1 << 30
-        assert offsets_in(small.open(clean=False)) == list(range(COUNT - EACH))
-        if whole:
-            break
-    assert failures > 10

@@ -12,16 +12,6 @@ BATCHES, EACH = 6, 3
 COUNT = BATCHES * EACH
 
 
-@pytest.fixture
-def small(bed: LogBed) -> LogBed:
-    """Eighteen records in batches of three, closed in order."""
-    log = bed.open()
-    for index in range(BATCHES):
-        log.append(records(EACH, start=EACH * index))
-    bed.close()
-    return bed
-
-
 # --- leader epochs -----------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.testing.logs import LogBed, records
+
+BATCHES, EACH = 6, 3
+
+
+@pytest.fixture
+def small(bed: LogBed) -> LogBed:
+    """Eighteen records in batches of three, two batches a segment, closed in order."""
+    bed.topic = TopicConfig(segment_bytes=400, index_interval_bytes=0)
+    log = bed.open()
+    for index in range(BATCHES):
+        log.append(records(EACH, start=EACH * index, value_bytes=20))
+    assert [segment.base_offset for segment in log.segments()] == [0, 6, 12]
+    bed.close()
+    return bed
