@@ -92,8 +92,9 @@ def test_a_change_in_a_header_or_in_the_contents_is_found(damaged: DamagedLog) -
     for file, batch, *_ in places(damaged):
         open_fields = {*range(*OFFSET.indices(64)), *(range(*LEADER_EPOCH.indices(64)) if batch.magic == 2 else ())}
         header = HEADER_BYTES[batch.magic]
-        contents = {chance.randrange(header, batch.size_bytes) for _ in range(5)} | {batch.size_bytes - 1}
-        for at in sorted({*range(header), *contents} - open_fields):
+        contents = range(header, batch.size_bytes)
+        some = chance.sample(contents, min(5, len(contents)))
+        for at in sorted({*range(header), *some, batch.size_bytes - 1} - open_fields):
             file.write_bytes(flipped(damaged.original(file), batch.position + at, chance))
             assert_ends_at(damaged.read(), damaged, file, batch.first_offset, batch.position)
         file.write_bytes(damaged.original(file))
@@ -193,6 +194,8 @@ def test_a_log_that_ends_too_early_tells_so(damaged: DamagedLog) -> None:
 
 def test_a_cut_in_a_closed_segment_is_found_where_it_cuts_a_batch(damaged: DamagedLog) -> None:
     """A cut between batches looks like a gap that compaction left: what is left is read, at the right offsets."""
+    if len(damaged.files) == 1:
+        pytest.skip("this log has no closed segment")
     file = damaged.files[0]
     for size in cuts(damaged, file):
         file.write_bytes(damaged.original(file)[:size])
@@ -238,10 +241,13 @@ def test_a_crashed_log_that_ends_inside_a_batch_is_recovered(damaged: DamagedLog
 
 @pytest.mark.parametrize("place", ["header", "contents"])
 def test_a_crashed_log_is_cut_at_a_damaged_batch_and_all_behind_it_goes(damaged: DamagedLog, place: str) -> None:
-    file = damaged.files[1]
+    number = len(damaged.files) // 2
+    file = damaged.files[number]
     batch = damaged.batches(file)[-1]
     forget_the_stop(damaged.folder)
     at = batch.position + (HEADER_BYTES[batch.magic] + 3 if place == "contents" else 20)
     file.write_bytes(flipped(damaged.original(file), at, repeatable(at)))
     recovered_from(damaged, batch, file)
-    assert sorted(found.name for found in file.parent.glob("*.log")) == [found.name for found in damaged.files[:2]]
+    assert sorted(found.name for found in file.parent.glob("*.log")) == [
+        found.name for found in damaged.files[: number + 1]
+    ]

@@ -1,6 +1,6 @@
 """Golden directories: log directories that real Kafka wrote, and what its clients and tools say of them.
 
-They come from the archives in ``tests/golden/data``, or from the folder that the variable ``STRATALOG_GOLDEN`` names,
+They come from the archives in ``tests/golden/data``, or from the folder that the variable ``GOLDEN_FOLDER`` names,
 with directories of the same kinds in it.
 """
 
@@ -23,7 +23,7 @@ from stratalog.model.names import parse_partition_folder
 from stratalog.testing.oracle import Dump, DumpedFile, parse_dump
 
 ARCHIVES: Final = Path(__file__).parent.parent / "golden" / "data"
-FOLDER_VARIABLE: Final = "STRATALOG_GOLDEN"
+FOLDER_VARIABLE: Final = "GOLDEN_FOLDER"
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
 _EXPECTED_SUFFIX: Final = ".uncommitted.jsonl.gz"
 _TOPIC_ID_CHARACTERS: Final = 23  # a dash, and 22 of base64
