@@ -12,11 +12,12 @@ import golden_data
 import stratalog
 from golden_data import ISOLATIONS, Golden
 from golden_reading import fetched_records
-from stratalog import Reader, TopicPartition
+from stratalog import Engine, Reader, TopicPartition
 from stratalog.segment.components import Components
 
 Unpacked = Callable[[str], Golden]
 Assembled = Callable[[str], Reader]
+Local = Callable[[str, str], Engine | Reader]
 
 LOGS = [
     pytest.param(*found, id="/".join(map(str, found)))
@@ -39,20 +40,35 @@ def assembled(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield open_once
 
 
+@pytest.fixture(scope="module")
+def local(golden: Unpacked, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    """Opens what is local of a directory, by a reader where it is or by an engine over a copy; each once."""
+    with ExitStack() as stack:
+
+        @cache
+        def open_once(way: str, directory: str) -> Engine | Reader:
+            if way == "reader":
+                return stack.enter_context(stratalog.open_reader(golden(directory).logs))
+            copy = golden(directory).copy_logs(tmp_path_factory.mktemp("local") / "logs")
+            return stack.enter_context(stratalog.open_engine(copy))
+
+        yield open_once
+
+
+@pytest.mark.parametrize("way", ["reader", "engine"])
 @both_isolations
 @every_log
 def test_the_local_part_alone_holds_the_records_from_the_local_log_start_on(
-    golden: Unpacked, directory: str, name: TopicPartition, isolation: str
+    golden: Unpacked, local: Local, directory: str, name: TopicPartition, isolation: str, way: str
 ) -> None:
     found = golden(directory)
     expected = found.expected(name, isolation)
     first_local = min(int(file.stem) for file in (found.logs / str(name)).glob("*.log"))
-    with stratalog.open_reader(found.logs) as reader:
-        log = reader.log(*name)
-        offsets = log.offsets()
-        assert offsets.log_start == offsets.local_log_start == max(first_local, expected.log_start)
-        assert (offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable) == expected.end
-        assert list(log.records(isolation=isolation)) == expected.from_offset(offsets.log_start)
+    log = local(way, directory).log(*name)
+    offsets = log.offsets()
+    assert offsets.log_start == offsets.local_log_start == max(first_local, expected.log_start)
+    assert (offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable) == expected.end
+    assert list(log.records(isolation=isolation)) == expected.from_offset(offsets.log_start)
 
 
 @both_isolations
