@@ -99,6 +99,17 @@ def test_the_segments_that_are_there_make_the_log(small: LogBed) -> None:
     assert not small.path(0, ".index").exists()
 
 
+def test_an_index_entry_from_the_future_does_not_stop_appends(small: LogBed) -> None:
+    """It is compared with the end of the log once that is known: no later offset could follow it in the index."""
+    path = small.path(12, ".index")
+    path.write_bytes((1000).to_bytes(4, "big") + path.read_bytes()[4:8])
+    small.topic = TopicConfig(segment_bytes=4000, index_interval_bytes=0)
+    log = small.open()
+    for offset in range(COUNT, COUNT + 3):
+        log.append(records(1, start=offset))
+    assert offsets_in(log) == list(range(COUNT + 3))
+
+
 # --- the end is missing ------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
 from collections.abc import Sequence
 from contextlib import closing
@@ -17,6 +18,8 @@ from stratalog.errors import CorruptBatchError, DiskFullError
 from stratalog.log.roll import new_appender
 from stratalog.model.batches import RecordBatch
 from stratalog.model.records import Record
+from stratalog.model.segments import AbortedTransaction
+from stratalog.producers.transactions import ControlType
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import scan, walk
 from stratalog.segment.search import find_timestamp
@@ -268,3 +271,31 @@ def test_many_batches_in_one_append(bed: LogBed) -> None:
         appender.append(parts, found)
         assert (segment.end_offset, segment.size_bytes) == (60, sum(map(len, parts)))
         assert segment.largest == (records(60)[59].timestamp_ms, 59)
+
+
+class SyncedFiles(PosixVfs):
+    """Remembers which files were synced, by inode."""
+
+    def __init__(self) -> None:
+        self.inodes = set[int]()
+
+    def sync(self, descriptor: int) -> None:
+        super().sync(descriptor)
+        self.inodes.add(os.fstat(descriptor).st_ino)
+
+
+def test_a_transaction_index_is_durable_when_its_segment_is_sealed(bed: LogBed) -> None:
+    """It cannot be made again from the segment alone; the other indexes can."""
+    disk = bed.files_port = SyncedFiles()
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+        append(appender, bed, bed.batch(0, records(1), producer=(7, 0, 0), transactional=True))
+        assert not bed.path(0, ".txnindex").exists()
+        marker = bed.marker(1, 7, ControlType.ABORT)
+        aborted = AbortedTransaction(7, 0, 1, 2)
+        appender.append([marker], headers(bed, marker), {1: aborted})
+        appender.finish()
+        reader = bed.parts.indexes[IndexRole.TRANSACTION].reader(segment.index_entries(IndexRole.TRANSACTION), 0)
+        assert list(reader) == [aborted]
+    assert bed.path(0, ".txnindex").stat().st_ino in disk.inodes
+    assert bed.path(0, ".txnindex").stat().st_size == 34
