@@ -44,21 +44,25 @@ class BucketReader(Reader):
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]
         remote = self._bucket.log(name, topic_id).view()
-        end = remote.end_offset
-        unstable = producers_at_end(remote, self._parts).first_unstable(end)
-        offsets = LogOffsets(
-            log_start=remote.log_start,
-            local_log_start=end,
-            recovery_point=end,
-            high_watermark=end,
-            last_stable=end if unstable is None else max(unstable, remote.log_start),
-            log_end=end,
-        )
-        view = LogView(name, (), offsets, EpochCache(remote.leader_epochs), remote)
-        return StaticLog(view, topic_id, self._parts)
+        return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)
 
     def _close(self) -> None:
         """Nothing but the tier is open, and that is closed by the reader."""
+
+
+def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> LogView:
+    """A log of which the tier has all there is; errors as ``producers_at_end``."""
+    end = remote.end_offset
+    unstable = producers_at_end(remote, parts).first_unstable(end)
+    offsets = LogOffsets(
+        log_start=remote.log_start,
+        local_log_start=end,
+        recovery_point=end,
+        high_watermark=end,
+        last_stable=end if unstable is None else max(unstable, remote.log_start),
+        log_end=end,
+    )
+    return LogView(name, (), offsets, EpochCache(remote.leader_epochs), remote)
 
 
 def producers_at_end(remote: RemoteView, parts: Components) -> ProducerState:

@@ -9,6 +9,7 @@ from stratalog.log.directory import partition_folders, read_directory, read_topi
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.state import make_view
 from stratalog.model.names import TopicId, TopicPartition
+from stratalog.reading.bucket import tier_view
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.reading.topics import TopicTable
@@ -56,6 +57,8 @@ class DirectoryReader(Reader):
         remote = None
         if self.tier is not None and topic_id is not None:
             remote = self.tier.log(name, topic_id)
+            if not loaded.segments and remote.view().segments:
+                return StaticLog(tier_view(name, remote.view(), self._parts), topic_id, self._parts)
         stopped_in_disorder = not state.clean and not state.live
         high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
         view = make_view(

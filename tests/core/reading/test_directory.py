@@ -121,6 +121,20 @@ def test_what_was_evicted_needs_the_tier(tmp_path: Path) -> None:
         assert [record.offset for record in reader.log("orders", 0).records()] == list(range(end))
 
 
+def test_a_folder_that_lost_its_segments_is_read_from_the_tier(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    fill(tmp_path / "data", tier=f"file://{bucket}")
+    with open_reader(f"file://{bucket}") as reader:
+        expected = [record.offset for record in reader.log("orders", 0).records(isolation="read_committed")]
+    assert expected
+    for path in (tmp_path / "data" / "orders-0").glob("0*"):
+        path.unlink()
+    with open_reader(tmp_path / "data", tier=f"file://{bucket}") as reader:
+        found = [record.offset for record in reader.log("orders", 0).records(isolation="read_committed")]
+    assert found == expected
+
+
 def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / "remote-log-index-cache").mkdir()
