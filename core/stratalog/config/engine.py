@@ -34,7 +34,12 @@ class Limits(Section):
     checkpoint_bytes: int = key(
         "limits.checkpoint.bytes", 64 << 20, at_least=1024, doc="The largest checkpoint file read."
     )
-    index_cache_bytes: int = key("limits.index.cache.bytes", 64 << 20, at_least=0, doc="Remote indexes kept in memory.")
+    index_cache_bytes: int = key(
+        "limits.index.cache.bytes",
+        64 << 20,
+        at_least=0,
+        doc="Index entries of closed segments kept in memory, of each tier.",
+    )
     chunk_cache_bytes: int = key("limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Remote chunks kept in memory.")
     fetch_chunk_bytes: int = key("limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="One ranged read of the tier.")
 

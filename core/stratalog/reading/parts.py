@@ -11,6 +11,7 @@ from stratalog.env import Env
 from stratalog.env.handles import HandlePool
 from stratalog.errors import UnknownComponentError
 from stratalog.registry.registry import Registry
+from stratalog.segment.cache import ByteCache
 from stratalog.segment.components import Components, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.formats import CodecTable
@@ -37,6 +38,7 @@ class ComponentHost:
         self._opened: dict[tuple[str, str], object] = {}
         self._parts: dict[tuple[str, ...], Components] = {}
         self._layouts: LayoutTable | None = None
+        self._index_cache = ByteCache(settings.limits.index_cache_bytes)
         self._codecs = CodecTable()
         self._codecs = CodecTable(
             (offer.provider.name, self._open("codec", offer.provider)) for offer in registry.codecs()
@@ -52,7 +54,7 @@ class ComponentHost:
         names = config.index_formats
         if names not in self._parts:
             self._parts[names] = Components(
-                self.env, self.settings.limits, self._formats, self._codecs, self._indexes(names)
+                self.env, self.settings.limits, self._formats, self._codecs, self._indexes(names), self._index_cache
             )
         return self._parts[names]
 

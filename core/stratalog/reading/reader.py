@@ -33,14 +33,17 @@ class StaticLog(LogReader):
 
     def __init__(self, view: LogView, topic_id: TopicId | None, parts: Components) -> None:
         super().__init__(view.log, topic_id, parts)
-        self._view = view
+        self._view, self._closed = view, False
 
     def view(self) -> LogView:
-        """Always the same value."""
+        """Always the same value; ClosedError after ``close``."""
+        if self._closed:
+            raise ClosedError(f"the reader of {self.name} is closed")
         return self._view
 
     def close(self) -> None:
-        """Close the segments' files."""
+        """Close the segments' files. Twice is fine."""
+        self._closed = True
         for segment in self._view.segments:
             segment.close()
 

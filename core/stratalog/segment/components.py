@@ -9,6 +9,7 @@ from typing import Any
 from stratalog.config.engine import Limits
 from stratalog.env import Env
 from stratalog.errors import CorruptBatchError
+from stratalog.segment.cache import ByteCache
 from stratalog.spi.formats import CodecTable, RecordFormat
 from stratalog.spi.indexes import IndexFormat, IndexRole
 
@@ -33,10 +34,14 @@ class FormatTable:
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What a log needs to read and write; holds no state of any log. ``indexes`` has one format a role."""
+    """What a log needs to read and write; holds no state of any log.
+
+    ``indexes`` has one format a role. ``index_cache`` holds the index entries of closed segments of all logs.
+    """
 
     env: Env
     limits: Limits
     formats: FormatTable
     codecs: CodecTable
     indexes: Mapping[IndexRole, IndexFormat[Any]]
+    index_cache: ByteCache

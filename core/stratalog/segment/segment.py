@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Final
 
-from stratalog.errors import CorruptIndexError
+from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, segment_file
 from stratalog.model.offsets import TimestampOffset
@@ -54,6 +54,8 @@ class Segment:
         self._size_bytes, self.names = size_bytes, dict(names or {})
         self._given = dict(index_entries or {})
         self._opened: dict[IndexRole, IndexFile] = {}
+        self._token = object()  # names this segment in the cache, which outlives it
+        self._closed = False
         self._largest: TimestampOffset | None = None
 
     def __repr__(self) -> str:
@@ -109,9 +111,12 @@ class Segment:
         if opened is not None:
             return opened.view()
         entries = self._given.get(role)
-        if entries is None:
-            entries = self._given[role] = self._checked_entries(role)
-        return entries
+        if entries is not None:
+            return entries
+        found = self.parts.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
+        if self._closed:  # its files may have been renamed meanwhile, and a missing one is not an empty one
+            raise SegmentGoneError("the segment was closed while it was read", self.label)
+        return found
 
     def stored_entries(self, role: IndexRole) -> bytes:
         """The entries of an index as its file has them now, right or wrong; empty if there is no file."""
@@ -129,6 +134,7 @@ class Segment:
     def forget_indexes(self) -> None:
         """Read the index files again at the next use: they, or the segment's bounds, have changed."""
         self._given.clear()
+        self._uncache()
 
     def hold_entries(self, role: IndexRole, entries: Buffer) -> None:
         """Serve these entries instead of those in the file."""
@@ -137,6 +143,7 @@ class Segment:
     def use_index(self, role: IndexRole, index: IndexFile) -> None:
         """Serve an index from this growing file from now on; taken over."""
         self._given.pop(role, None)
+        self._uncache()
         self._opened[role] = index
 
     def indexes(self) -> Mapping[IndexRole, IndexFile]:
@@ -156,11 +163,15 @@ class Segment:
 
     def close(self) -> None:
         """Close all files. Twice is fine."""
+        self._closed = True
         try:
             self._close_indexes()
         finally:
-            self._given.clear()
+            self.forget_indexes()
             self.log.close()
+
+    def _uncache(self) -> None:
+        self.parts.index_cache.discard((self._token, role) for role in self.parts.indexes)
 
     def _close_indexes(self) -> None:
         try:
@@ -177,7 +188,5 @@ class Segment:
         except CorruptIndexError:
             return rebuilt_entries(self, role, self.parts)
         if role is IndexRole.OFFSET and not entries and self.size_bytes > self.parts.limits.read_bytes:
-            return rebuilt_entries(
-                self, role, self.parts
-            )  # the file is missing: every search would read from the start
+            return rebuilt_entries(self, role, self.parts)  # it is missing: each search would read from the start
         return entries

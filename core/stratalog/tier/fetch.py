@@ -8,9 +8,9 @@ from stratalog.config.engine import Limits
 from stratalog.errors import CorruptObjectError
 from stratalog.model.batches import Buffer
 from stratalog.model.segments import FileKind, FileSlice, SegmentInfo
+from stratalog.segment.cache import ByteCache, CacheMetrics
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.cache import ByteCache, CacheMetrics
 from stratalog.tier.layers import TierStore
 from stratalog.tier.layouts import LayoutTable
 

@@ -19,8 +19,8 @@ from stratalog.model.names import (
     manifest_prefix,
     parse_log_prefix,
 )
+from stratalog.segment.cache import CacheMetrics
 from stratalog.spi.objects import ObjectStore
-from stratalog.tier.cache import CacheMetrics
 from stratalog.tier.fetch import Fetcher
 from stratalog.tier.layers import LIST_LIMIT, TierStore
 from stratalog.tier.layouts import LayoutTable

@@ -202,10 +202,9 @@ def test_damage_in_the_middle_cuts_what_follows(small: LogBed, flipped: int) -> 
     second = second_batch(small, 6)
     data[second + flipped] ^= 0x40
     small.path(6).write_bytes(data)
-    reader = small.open_reader(clean=False)
+    assert small.open_reader(clean=False).offsets().log_end == 9
     log = small.open(clean=False)
-    for found in (reader, log):
-        assert found.offsets().log_end == 9
+    assert log.offsets().log_end == 9
     assert offsets_in(log) == list(range(9))
     assert [segment.base_offset for segment in log.segments()] == [0, 6]
     assert small.path(6).stat().st_size == second

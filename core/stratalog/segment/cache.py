@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 
@@ -63,6 +63,13 @@ class ByteCache:
                 self._size_bytes -= len(self._items.pop(key))
             for key in [key for key in self._loading if wanted(key)]:
                 del self._loading[key]
+
+    def discard(self, keys: Iterable[Hashable]) -> None:
+        """Forget these keys; loads under way are not kept either."""
+        with self._lock:
+            for key in keys:
+                self._size_bytes -= len(self._items.pop(key, b""))
+                self._loading.pop(key, None)
 
     def metrics(self) -> CacheMetrics:
         """What it holds now, and hits and misses so far."""

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from stratalog.errors import StoreTimeoutError
-from stratalog.tier.cache import ByteCache
+from stratalog.segment.cache import ByteCache
 
 
 def loaded(cache: ByteCache, key: str, data: bytes) -> bytes:
