@@ -44,6 +44,7 @@ from stratalog_formats.records.layout import (
     OVERHEAD_BYTES,
 )
 
+KEY_POSITIONS = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # of the key's length, by magic
 ZSTD_ID = 4  # came with magic 2 and is refused below
 MAX_RATIO = 1 << 11  # above what any codec of these magics reaches; the bytes were made or checked here before
 
@@ -122,16 +123,24 @@ class MessageFormat(RecordFormat):
             yield run.build(raw, fields)
 
     def _add(self, into: ColumnBuilder, raw: bytes, at: int, end: int, wrapper: RecordBatch, offset: int) -> None:
-        """Append the message at ``at``; bytes after its value are ignored, as Kafka does."""
-        key_at, key_size = self._field(raw, at + self.key_position, end, wrapper)
+        """Append the message at ``at``; bytes after its value are ignored, as Kafka does.
+
+        A message in a wrapper may be of the other magic: it is read as what it says it is.
+        """
+        magic = raw[at + FRAME_BYTES - 1]
+        if magic not in KEY_POSITIONS:
+            raise CorruptBatchError(f"a message of magic {magic} inside one of {self.magic}", "", wrapper.position)
+        key_at, key_size = self._field(raw, at + KEY_POSITIONS[magic], end, wrapper)
         value_at, value_size = self._field(raw, key_at + max(key_size, 0), end, wrapper)
         into.offsets.append(offset)
         into.types.append(int(wrapper.timestamp_type))
         into.epochs.append(NO_EPOCH)
         if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME:
             into.timestamps.append(wrapper.max_timestamp_ms)
+        elif self.magic and magic:
+            into.timestamps.append(int(INT64.unpack_from(raw, at + MESSAGE_HEADER_BYTES)[0]))
         else:
-            into.timestamps.append(self.timestamp_ms(memoryview(raw), at))
+            into.timestamps.append(NO_TIMESTAMP)
         into.positions.extend((key_at, key_size, value_at, value_size, 0, 0))
 
     @staticmethod
@@ -159,8 +168,11 @@ class MessageFormat(RecordFormat):
         if not places:
             raise CorruptBatchError("a compressed message holds no messages", "", wrapper.position)
         builder, last_field = ColumnBuilder(), places[-1][2]
-        for at, stop, field in places:
-            self._add(builder, arena, at, stop, wrapper, self.inner_offset(wrapper, field, last_field))
+        try:
+            for at, stop, field in places:
+                self._add(builder, arena, at, stop, wrapper, self.inner_offset(wrapper, field, last_field))
+        except OverflowError as error:
+            raise CorruptBatchError("an inner offset does not fit 64 bits", "", wrapper.position) from error
         return builder.build(arena, fields)
 
     def _inner(self, arena: bytes, wrapper: RecordBatch) -> Iterator[tuple[int, int, int]]:
@@ -173,11 +185,8 @@ class MessageFormat(RecordFormat):
                 raise CorruptBatchError(f"an inner message of size {size} is too small", "", wrapper.position)
             if stop > len(arena):
                 return
-            magic, attributes = arena[at + FRAME_BYTES - 1], arena[at + FRAME_BYTES]
-            if attributes & CODEC_MASK:
+            if arena[at + FRAME_BYTES] & CODEC_MASK:
                 raise CorruptBatchError("a compressed message inside another", "", wrapper.position)
-            if magic != self.magic:
-                raise CorruptBatchError(f"a message of magic {magic} inside one of {self.magic}", "", wrapper.position)
             yield at, stop, field
             at = stop
 
@@ -247,7 +256,7 @@ class MessageFormatV0(MessageFormat):
     """Magic 0: no timestamps; inner offsets are absolute."""
 
     magic: ClassVar[int] = 0
-    key_position: ClassVar[int] = MESSAGE_HEADER_BYTES
+    key_position: ClassVar[int] = KEY_POSITIONS[0]
 
     def timestamp_ms(self, view: memoryview, at: int) -> int:
         """None."""
@@ -285,7 +294,7 @@ class MessageFormatV1(MessageFormat):
     """Magic 1: timestamps; inner offsets are relative, the wrapper has the offset of the last one."""
 
     magic: ClassVar[int] = 1
-    key_position: ClassVar[int] = MESSAGE_HEADER_BYTES + 8
+    key_position: ClassVar[int] = KEY_POSITIONS[1]
 
     def timestamp_ms(self, view: memoryview, at: int) -> int:
         """Behind the attributes."""
