@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from stratalog.testing.contracts.cleanup_policy import CleanupPolicyContract
+from stratalog.testing.contracts.codec import CodecContract
 from stratalog.testing.contracts.index_format import IndexFormatContract
 from stratalog.testing.contracts.object_store import ObjectStoreContract
+from stratalog.testing.contracts.record_format import RecordFormatContract
 from stratalog.testing.contracts.segment_store import SegmentStoreContract, StoreOpener
 from stratalog.testing.contracts.service import ServiceContract
 from stratalog.testing.contracts.tier_layout import TierLayoutContract
 
 __all__ = [
     "CleanupPolicyContract",
+    "CodecContract",
     "IndexFormatContract",
     "ObjectStoreContract",
+    "RecordFormatContract",
     "SegmentStoreContract",
     "ServiceContract",
     "StoreOpener",

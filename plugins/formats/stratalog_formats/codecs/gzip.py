@@ -12,6 +12,7 @@ from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeErro
 
 _GZIP_WINDOW = 31  # zlib: 15 bits of window, gzip framing
 _MAGIC = b"\x1f\x8b"
+_CHUNK_BYTES = 1 << 14
 
 
 class GzipCodec(Codec):
@@ -29,18 +30,19 @@ class GzipCodec(Codec):
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """All members behind each other."""
         del magic
-        left, pieces, size = bytes(data), list[bytes](), 0
-        while not pieces or left.startswith(_MAGIC):
+        view, position, pieces, left = memoryview(data), 0, list[bytes](), limit_bytes
+        while not pieces or bytes(view[position : position + len(_MAGIC)]) == _MAGIC:
             unpacker = zlib.decompressobj(_GZIP_WINDOW)
-            try:
-                piece = unpacker.decompress(left, limit_bytes - size + 1)
-            except zlib.error as error:
-                raise CorruptBatchError(f"bad gzip data: {error}", "") from error
-            size += len(piece)
-            if size > limit_bytes:
-                raise DecompressedSizeError(f"gzip data grows past {limit_bytes} bytes", "")
-            if not unpacker.eof:
-                raise CorruptBatchError("the gzip data is cut off", "", len(data))
-            pieces.append(piece)
-            left = unpacker.unused_data
+            while not unpacker.eof:
+                chunk = view[position : position + _CHUNK_BYTES]  # what a member leaves over is copied: not all of it
+                if not chunk:
+                    raise CorruptBatchError("the gzip data is cut off", "", len(view))
+                try:
+                    pieces.append(unpacker.decompress(chunk, left + 1))
+                except zlib.error as error:
+                    raise CorruptBatchError(f"bad gzip data: {error}", "", position) from error
+                left -= len(pieces[-1])
+                if left < 0:
+                    raise DecompressedSizeError(f"gzip data grows past {limit_bytes} bytes", "")
+                position += len(chunk) - len(unpacker.unused_data)
         return memoryview(b"".join(pieces))

@@ -1,0 +1,219 @@
+"""What holds for every record format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from stratalog.errors import CorruptionError, InvalidRecordError
+from stratalog.model.batches import BatchTable, ScanStop, TimestampType
+from stratalog.model.records import Fields, Record
+from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
+
+LIMIT_BYTES = 1 << 24
+START_MS = 1_700_000_000_000
+Row = tuple[int, int, bytes | None, bytes | None, object]
+
+
+class RecordFormatContract:
+    """Subclass this and give the fixtures ``record_format`` and ``codec`` (one that the format knows by its id).
+
+    Attributes:
+        has_timestamps: whether records keep their own time.
+        has_headers: whether records keep headers.
+        batches_are_records: whether an uncompressed batch is one record.
+    """
+
+    has_timestamps: bool = True
+    has_headers: bool = True
+    batches_are_records: bool = False
+
+    @pytest.fixture
+    def record_format(self) -> RecordFormat:
+        """The format to check."""
+        raise NotImplementedError("give the fixture `record_format`")
+
+    @pytest.fixture
+    def codec(self) -> Codec:
+        """A codec that the format finds again by the id in the attributes."""
+        raise NotImplementedError("give the fixture `codec`")
+
+    # --- helpers -----------------------------------------------------------------------------------------------------
+
+    def records(self, count: int = 7) -> list[Record]:
+        """Records with null, empty and full keys and values, and headers where the format has them."""
+        choices: tuple[bytes | None, ...] = (None, b"", b"some bytes", b"x" * 300)
+        return [
+            Record(
+                timestamp_ms=START_MS + (number * 37) % 50,
+                key=choices[number % 4],
+                value=choices[(number + 1) % 4],
+                headers=(("h", b"v"), ("h", None), ("größe", b"")) if self.has_headers and number % 2 else (),
+            )
+            for number in range(count)
+        ]
+
+    def expected(self, records: Sequence[Record], base_offset: int) -> list[Row]:
+        """What must be read back of records written from ``base_offset`` on."""
+        return [
+            (offset, record.timestamp_ms if self.has_timestamps else -1, record.key, record.value, record.headers)
+            for offset, record in enumerate(records, base_offset)
+        ]
+
+    @staticmethod
+    def read(form: RecordFormat, data: bytes | bytearray, table: BatchTable) -> list[Row]:
+        """The records of ``table``, as tuples."""
+        return [
+            (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
+            for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
+            for record in columns.to_records()
+        ]
+
+    def written(self, form: RecordFormat, codec: Codec | None, count: int = 7, base_offset: int = 100) -> bytearray:
+        """One encoded append."""
+        header = BatchHeader(base_offset=base_offset, leader_epoch=5)
+        data = form.encode(self.records(count), header, codec, None)
+        table = form.scan(data, 0, len(data), check_crc=True)
+        form.assign(data, table, base_offset, 5, None)
+        return data
+
+    # --- reading and writing -----------------------------------------------------------------------------------------
+
+    def test_records_come_back_in_every_field(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Compressed or not, from any base offset."""
+        for used in (None, codec):
+            for base_offset in (0, 1, 1 << 40):
+                data = self.written(record_format, used, base_offset=base_offset)
+                table = record_format.scan(data, 0, len(data), check_crc=True)
+                assert self.read(record_format, data, table) == self.expected(self.records(), base_offset)
+                assert table.last_offset[-1] == base_offset + 6
+
+    def test_batches_tile_the_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Positions and sizes; the stop is at the end."""
+        data = self.written(record_format, None) + self.written(record_format, codec, base_offset=200)
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        position = 0
+        for batch in table:
+            assert batch.position == position
+            position += batch.size_bytes
+        assert position == len(data) == table.stop_position
+        assert table.stop is ScanStop.END
+        assert len(table) == (8 if self.batches_are_records else 2)
+        assert {batch.magic for batch in table} == {record_format.magic}
+        assert list(table.last_offset) == sorted(table.last_offset)
+
+    def test_only_the_range_that_was_asked_for_is_looked_at(self, record_format: RecordFormat) -> None:
+        """Bytes before ``start`` and after ``end`` may be anything."""
+        data = self.written(record_format, None)
+        framed = b"\xff" * 31 + bytes(data) + b"\xff" * 17
+        table = record_format.scan(framed, 31, 31 + len(data), check_crc=True)
+        assert table.stop is ScanStop.END
+        assert self.read(record_format, framed, table) == self.expected(self.records(), 100)
+
+    def test_fields_that_were_not_asked_for_are_absent(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Their columns are empty, the others right."""
+        for used in (None, codec):
+            data = self.written(record_format, used)
+            table = record_format.scan(data, 0, len(data), check_crc=True)
+            (columns,) = record_format.decode(data, table, fields=Fields.OFFSET | Fields.KEY, limit_bytes=LIMIT_BYTES)
+            assert list(columns.offset) == list(range(100, 107))
+            assert columns.keys() == [record.key for record in self.records()]
+            assert len(columns.timestamp_ms) == len(columns.value_size) == len(columns.header_count) == 0
+
+    def test_append_time_is_every_records_time(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Written so, or assigned so."""
+        if not self.has_timestamps:
+            pytest.skip("the format has no timestamps")
+        header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
+        for used in (None, codec):
+            data = record_format.encode(self.records(), header, used, None)
+            table = record_format.scan(data, 0, len(data), check_crc=True)
+            assert {row[1] for row in self.read(record_format, data, table)} == {START_MS + 9}
+            plain = self.written(record_format, used)
+            table = record_format.scan(plain, 0, len(plain), check_crc=True)
+            table = record_format.assign(plain, table, 100, 5, START_MS + 10)
+            again = record_format.scan(plain, 0, len(plain), check_crc=True)
+            assert again.stop is ScanStop.END
+            assert {row[1] for row in self.read(record_format, plain, again)} == {START_MS + 10}
+            assert {batch.timestamp_type for batch in table} == {TimestampType.LOG_APPEND_TIME}
+
+    def test_assigned_offsets_are_consecutive_and_the_crc_stays_right(self, record_format: RecordFormat) -> None:
+        """Several batches of one append."""
+        data = self.written(record_format, None, count=3) + self.written(record_format, None, count=4)
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        assigned = record_format.assign(data, table, 5000, 8, None)
+        again = record_format.scan(data, 0, len(data), check_crc=True)
+        assert again.stop is ScanStop.END
+        assert list(again.last_offset) == list(assigned.last_offset)
+        assert [row[0] for row in self.read(record_format, data, again)] == list(range(5000, 5007))
+
+    def test_nothing_to_write_is_an_error(self, record_format: RecordFormat) -> None:
+        """A batch has at least one record."""
+        with pytest.raises(InvalidRecordError):
+            record_format.encode([], BatchHeader(), None, None)
+
+    def test_headers_are_kept_or_refused(self, record_format: RecordFormat) -> None:
+        """Never dropped in silence."""
+        if self.has_headers:
+            pytest.skip("the format has headers")
+        with pytest.raises(InvalidRecordError):
+            record_format.encode([Record(headers=(("h", b"x"),))], BatchHeader(), None, None)
+
+    # --- hostile bytes -----------------------------------------------------------------------------------------------
+
+    def test_a_set_that_is_cut_anywhere_keeps_its_whole_batches(self, record_format: RecordFormat) -> None:
+        """Scanning never raises; what does not fit is a partial entry."""
+        data = bytes(self.written(record_format, None, count=3) + self.written(record_format, None, base_offset=200))
+        whole = record_format.scan(data, 0, len(data), check_crc=True)
+        for size in range(len(data)):
+            table = record_format.scan(data, 0, size, check_crc=True)
+            fitting = [batch for batch in whole if batch.position + batch.size_bytes <= size]
+            assert list(table) == fitting
+            end = fitting[-1].position + fitting[-1].size_bytes if fitting else 0
+            assert table.stop is (ScanStop.END if end == size else ScanStop.PARTIAL)
+            assert table.stop_position == end
+
+    def test_every_flipped_bit_is_found_or_harmless(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Scan and decode raise nothing but typed errors; keys, values and headers never change in silence."""
+        for used in (None, codec):
+            data = bytes(self.written(record_format, used, count=3))
+            contents = [row[2:] for row in self.expected(self.records(3), 100)]
+            for bit in range(len(data) * 8):
+                damaged = bytearray(data)
+                damaged[bit // 8] ^= 1 << bit % 8
+                table = record_format.scan(damaged, 0, len(damaged), check_crc=True)
+                try:
+                    rows = self.read(record_format, damaged, table)
+                except CorruptionError:
+                    continue
+                assert [row[2:] for row in rows] == contents[: len(rows)]
+                assert len(rows) == len(contents) or table.stop is not ScanStop.END
+
+    def test_a_crc_is_only_checked_when_asked(self, record_format: RecordFormat) -> None:
+        """As recovery and fetch differ."""
+        data = self.written(record_format, None, count=1)
+        data[-1] ^= 1
+        assert record_format.scan(data, 0, len(data), check_crc=False).stop is ScanStop.END
+        checked = record_format.scan(data, 0, len(data), check_crc=True)
+        assert (checked.stop, checked.stop_position, len(checked)) == (ScanStop.CORRUPT, 0, 0)
+        assert checked.reason
+
+    def test_decompression_is_bounded(self, record_format: RecordFormat, codec: Codec) -> None:
+        """A megabyte of zeros is not unpacked where 1,000 bytes are the limit."""
+        data = record_format.encode([Record(value=bytes(1 << 20))], BatchHeader(), codec, None)
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        assert len(data) < 1 << 17
+        with pytest.raises(CorruptionError):
+            list(record_format.decode(data, table, fields=Fields.ALL, limit_bytes=1000))
+
+    def test_the_same_input_gives_the_same_output_and_stays_as_it_was(
+        self, record_format: RecordFormat, codec: Codec
+    ) -> None:
+        """A format is pure."""
+        for used in (None, codec):
+            data = self.written(record_format, used)
+            before = bytes(data)
+            table = record_format.scan(data, 0, len(data), check_crc=True)
+            assert self.read(record_format, data, table) == self.read(record_format, data, table)
+            assert bytes(data) == before == bytes(self.written(record_format, used))
