@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+from pathlib import Path
+from typing import TextIO
 
 
 def main() -> None:
@@ -14,4 +18,14 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: {error.name} is not installed: install it with: pip install 'stratalog[cli]'\n")
         sys.exit(2)
+    sys.stdout, sys.stderr = _usable(sys.stdout), _usable(sys.stderr)
     sys.exit(run())
+
+
+def _usable(stream: TextIO | None) -> TextIO:
+    """A stream that takes any text: one that was closed before we began leads nowhere, as with other commands."""
+    if stream is None:
+        return Path(os.devnull).open("w", encoding="utf-8")
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="backslashreplace")
+    return stream

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
 
 import click
 
@@ -20,7 +19,7 @@ from stratalog.cli.produce import produce
 from stratalog.cli.retention import retention
 from stratalog.cli.topics import topics
 from stratalog.config.files import read_settings
-from stratalog.errors import StorageError
+from stratalog.errors import PluginError, StorageError
 from stratalog.reading.open import load_registry
 from stratalog.registry.resolve import Shelf
 from stratalog.spi.services import Command
@@ -41,9 +40,18 @@ class PluginGroup(click.Group):
         commands = None if own is not None else _plugin_commands()
         if commands is None or cmd_name not in commands:
             return own
-        loaded = commands.by_name(cmd_name).load()
-        assert isinstance(loaded, click.Command), f"command {cmd_name} of a plugin is no click command"
-        return loaded
+        return _load(commands, cmd_name)
+
+
+def _load(commands: Shelf[Command], name: str) -> click.Command:
+    command = commands.by_name(name)
+    try:
+        loaded = command.load()
+    except Exception as error:  # plugins are strangers: whatever they raise is theirs
+        raise PluginError(f"command {name!r} of a plugin cannot be loaded: {error!r}") from error
+    if not isinstance(loaded, click.Command):
+        raise PluginError(f"command {name!r} of a plugin is no click command but {loaded!r}")
+    return loaded
 
 
 def _plugin_commands() -> Shelf[Command]:
@@ -64,7 +72,11 @@ def run(arguments: list[str] | None = None) -> int:
     """Run the command line; its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
     try:
-        result: Any = app.main(args=given, standalone_mode=False)
+        with app.make_context("stratalog", list(given)) as context:
+            result = app.invoke(context)
+        sys.stdout.flush()  # what cannot be written is an error of this run
+    except click.exceptions.Exit as stop:  # after --help and --version
+        return stop.exit_code
     except click.ClickException as error:
         error.show()
         return 2
@@ -74,8 +86,8 @@ def run(arguments: list[str] | None = None) -> int:
     except StorageError as error:
         _report(error, as_json="--json" in given)
         return 2
-    except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output has gone, as `head` does; nothing is wrong
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does; nothing is wrong
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails as well
         return 0
     except OSError as error:
         sys.stderr.write(f"error: {error}\n")

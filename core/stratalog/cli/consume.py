@@ -8,8 +8,8 @@ from itertools import islice
 
 import click
 
-from stratalog.cli.options import Place, json_option, partition_option, place_options
-from stratalog.cli.output import Output
+from stratalog.cli.options import Place, choice_option, json_option, partition_option, place_options
+from stratalog.cli.output import Output, printable
 from stratalog.errors import UnknownTopicError
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
@@ -23,7 +23,7 @@ SHOWN_CHARACTERS = 120
 @click.option("--from", "start", type=click.IntRange(0), default=0, help="First offset; 0 is the log start.")
 @click.option("--from-time", "start_ms", type=int, help="First timestamp, ms since 1970, instead of an offset.")
 @click.option("--max", "limit", type=click.IntRange(1), help="At most so many records of each partition.")
-@click.option("--isolation", type=click.Choice(list(Isolation)), default=Isolation.READ_UNCOMMITTED, show_default=True)
+@choice_option("--isolation", Isolation, Isolation.READ_UNCOMMITTED)
 @place_options
 @json_option
 def consume(
@@ -84,19 +84,21 @@ def _put(item: dict[str, object], name: str, value: bytes | None) -> None:
 
 def record_line(record: Record) -> str:
     """A record for people, on one line."""
-    stamp = "-"
-    if record.timestamp_ms >= 0:
-        try:
-            stamp = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-        except (ValueError, OverflowError, OSError):
-            stamp = str(record.timestamp_ms)
-    headers = "".join(f" {name}={_text(value)}" for name, value in record.headers)
-    return f"{record.partition}:{record.offset} {stamp} {_text(record.key)} {_text(record.value)}{headers}"
+    headers = "".join(f" {printable(name)}={_text(value)}" for name, value in record.headers)
+    return f"{record.partition}:{record.offset} {_stamp(record)} {_text(record.key)} {_text(record.value)}{headers}"
+
+
+def _stamp(record: Record) -> str:
+    if record.timestamp_ms < 0:
+        return "-"
+    try:
+        return datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(record.timestamp_ms)
 
 
 def _text(value: bytes | None) -> str:
     if value is None:
         return "null"
-    text = value.decode("utf-8", "backslashreplace")
-    text = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+    text = printable(value.decode("utf-8", "backslashreplace"))
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}... ({len(value):,} bytes)"

@@ -19,6 +19,7 @@ from stratalog.cli.output import Output, size_text
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.env import Env
+from stratalog.errors import BucketNotFoundError
 from stratalog.model.records import Record
 from stratalog.reading.open import open_reader
 from stratalog.testing.s3 import local_s3
@@ -101,7 +102,7 @@ def demo(output: Output, *, tier: str | None, keep: bool, records: int) -> int:
             uri, options = server.uri("demo"), server.options
         uri = uri.rstrip("/") + f"/{folder.name}"
         if uri.startswith("file://"):  # a folder is a bucket of its own, and buckets are not made on the way
-            Path(uri.removeprefix("file://")).mkdir()
+            _make_bucket(Path(uri.removeprefix("file://")))
         run = DemoRun(output, folder, uri, options)
         try:
             run.kafka_directory()
@@ -292,6 +293,13 @@ def _log_bytes(engine: Engine) -> int:
 
 def _folder_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _make_bucket(folder: Path) -> None:
+    try:
+        folder.mkdir()
+    except OSError as error:
+        raise BucketNotFoundError(f"{folder} cannot be made: {error.strerror}", str(folder.parent)) from error
 
 
 def _remove(folder: Path) -> None:

@@ -12,7 +12,7 @@ import click
 
 from stratalog.cli.consume import record_item
 from stratalog.cli.options import json_option
-from stratalog.cli.output import Output
+from stratalog.cli.output import Output, printable
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
@@ -262,7 +262,7 @@ def _dump_batch(
         return
     output.line(" ".join(f"{name}={value}" for name, value in header.items()))
     for record in records:
-        output.line("| " + " ".join(f"{name}={value}" for name, value in record.items()))
+        output.line("| " + " ".join(f"{name}={printable(str(value))}" for name, value in record.items()))
 
 
 def _records(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -85,6 +86,12 @@ def json_option(function: Function) -> Function:
     wrapped.__dict__.update(function.__dict__)
     option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines.")
     return option(wrapped)  # type: ignore[return-value]  # the same
+
+
+def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[Function], Function]:
+    """An option with the words of an enum, as the library takes them: click by itself would ask for their names."""
+    words = click.Choice([choice.value for choice in choices])
+    return click.option(name, type=words, default=default.value, show_default=True)
 
 
 def partition_option(function: Function) -> Function:

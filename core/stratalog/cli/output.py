@@ -12,6 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 _KIB = 1024
 _PIPED_WIDTH = 240  # a pipe has no edge to wrap at
@@ -32,14 +33,15 @@ class Output:
             for row in rows:
                 self.item(dict(zip(columns, row, strict=True)))
             return
-        table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+        table = Table(header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
         listed = [list(row) for row in rows]
         for index, column in enumerate(columns):
             numeric = bool(listed) and all(isinstance(row[index], int | float | None) for row in listed)
             justify: Literal["right", "left"] = "right" if numeric else "left"
             table.add_column(column.replace("_", " "), justify=justify, overflow="fold")
         for row in listed:
-            table.add_row(*map(shown, row))
+            table.add_row(*(Text(printable(shown(value))) for value in row))
+        self.line(title)
         self._out.print(table)
         if not listed:
             self.note("nothing to show")
@@ -51,7 +53,7 @@ class Output:
     def line(self, text: str) -> None:
         """A line of text; left out as JSON."""
         if not self.as_json:
-            self._out.print(text, markup=False, soft_wrap=True)
+            sys.stdout.write(text + "\n")
 
     def note(self, text: str) -> None:
         """A line for people only, on stderr."""
@@ -84,6 +86,11 @@ class Steps:
     def advance(self, steps: float = 1) -> None:
         """So much more is done."""
         self._bar.advance(self._task, steps)
+
+
+def printable(text: str) -> str:
+    """A text on one line, without what a terminal would obey."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def shown(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import click
 
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import Place, choice_option, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
@@ -15,12 +15,24 @@ from stratalog.model.records import Record
 LINES_AT_ONCE = 10_000
 
 
+def _not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    del context, option
+    if value == "":
+        raise click.BadParameter("a separator has at least one character")
+    return value
+
+
 @click.command()
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
 @click.option("--partition", "-p", type=click.IntRange(0), default=0, show_default=True, help="Where to.")
-@click.option("--key-separator", metavar="TEXT", help="Split each line at its first TEXT into key and value.")
-@click.option("--durability", type=click.Choice(list(Durability)), default=Durability.DURABLE, show_default=True)
+@click.option(
+    "--key-separator",
+    metavar="TEXT",
+    callback=_not_empty,
+    help="Split each line at its first TEXT into key and value.",
+)
+@choice_option("--durability", Durability, Durability.DURABLE)
 @place_options
 @json_option
 def produce(

@@ -11,6 +11,9 @@ import pytest
 
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
+from stratalog.model.offsets import Durability, Isolation
+from stratalog.registry.resolve import Offer, Shelf
+from stratalog.spi import Command
 
 Run = Callable[..., "Ended"]
 SMALL = {"segment.bytes": 1500, "index.interval.bytes": 100, "file.delete.delay.ms": 0}
@@ -90,6 +93,23 @@ def test_consume_begins_and_ends_where_it_is_told(stratalog: Run, filled: Path) 
     assert people.out == f"0:0 2023-11-14T22:13:20.000+00:00 k0 {'x' * 40} h=\\xff\n"
 
 
+@pytest.mark.parametrize("isolation", list(Isolation))
+def test_isolation_is_given_as_the_library_takes_it(stratalog: Run, filled: Path, isolation: Isolation) -> None:
+    got = stratalog("consume", "orders", "-p", 0, "--isolation", isolation.value, "--dir", filled, "--json")
+    assert len(got.items) == 60
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_durability_is_given_as_the_library_takes_it(
+    stratalog: Run, filled: Path, tmp_path: Path, durability: Durability
+) -> None:
+    (tmp_path / "lines").write_bytes(b"one\n")
+    sent = stratalog(
+        "produce", "orders", tmp_path / "lines", "--durability", durability.value, "--dir", filled, "--json"
+    )
+    assert sent.items[0]["last_offset"] == 60
+
+
 def test_offload_and_retention_say_what_they_did(stratalog: Run, filled: Path, tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     tier = f"file://{tmp_path / 'bucket'}"
@@ -165,6 +185,9 @@ def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run
         (("consume", "orders", "-p", "9", "--dir", "DATA"), "orders-9"),
         (("consume", "orders", "--from", "1000", "--dir", "DATA"), "out of range"),
         (("produce", "orders", "--dir", "/nonexistent/place"), "/nonexistent/place"),
+        (("produce", "orders", "--key-separator", "", "--dir", "DATA"), "separator"),
+        (("demo", "--tier", "/just/a/path"), "no URI"),
+        (("demo", "--tier", "file:///nonexistent/place"), "/nonexistent/place: create it first"),
         (("topics", "create", "a/b", "--dir", "DATA"), "a/b"),
         (("topics", "create", "orders", "--dir", "DATA"), "exists"),
         (("topics", "create", "t", "--set", "segment.byte=1", "--dir", "DATA"), "segment.bytes"),
@@ -254,6 +277,21 @@ def test_demo_with_a_tier_of_its_own_leaves_it_readable(stratalog: Run, tmp_path
     (left,) = (tmp_path / "bucket").glob("stratalog-demo-*")
     listed = stratalog("topics", "list", "--tier", f"{uri}/{left.name}", "--json")
     assert {item["topic"] for item in listed.items} >= {"demo", "txn", "multi"}
+
+
+def _fails() -> object:
+    raise ImportError("acme is not installed")
+
+
+@pytest.mark.parametrize(("load", "said"), [(_fails, "acme is not installed"), (lambda: 7, "no click command but 7")])
+def test_a_command_of_a_plugin_that_is_none_is_said_and_ends_with_2(
+    stratalog: Run, monkeypatch: pytest.MonkeyPatch, load: Callable[[], object], said: str
+) -> None:
+    commands = Shelf("command", [Offer(Command("acme", "Does nothing.", load), "acme")])
+    monkeypatch.setattr("stratalog.cli.app._plugin_commands", lambda: commands)
+    ended = stratalog("acme")
+    assert ended.code == 2
+    assert said in ended.err
 
 
 def test_plugins_block_is_obeyed(stratalog: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,91 @@
+"""Output: nothing that is shown is obeyed, and whoever reads it may stop at any time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+from stratalog.cli.output import Output, printable
+
+HOSTILE = b"[/x]\x1b[31m\n\xff"
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A directory whose path and records hold what markup, terminals and line readers would obey."""
+    folder = tmp_path / "[/x]"
+    with open_engine(folder) as engine:
+        engine.create_topic("t")
+        record = Record(timestamp_ms=0, key=HOSTILE, value="é".encode(), headers=(("h\x1b", HOSTILE),))
+        engine.log("t", 0).append([record] * 500)
+    return folder
+
+
+def command(*arguments: object) -> list[str]:
+    call = "import sys; from stratalog.cli import main; sys.argv = ['stratalog', *sys.argv[1:]]; main()"
+    return [sys.executable, "-c", call, *map(str, arguments)]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("plain é", "plain é"), ("a\nb", "a\\nb"), ("\x1b[1m", "\\x1b[1m"), ("\u202e", "\\u202e")]
+)
+def test_what_a_terminal_would_obey_is_spelt_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_cells_and_titles_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=False).table("[/title]", ("a",), [("[/x]\x1b[31m",)])
+    out = capsys.readouterr().out
+    assert out.startswith("[/title]\n")
+    assert "[/x]\\x1b[31m" in out
+
+
+@pytest.mark.parametrize("arguments", [("consume", "t", "--dir"), ("dump", "--values")])
+def test_records_are_one_line_each(
+    hostile: Path, arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = hostile / "t-0" / "00000000000000000000.log"
+    assert run([*arguments, str(log if arguments[0] == "dump" else hostile)]) == 0
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert len([line for line in out.splitlines() if "1970" in line or line.startswith("|")]) == 500
+
+
+@pytest.mark.parametrize(
+    "arguments", [("consume", "t", "--dir"), ("consume", "t", "--json", "--dir"), ("topics", "list", "--json", "--dir")]
+)
+def test_a_reader_that_stops_early_is_no_error(hostile: Path, arguments: tuple[str, ...]) -> None:
+    with subprocess.Popen(  # noqa: S603 - our own command
+        command(*arguments, hostile), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(("redirection", "code"), [(">&-", 0), ("2>&-", 0), (">/dev/full", 2)])
+def test_output_that_goes_nowhere(hostile: Path, redirection: str, code: int) -> None:
+    call = command("topics", "list", "--json", "--dir", hostile)
+    ended = subprocess.run(  # noqa: S603 - our own command
+        ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *call], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == code
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_terminal_without_the_characters_gets_them_spelt_out(hostile: Path) -> None:
+    ended = subprocess.run(  # noqa: S603 - our own command
+        command("consume", "t", "--max", 1, "--dir", hostile),
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert ended.returncode == 0
+    assert rb"\xe9" in ended.stdout
