@@ -15,7 +15,7 @@ from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
-from stratalog.segment.rebuild import appended
+from stratalog.segment.rebuild import appended, rebuilt_entries
 from stratalog.segment.search import batch_at
 from stratalog.segment.segment import MAX_FILE_BYTES, Segment
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexRole
@@ -37,7 +37,7 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._builders: dict[IndexRole, IndexBuilder] = {}
         for role, found in parts.indexes.items():
-            entries = bytes(segment.index_entries(role))
+            entries = self._entries(role, found)
             entries += self._begin(role, found, entries)
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
@@ -116,6 +116,20 @@ class Appender:
             if index is not None:
                 index.truncate(found.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
             self._begin(role, found, b"" if index is None else bytes(index.view()))
+
+    def _entries(self, role: IndexRole, found: IndexFormat[Any]) -> bytes:
+        """The entries to go on after: made again if a time index's last one is not true of the log.
+
+        It passes for sound if it fits the segment's bounds, but no later entry could follow it.
+        """
+        segment, largest = self.segment, self.segment.largest
+        entries = bytes(segment.index_entries(role))
+        if role is IndexRole.TIME and entries:
+            last: TimestampOffset = found.reader(entries, segment.base_offset)[-1]
+            passed_over = last.timestamp_ms < largest.timestamp_ms and last.offset >= largest.offset
+            if passed_over or last.timestamp_ms > largest.timestamp_ms:
+                return rebuilt_entries(segment, role, self._parts)
+        return entries
 
     def _begin(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> bytes:
         """Make the builder that goes on after ``entries``; the entry bytes due at once.

@@ -113,6 +113,30 @@ def test_a_continued_segment_has_an_honest_index(bed: LogBed, interval_bytes: in
                 appender.finish()
 
 
+@pytest.mark.parametrize("offset", range(4))
+@pytest.mark.parametrize("timestamp_ms", [1, 1000, 2999, 3000, 3001, 5000, 5001, 10**15])
+def test_a_time_index_that_lies_about_its_end_is_not_continued(bed: LogBed, timestamp_ms: int, offset: int) -> None:
+    """An engine refused a log whose last entry had an offset above that of a larger timestamp."""
+    stamps, later = [1000, 5000, 2000, 3000], 6000
+    bed.write_segment(0, [one(bed, number, stamp) for number, stamp in enumerate(stamps)])
+    bed.path(0, ".timeindex").write_bytes(timestamp_ms.to_bytes(8, "big") + offset.to_bytes(4, "big"))
+    log = bed.files().open_segment(bed.path(0).name)
+    with closing(Segment(bed.files(), 0, len(stamps), bed.parts, log)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+        append(appender, bed, one(bed, len(stamps), later))
+        appender.finish()
+        entries = list(bed.parts.indexes[IndexRole.TIME].reader(segment.index_entries(IndexRole.TIME), 0))
+        assert entries[-1] == (later, len(stamps))
+        bed.parts.indexes[IndexRole.TIME].reader(segment.index_entries(IndexRole.TIME), 0).check(
+            segment.end_offset, segment.size_bytes
+        )
+        stamps.append(later)
+        for asked in range(0, later + 501, 500):
+            expected = next((number for number, stamp in enumerate(stamps) if stamp >= asked), None)
+            found = find_timestamp(segment, asked, 0, bed.parts)
+            assert (None if found is None else found.offset) == expected
+
+
 # --- when to roll ------------------------------------------------------------------------------------------------
 
 
