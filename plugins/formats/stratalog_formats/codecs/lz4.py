@@ -1,7 +1,7 @@
 """lz4, codec 3: one LZ4 frame of independent blocks; V0 with its own broken header checksum.
 
 What Kafka wrote for magic 0 hashes the frame's magic bytes too (KAFKA-3160), and what it reads of magic 0 it does not
-check; libraries refuse such frames, so the checksum byte is set right before decoding.
+check; libraries refuse such frames, so the header is made anew before decoding.
 
 Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 """
@@ -19,6 +19,8 @@ _VERSION, _INDEPENDENT, _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM = 0x40
 _BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _FAST_LEVEL: Final = 9  # Kafka's default level selects its fast compressor, any other the high compression one
 _STORED: Final = 1 << 31
+_END_MARK: Final = bytes(4)
+_MAX_RATIO: Final = 256  # a byte of a match's length stands for 255 bytes
 
 
 class Lz4Codec(Codec):
@@ -45,18 +47,13 @@ class Lz4Codec(Codec):
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """The first frame; what follows it is ignored, as Kafka does."""
-        raw = bytearray(data)
+        raw = bytes(data)
         flags, header_bytes = _checked_header(raw, magic)
-        end = _frame_end(raw, flags, header_bytes)
-        if flags & _CONTENT_CHECKSUM:  # Kafka does not verify it: leave it out
-            del raw[end - 4 : end]
-            end -= 4
-        if flags & (_CONTENT_CHECKSUM | _CONTENT_SIZE):
-            raw = _plain_header(raw, flags, header_bytes)
-            end -= header_bytes - 7
-        unpacker = lz4.frame.LZ4FrameDecompressor()
+        end, most_bytes = _blocks_end(raw, flags, header_bytes)
+        frame = _plain_header(flags, raw[5]) + raw[header_bytes:end] + _END_MARK
+        unpacker = lz4.frame.LZ4FrameDecompressor()  # it allocates all that it may return before it begins
         try:
-            found: bytes = unpacker.decompress(bytes(raw[:end]), max_length=limit_bytes + 1)
+            found: bytes = unpacker.decompress(frame, max_length=min(limit_bytes, most_bytes) + 1)
         except RuntimeError as error:
             raise CorruptBatchError(f"bad lz4 data: {error}", "") from error
         if len(found) > limit_bytes:
@@ -66,8 +63,8 @@ class Lz4Codec(Codec):
         return memoryview(found)
 
 
-def _checked_header(raw: bytearray, magic: int) -> tuple[int, int]:
-    """Flags and size of the frame header, its checksum made right for magic 0."""
+def _checked_header(raw: bytes, magic: int) -> tuple[int, int]:
+    """Flags and size of the frame header; magic 0 does not check its checksum."""
     if len(raw) < 7 or raw[:4] != _MAGIC:
         raise CorruptBatchError("no lz4 frame", "")
     flags, descriptor = raw[4], raw[5]
@@ -80,38 +77,34 @@ def _checked_header(raw: bytearray, magic: int) -> tuple[int, int]:
     size = 15 if flags & _CONTENT_SIZE else 7
     if len(raw) < size:
         raise CorruptBatchError("the lz4 header is cut off", "", len(raw))
-    checksum = _header_checksum(bytes(raw[4 : size - 1]))
-    if magic == 0:
-        raw[size - 1] = checksum
-    elif raw[size - 1] != checksum:
+    if magic and raw[size - 1] != _header_checksum(raw[4 : size - 1]):
         raise CorruptBatchError("the lz4 header checksum does not match", "", size - 1)
     return flags, size
 
 
-def _plain_header(raw: bytearray, flags: int, header_bytes: int) -> bytearray:
-    """The same frame without content size and content checksum, whose values Kafka does not use."""
-    head = bytes((flags & ~(_CONTENT_SIZE | _CONTENT_CHECKSUM), raw[5]))
-    return bytearray(_MAGIC + head + bytes((_header_checksum(head),))) + raw[header_bytes:]
+def _plain_header(flags: int, descriptor: int) -> bytes:
+    """A header with the right checksum, without content size and content checksum, which Kafka does not verify."""
+    head = bytes((flags & ~(_CONTENT_SIZE | _CONTENT_CHECKSUM), descriptor))
+    return _MAGIC + head + bytes((_header_checksum(head),))
 
 
-def _frame_end(raw: bytearray, flags: int, position: int) -> int:
-    """Where the frame ends; the blocks' sizes are checked, their contents not."""
-    limit = _BLOCK_SIZES[raw[5] >> 4]
+def _blocks_end(raw: bytes, flags: int, position: int) -> tuple[int, int]:
+    """Where the end mark stands, and how many bytes the blocks may hold; their contents are not looked at."""
+    limit, most_bytes = _BLOCK_SIZES[raw[5] >> 4], 0
     while True:
         if position + 4 > len(raw):
             raise CorruptBatchError("the lz4 frame does not end", "", len(raw))
         word = int.from_bytes(raw[position : position + 4], "little")
-        position += 4
-        if word == 0:
-            break
         size = word & ~_STORED
+        if size == 0:
+            break
         if size > limit:
-            raise CorruptBatchError(f"an lz4 block of {size} bytes is above {limit}", "", position - 4)
-        position += size + (4 if flags & _BLOCK_CHECKSUM else 0)
-    position += 4 if flags & _CONTENT_CHECKSUM else 0
-    if position > len(raw):
+            raise CorruptBatchError(f"an lz4 block of {size} bytes is above {limit}", "", position)
+        most_bytes += size if word & _STORED else min(limit, size * _MAX_RATIO)
+        position += 4 + size + (4 if flags & _BLOCK_CHECKSUM else 0)
+    if position + (8 if flags & _CONTENT_CHECKSUM else 4) > len(raw):
         raise CorruptBatchError("the lz4 frame is cut off", "", len(raw))
-    return position
+    return position, most_bytes
 
 
 def _header_checksum(header: bytes) -> int:

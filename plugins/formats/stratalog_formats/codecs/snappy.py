@@ -43,14 +43,12 @@ class SnappyCodec(Codec):
         if len(raw) < len(_HEAD) or not raw.startswith(_MAGIC):
             return memoryview(_block(raw, 0, limit_bytes))
         position, pieces, left = len(_HEAD), list[bytes](), limit_bytes
-        while position < len(raw):
+        while len(raw) - position >= _SIZE.size:  # fewer bytes at the end are ignored, as Kafka does
             if raw.startswith(_MAGIC, position):
                 if len(raw) - position < len(_HEAD) or _SIZE.unpack_from(raw, position + len(_MAGIC))[0] < 1:
                     raise CorruptBatchError("bad snappy stream header", "", position)
                 position += len(_HEAD)
                 continue
-            if len(raw) - position < _SIZE.size:
-                raise CorruptBatchError("the snappy stream is cut off", "", position)
             size = _SIZE.unpack_from(raw, position)[0]
             position += _SIZE.size
             if not 0 <= size <= len(raw) - position:

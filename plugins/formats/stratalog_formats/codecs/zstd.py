@@ -14,6 +14,8 @@ from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeErro
 _WINDOW_LIMIT_BYTES: Final = 1 << 27
 _HEADER_BYTES: Final = 18  # the largest frame header
 _RUN_BLOCK: Final = 1  # one byte, repeated
+_COMPRESSED_BLOCK: Final = 2
+_BLOCK_BYTES: Final = 1 << 17  # the most that a block holds
 _SKIPPABLE: Final = b"\x2a\x4d\x18"  # behind a byte of 0x50 to 0x5f
 _SKIPPABLE_LOW: Final = 0x5
 
@@ -37,11 +39,11 @@ class ZstdCodec(Codec):
         if not view:
             raise CorruptBatchError("the zstd data is empty", "")
         raw = bytes(view)
-        _check_frames(raw)
+        most_bytes = _check_frames(raw)
         unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
         try:
             with unpacker.stream_reader(raw, read_across_frames=True) as reader:
-                found: bytes = reader.read(limit_bytes + 1)
+                found: bytes = reader.read(min(limit_bytes, most_bytes) + 1)  # allocated before it begins
         except zstandard.ZstdError as error:
             raise CorruptBatchError(f"bad zstd data: {error}", "") from error
         if len(found) > limit_bytes:
@@ -49,22 +51,25 @@ class ZstdCodec(Codec):
         return memoryview(found)
 
 
-def _check_frames(raw: bytes) -> None:
-    """Whether ``raw`` is whole frames and nothing else: the library's bounded reader does not tell.
+def _check_frames(raw: bytes) -> int:
+    """How many bytes ``raw`` may hold; it must be whole frames and nothing else, which the library does not tell.
 
     Only headers of frames and blocks are looked at (RFC 8878, 3.1.1).
     """
-    position = 0
+    position = most_bytes = 0
     while position < len(raw):
         if raw[position + 1 : position + 4] == _SKIPPABLE and raw[position] >> 4 == _SKIPPABLE_LOW:
             position += 8 + int.from_bytes(raw[position + 4 : position + 8], "little")
         else:
-            position = _frame_end(raw, position)
+            position, frame_bytes = _frame_end(raw, position)
+            most_bytes += frame_bytes
         if position > len(raw):
             raise CorruptBatchError("the zstd data is cut off", "", len(raw))
+    return most_bytes
 
 
-def _frame_end(raw: bytes, start: int) -> int:
+def _frame_end(raw: bytes, start: int) -> tuple[int, int]:
+    """Where the frame at ``start`` ends (past ``raw`` if it is cut off), and how many bytes it may hold."""
     head = raw[start : start + _HEADER_BYTES]
     try:
         parameters = zstandard.get_frame_parameters(head)
@@ -73,11 +78,12 @@ def _frame_end(raw: bytes, start: int) -> int:
         raise CorruptBatchError(f"bad zstd frame: {error}", "", start) from error
     if parameters.window_size > _WINDOW_LIMIT_BYTES:
         raise CorruptBatchError(f"the zstd frame needs a window of {parameters.window_size} bytes", "", start)
-    last = 0
+    last = most_bytes = 0
     while not last:
         if position + 3 > len(raw):
-            return len(raw) + 1
+            return len(raw) + 1, most_bytes
         block = int.from_bytes(raw[position : position + 3], "little")
-        last = block & 1
-        position += 3 + (1 if block >> 1 & 3 == _RUN_BLOCK else block >> 3)
-    return position + (4 if parameters.has_checksum else 0)
+        last, kind, size = block & 1, block >> 1 & 3, block >> 3
+        most_bytes += _BLOCK_BYTES if kind == _COMPRESSED_BLOCK else size
+        position += 3 + (1 if kind == _RUN_BLOCK else size)
+    return position + (4 if parameters.has_checksum else 0), most_bytes
