@@ -176,6 +176,8 @@ def _prepare_batch(data: Buffer, batch: RecordBatch, config: TopicConfig, parts:
     except CorruptBatchError as error:
         raise InvalidRecordError(f"{error.reason} position={batch.position}") from error
     records = [record for columns in decoded for record in columns.to_records()]
+    if any(record.timestamp_type is not batch.timestamp_type for record in records):
+        raise InvalidRecordError(f"a message of another magic inside one of {batch.magic} position={batch.position}")
     now = parts.env.clock.now_ms()
     check_records(records, config, now, stamped=batch.timestamp_type is TimestampType.LOG_APPEND_TIME)
     if _fits(batch, records, config, parts):

@@ -133,7 +133,7 @@ class MessageFormat(RecordFormat):
         key_at, key_size = self._field(raw, at + KEY_POSITIONS[magic], end, wrapper)
         value_at, value_size = self._field(raw, key_at + max(key_size, 0), end, wrapper)
         into.offsets.append(offset)
-        into.types.append(int(wrapper.timestamp_type))
+        into.types.append(int(wrapper.timestamp_type if magic else TimestampType.NONE))
         into.epochs.append(NO_EPOCH)
         if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME:
             into.timestamps.append(wrapper.max_timestamp_ms)
