@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from stratalog.spi import InvalidRecordError, Record
+from stratalog.spi import NO_TIMESTAMP, Headers, InvalidRecordError, Record
 from stratalog_formats.records.layout import BATCH_HEADER_BYTES
 from stratalog_formats.records.varint import SMALL, varint
 
 NULL: Final = b"\x01"
 _NO_HEADERS: Final = b"\0"
+_LAST_MS: Final = (1 << 63) - 1
 _ROOM: Final = bytes(BATCH_HEADER_BYTES)
 
 
@@ -29,7 +30,7 @@ def encode_records(records: Sequence[Record]) -> Body:
     """Encode records with the offset deltas 0, 1, 2, ...
 
     Raises:
-        InvalidRecordError: there are none, or a timestamp is negative and not -1.
+        InvalidRecordError: there are none; a timestamp that ``check_timestamp`` refuses; a header's name is no text.
     """
     if not records:
         raise InvalidRecordError("a batch has at least one record")
@@ -40,8 +41,8 @@ def encode_records(records: Sequence[Record]) -> Body:
     for _, ms, _, key, value, headers, _, _ in records:
         delta += 1
         max_ms = max(max_ms, ms)
-        if ms < -1:
-            raise InvalidRecordError(f"timestamp {ms} is negative", ((delta, "negative timestamp"),))
+        if not -1 <= ms <= _LAST_MS:
+            check_timestamp(ms, delta)
         since = ms - first_ms
         since_bytes = small[since] if 0 <= since < limit else varint(since)
         delta_bytes = small[delta] if delta < limit else varint(delta)
@@ -55,7 +56,7 @@ def encode_records(records: Sequence[Record]) -> Body:
         else:
             value_size = len(value)
             value_bytes = small[value_size] if value_size < limit else varint(value_size)
-        header_bytes = _encode_headers(headers) if headers else _NO_HEADERS
+        header_bytes = _encode_headers(headers, delta) if headers else _NO_HEADERS
         body = 1 + len(since_bytes) + len(delta_bytes) + len(key_bytes) + key_size
         body += len(value_bytes) + value_size + len(header_bytes)
         body_bytes = small[body] if body < limit else varint(body)
@@ -63,10 +64,21 @@ def encode_records(records: Sequence[Record]) -> Body:
     return Body(bytearray().join(parts), first_ms, max_ms)
 
 
-def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+def check_timestamp(ms: int, index: int) -> None:
+    """Refuse what is below -1 or above 64 bits, with InvalidRecordError; ``index`` is the record's."""
+    if not NO_TIMESTAMP <= ms <= _LAST_MS:
+        text = f"timestamp {ms} is {'negative' if ms < 0 else 'above 64 bits'}"
+        raise InvalidRecordError(text, ((index, text),))
+
+
+def _encode_headers(headers: Headers, index: int) -> bytes:
     parts = [varint(len(headers))]
     for name, value in headers:
-        raw = name.encode()
+        try:
+            raw = name.encode()
+        except UnicodeEncodeError as error:
+            text = f"header name {name!r} is not Unicode text"
+            raise InvalidRecordError(text, ((index, text),)) from error
         parts += (varint(len(raw)), raw)
         parts += (NULL,) if value is None else (varint(len(value)), value)
     return b"".join(parts)

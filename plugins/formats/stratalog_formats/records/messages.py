@@ -29,9 +29,11 @@ from stratalog.spi import (
     RecordFormat,
     ScanStop,
     TimestampType,
+    UnsupportedCompressionError,
 )
 from stratalog_formats.records.batches import decompressed
 from stratalog_formats.records.columns import ColumnBuilder
+from stratalog_formats.records.encode import check_timestamp
 from stratalog_formats.records.layout import (
     FRAME_BYTES,
     INT32,
@@ -95,9 +97,6 @@ class MessageFormat(RecordFormat):
             if check_crc and crc32(view[at + MESSAGE_CHECKED_FROM : at + total]) != crc:
                 stop, reason = ScanStop.CORRUPT, "the CRC does not match"
                 break
-            if total < self.key_position:
-                stop, reason = ScanStop.CORRUPT, f"a message of {total} bytes is shorter than its header"
-                break
             stamp = self.timestamp_ms(view, at)
             count = -1 if attributes & CODEC_MASK else 1
             producer = (NO_EPOCH, NO_PRODUCER, -1, -1)
@@ -110,56 +109,60 @@ class MessageFormat(RecordFormat):
     ) -> Iterator[RecordColumns]:
         """Runs of plain messages share an arena, each wrapper has its own."""
         run, raw = ColumnBuilder(), b""
-        for batch in batches:
-            if not batch.codec_id:
+        rows = zip(batches.position, batches.size_bytes, batches.last_offset, batches.attributes, strict=True)
+        for index, (position, size, offset, attributes) in enumerate(rows):
+            if not attributes & CODEC_MASK:
                 raw = raw or (data if isinstance(data, bytes) else bytes(data))
-                self._add(run, raw, batch.position, batch.position + batch.size_bytes, batch, batch.last_offset)
+                kind = 1 if attributes & TIMESTAMP_TYPE_BIT else 0
+                self._add(run, raw, position, position + size, offset, position, kind, None)
                 continue
             if len(run.offsets):
                 yield run.build(raw, fields)
                 run = ColumnBuilder()
-            yield self._decode_wrapper(data, batch, fields, limit_bytes)
+            yield self._decode_wrapper(data, batches[index], fields, limit_bytes)
         if len(run.offsets):
             yield run.build(raw, fields)
 
-    def _add(self, into: ColumnBuilder, raw: bytes, at: int, end: int, wrapper: RecordBatch, offset: int) -> None:
+    def _add(
+        self,
+        into: ColumnBuilder,
+        raw: bytes,
+        at: int,
+        end: int,
+        offset: int,
+        entry: int,
+        kind: int,
+        append_ms: int | None,
+    ) -> None:
         """Append the message at ``at``; bytes after its value are ignored, as Kafka does.
 
-        A message in a wrapper may be of the other magic: it is read as what it says it is.
+        A message in a wrapper may be of the other magic: it is read as what it says it is. ``entry`` is the position
+        of the message or its wrapper, ``kind`` the timestamp type of that, ``append_ms`` what a wrapper says of time.
         """
         magic = raw[at + FRAME_BYTES - 1]
         if magic not in KEY_POSITIONS:
-            raise CorruptBatchError(f"a message of magic {magic} inside one of {self.magic}", "", wrapper.position)
-        key_at, key_size = self._field(raw, at + KEY_POSITIONS[magic], end, wrapper)
-        value_at, value_size = self._field(raw, key_at + max(key_size, 0), end, wrapper)
-        into.offsets.append(offset)
-        into.types.append(int(wrapper.timestamp_type if magic else TimestampType.NONE))
-        into.epochs.append(NO_EPOCH)
-        if wrapper.timestamp_type is TimestampType.LOG_APPEND_TIME:
-            into.timestamps.append(wrapper.max_timestamp_ms)
-        elif self.magic and magic:
-            into.timestamps.append(int(INT64.unpack_from(raw, at + MESSAGE_HEADER_BYTES)[0]))
+            raise CorruptBatchError(f"a message of magic {magic} inside one of {self.magic}", "", entry)
+        key_at, key_size = _field(raw, at + KEY_POSITIONS[magic], end, entry)
+        value_at, value_size = _field(raw, key_at + max(key_size, 0), end, entry)
+        if magic == 0:
+            kind, stamp = TimestampType.NONE, NO_TIMESTAMP
+        elif append_ms is None:
+            stamp = INT64.unpack_from(raw, at + MESSAGE_HEADER_BYTES)[0]
         else:
-            into.timestamps.append(NO_TIMESTAMP)
+            stamp = append_ms
+        into.offsets.append(offset)
+        into.timestamps.append(stamp)
+        into.types.append(kind)
+        into.epochs.append(NO_EPOCH)
         into.positions.extend((key_at, key_size, value_at, value_size, 0, 0))
-
-    @staticmethod
-    def _field(raw: bytes, at: int, end: int, wrapper: RecordBatch) -> tuple[int, int]:
-        """Position and size of the bytes behind the length at ``at``; -1 for any negative length."""
-        if at + 4 > end:
-            raise CorruptBatchError("a message ends inside its fields", "", wrapper.position)
-        size = INT32.unpack_from(raw, at)[0]
-        if size > end - at - 4:
-            raise CorruptBatchError(f"a field of {size} bytes reaches past its message", "", wrapper.position)
-        return at + 4, max(size, -1)
 
     def _decode_wrapper(self, data: Buffer, wrapper: RecordBatch, fields: Fields, limit_bytes: int) -> RecordColumns:
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"zstd does not exist in magic {self.magic}", "", wrapper.position)
         end = wrapper.position + wrapper.size_bytes
         view = bytes(memoryview(data)[wrapper.position : end])
-        _, key_size = self._field(view, self.key_position, len(view), wrapper)
-        value_at, value_size = self._field(view, self.key_position + 4 + max(key_size, 0), len(view), wrapper)
+        key_at, key_size = _field(view, self.key_position, len(view), wrapper.position)
+        value_at, value_size = _field(view, key_at + max(key_size, 0), len(view), wrapper.position)
         if value_size < 0:
             raise CorruptBatchError("a compressed message has no value", "", wrapper.position)
         packed = memoryview(view)[value_at : value_at + value_size]
@@ -167,10 +170,12 @@ class MessageFormat(RecordFormat):
         places = list(self._inner(arena, wrapper))
         if not places:
             raise CorruptBatchError("a compressed message holds no messages", "", wrapper.position)
-        builder, last_field = ColumnBuilder(), places[-1][2]
+        builder, last_field, kind = ColumnBuilder(), places[-1][2], wrapper.timestamp_type
+        append_ms = wrapper.max_timestamp_ms if kind is TimestampType.LOG_APPEND_TIME else None
         try:
             for at, stop, field in places:
-                self._add(builder, arena, at, stop, wrapper, self.inner_offset(wrapper, field, last_field))
+                offset = self.inner_offset(wrapper, field, last_field)
+                self._add(builder, arena, at, stop, offset, wrapper.position, kind, append_ms)
         except OverflowError as error:
             raise CorruptBatchError("an inner offset does not fit 64 bits", "", wrapper.position) from error
         return builder.build(arena, fields)
@@ -198,9 +203,12 @@ class MessageFormat(RecordFormat):
         """One entry a record, or one wrapper around all."""
         if not records:
             raise InvalidRecordError("a batch has at least one record")
+        if codec is not None and codec.id == ZSTD_ID:
+            raise UnsupportedCompressionError(f"zstd does not exist in magic {self.magic}")
         for index, record in enumerate(records):
             if record.headers:
                 raise InvalidRecordError(f"magic {self.magic} has no headers", ((index, "headers"),))
+            check_timestamp(record.timestamp_ms, index)
         if header.transactional or header.control or header.producer_id != NO_PRODUCER:
             raise InvalidRecordError(f"magic {self.magic} has no producers and no transactions")
         is_append_time = self.magic and header.timestamp_type is TimestampType.LOG_APPEND_TIME
@@ -307,6 +315,16 @@ class MessageFormatV1(MessageFormat):
         if wrapper.last_offset < last_field:
             raise CorruptBatchError("a wrapper's offset is below its last inner one", "", wrapper.position)
         return wrapper.last_offset - last_field + field
+
+
+def _field(raw: bytes, at: int, end: int, entry: int) -> tuple[int, int]:
+    """Position and size of the bytes behind the length at ``at``; -1 for any negative length."""
+    if at + 4 > end:
+        raise CorruptBatchError("a message ends inside its fields", "", entry)
+    size = INT32.unpack_from(raw, at)[0]
+    if size > end - at - 4:
+        raise CorruptBatchError(f"a field of {size} bytes reaches past its message", "", entry)
+    return at + 4, max(size, -1)
 
 
 def _seal(out: bytearray, start: int, end: int) -> None:
