@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 
+import cramjam
+import lz4.frame
 import pytest
 
 from stratalog.spi import Codec, CorruptBatchError, DecompressedSizeError
@@ -33,11 +36,51 @@ class TestGzip(CodecContract):
         packed = gzip.compress(b"") * 20_000 + gzip.compress(TEXT)
         assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
 
+    @pytest.mark.parametrize(
+        "end", [b"\x1f", b"\x1f\x8b", b"\x1f\x8b\x08" + bytes(15), b"\x1f\x8b" + bytes(40), bytes(40)]
+    )
+    def test_what_is_no_member_behind_the_first_is_ignored(self, codec: Codec, end: bytes) -> None:
+        """As Java does: it takes a header that it cannot read, and what is too short for a member, for the end."""
+        packed = gzip.compress(TEXT) + end
+        assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+
+    def test_a_second_member_that_is_cut_is_an_error(self, codec: Codec) -> None:
+        with pytest.raises(CorruptBatchError, match="cut off"):
+            codec.decompress(gzip.compress(TEXT) + gzip.compress(TEXT)[:-1], limit_bytes=LIMIT_BYTES, magic=2)
+
+    @pytest.mark.parametrize("reserved", [0, 0xE1])
+    def test_every_optional_part_of_a_header_is_passed_over(self, codec: Codec, reserved: int) -> None:
+        """Extra field, name, comment and the header's own CRC; flags that mean nothing are ignored, as Java does."""
+        plain = gzip.compress(TEXT)
+        head = plain[:3] + bytes((0x1E | reserved,)) + plain[4:10] + b"\x03\0abc" + b"name\0" + b"comment\0"
+        checksum = (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
+        packed = head + checksum + plain[10:]
+        assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+        for size in range(len(head) + 2):
+            with pytest.raises(CorruptBatchError):
+                codec.decompress(packed[:size], limit_bytes=LIMIT_BYTES, magic=2)
+        with pytest.raises(CorruptBatchError):
+            codec.decompress(head + checksum[::-1] + plain[10:], limit_bytes=LIMIT_BYTES, magic=2)
+
 
 class TestSnappy(CodecContract):
+    has_end = False
+
     @pytest.fixture
     def codec(self) -> Codec:
         return SnappyCodec()
+
+    @pytest.mark.parametrize("extra", range(4))
+    def test_less_than_a_size_at_the_end_is_ignored(self, codec: Codec, extra: int) -> None:
+        packed = codec.compress(TEXT * 100, level=None, magic=2) + b"\xff" * extra
+        assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT * 100
+
+    def test_one_raw_block_is_read_too(self, codec: Codec) -> None:
+        """librdkafka wrote them."""
+        block = bytes(cramjam.snappy.compress_raw(TEXT))
+        assert bytes(codec.decompress(block, limit_bytes=LIMIT_BYTES, magic=1)) == TEXT
+        with pytest.raises(DecompressedSizeError):
+            codec.decompress(block, limit_bytes=len(TEXT) - 1, magic=1)
 
 
 class TestLz4(CodecContract):
@@ -54,6 +97,22 @@ class TestLz4(CodecContract):
         assert bytes(codec.decompress(new, limit_bytes=LIMIT_BYTES, magic=0)) == TEXT
         with pytest.raises(CorruptBatchError, match="checksum"):
             codec.decompress(old, limit_bytes=LIMIT_BYTES, magic=1)
+
+    def test_an_empty_stored_block_is_the_end_mark(self, codec: Codec) -> None:
+        """Kafka leaves out the bit of stored blocks before it looks for the end."""
+        packed = codec.compress(TEXT, level=None, magic=2)
+        assert packed[-4:] == bytes(4)
+        ended = packed[:-4] + b"\0\0\0\x80"
+        assert bytes(codec.decompress(ended + b"more", limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+
+    @pytest.mark.parametrize("size", [4, 5, 6, 7])
+    def test_blocks_of_every_size_are_read_with_or_without_checksums(self, codec: Codec, size: int) -> None:
+        data = TEXT * 9000
+        for checks in (False, True):
+            packed = lz4.frame.compress(
+                data, block_size=size, block_linked=False, content_checksum=checks, block_checksum=checks
+            )
+            assert bytes(codec.decompress(packed, limit_bytes=len(data), magic=2)) == data
 
 
 class TestZstd(CodecContract):

@@ -13,6 +13,7 @@ from crc32c import crc32c
 
 from stratalog.spi import (
     BatchHeader,
+    Buffer,
     Codec,
     CodecTable,
     CorruptBatchError,
@@ -130,6 +131,39 @@ def test_lies_inside_a_compressed_batch_are_survived(codec: str) -> None:
         survives(form, data)
 
 
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("name", ["v0", "v1"])
+def test_lies_inside_a_wrapper_are_survived(name: str, codec: str) -> None:
+    """The messages are changed before they are compressed."""
+    form, _, _ = FORMATS[name]
+    chance = random.Random(22)  # noqa: S311 - the same changes each time
+    records = [Record(timestamp_ms=1000 + n, key=b"key", value=b"value") for n in range(4)]
+    plain = bytes(form.encode(records, BatchHeader(base_offset=10), None, None))
+    for _ in range(1500):
+        changed = bytearray(plain)
+        for _ in range(chance.randrange(1, 4)):
+            changed[chance.randrange(len(changed))] = chance.choice((0, 1, 2, 127, 128, 255, chance.randrange(256)))
+        wrapper = form.encode(records, BatchHeader(base_offset=10), replacing(CODECS[codec], changed), None)
+        survives(form, wrapper)
+
+
+def replacing(codec: Codec, changed: bytearray) -> Codec:
+    """A codec that compresses other bytes than it is given."""
+
+    class Replacing(Codec):
+        id = codec.id
+        levels = None
+
+        def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
+            del data
+            return codec.compress(changed, level=level, magic=magic)
+
+        def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
+            return codec.decompress(data, limit_bytes=limit_bytes, magic=magic)
+
+    return Replacing()
+
+
 @pytest.mark.parametrize("codec", list(CODECS))
 def test_a_bomb_takes_no_more_memory_than_its_limit(codec: str) -> None:
     form = BatchFormat(TABLE)
@@ -143,6 +177,38 @@ def test_a_bomb_takes_no_more_memory_than_its_limit(codec: str) -> None:
     finally:
         tracemalloc.stop()
     assert peak < LIMIT_BYTES + len(data) * 2 + (4 << 20)
+
+
+HUGE = b"\xfe\xff\xff\xff\x0f"  # a varint: 2147483647
+RECORDS = {
+    "record length": HUGE + b"\0\0\0\1\1\0",
+    "key length": b"\x14\0\0\0" + HUGE + b"\1\0",
+    "value length": b"\x14\0\0\0\1" + HUGE + b"\0",
+    "header count": b"\x14\0\0\0\1\1" + HUGE,
+    "header key length": b"\x18\0\0\0\1\1\2" + HUGE + b"\1",
+    "header value length": b"\x18\0\0\0\1\1\2\0" + HUGE,
+}
+
+
+@pytest.mark.parametrize("codec", [None, *CODECS])
+@pytest.mark.parametrize("lie", list(RECORDS))
+def test_a_length_that_lies_allocates_nothing(lie: str, codec: str | None) -> None:
+    form = BatchFormat(TABLE)
+    body = RECORDS[lie]
+    data = form.encode([Record(value=b"v")], BatchHeader(), None, None)[:61]
+    data += CODECS[codec].compress(body, level=None, magic=2) if codec else body
+    data[22] |= CODECS[codec].id if codec else 0
+    INT32.pack_into(data, 8, len(data) - 12)
+    seal_v2(data)
+    table = form.scan(data, 0, len(data), check_crc=True)
+    assert table.stop is ScanStop.END
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptBatchError):
+            list(form.decode(data, table, fields=Fields.ALL, limit_bytes=1 << 29))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_count_that_lies_allocates_nothing() -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.spi import BatchHeader, Codec, CodecTable, Fields, Record, RecordFormat
+from stratalog.spi import (
+    BatchHeader,
+    Codec,
+    CodecTable,
+    Fields,
+    Record,
+    RecordFormat,
+    ScanStop,
+    TimestampType,
+    UnsupportedCompressionError,
+)
 from stratalog.testing.contracts import RecordFormatContract
 from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
@@ -21,6 +31,7 @@ class TestV0(RecordFormatContract):
     has_timestamps = False
     has_headers = False
     batches_are_records = True
+    checked_from = 12
 
     @pytest.fixture
     def record_format(self) -> RecordFormat:
@@ -34,6 +45,7 @@ class TestV0(RecordFormatContract):
 class TestV1(RecordFormatContract):
     has_headers = False
     batches_are_records = True
+    checked_from = 12
 
     @pytest.fixture
     def record_format(self) -> RecordFormat:
@@ -42,6 +54,39 @@ class TestV1(RecordFormatContract):
     @pytest.fixture(params=["gzip", "snappy", "lz4"])
     def codec(self, request: pytest.FixtureRequest) -> Codec:
         return CODECS[request.param]
+
+
+@pytest.mark.parametrize("form", [MessageFormatV0(TABLE), MessageFormatV1(TABLE)], ids=["v0", "v1"])
+def test_zstd_is_refused_where_it_does_not_exist(form: RecordFormat) -> None:
+    with pytest.raises(UnsupportedCompressionError, match="zstd"):
+        form.encode([Record(value=b"v")], BatchHeader(), CODECS["zstd"], None)
+
+
+@pytest.mark.parametrize("kind", [TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME])
+@pytest.mark.parametrize("outer", [MessageFormatV0(TABLE), MessageFormatV1(TABLE)], ids=["v0", "v1"])
+@pytest.mark.parametrize("inner", [MessageFormatV0(TABLE), MessageFormatV1(TABLE)], ids=["v0", "v1"])
+def test_a_message_in_a_wrapper_has_the_time_that_its_own_magic_has(
+    outer: RecordFormat, inner: RecordFormat, kind: TimestampType
+) -> None:
+    """Kafka asks the message for its time, and the wrapper only for whose time it is."""
+
+    class Switched(GzipCodec):
+        def compress(self, data: object, *, level: int | None, magic: int) -> bytes:
+            del data
+            return super().compress(inner.encode(records, BatchHeader(), None, None), level=level, magic=magic)
+
+    records = [Record(timestamp_ms=5, value=b"a"), Record(timestamp_ms=9, value=b"b")]
+    header = BatchHeader(base_offset=20, timestamp_type=kind, append_time_ms=77)
+    data = outer.encode(records, header, Switched(), None)
+    table = outer.scan(data, 0, len(data), check_crc=True)
+    assert table.stop is ScanStop.END
+    (columns,) = outer.decode(data, table, limit_bytes=1 << 20)
+    has_own = inner.magic == 1
+    is_stamped = outer.magic == 1 and kind is TimestampType.LOG_APPEND_TIME
+    own = [77, 77] if is_stamped else [5, 9]
+    assert list(columns.timestamp_ms) == (own if has_own else [-1, -1])
+    assert list(columns.timestamp_type) == [int(kind) if has_own and outer.magic == 1 else -1] * 2
+    assert columns.values() == [b"a", b"b"]
 
 
 class TestV2(RecordFormatContract):

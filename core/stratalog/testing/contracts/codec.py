@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -34,10 +35,12 @@ class CodecContract:
     Attributes:
         magics: the record formats that the codec exists in.
         detects_damage: whether the stream carries a checksum over its contents.
+        has_end: whether the stream says where it ends. Without, one that is cut between blocks passes for a whole one.
     """
 
     magics: tuple[int, ...] = MAGICS
     detects_damage: bool = False
+    has_end: bool = True
 
     @pytest.fixture
     def codec(self) -> Codec:
@@ -77,11 +80,30 @@ class CodecContract:
 
     def test_the_limit_holds_to_the_byte(self, codec: Codec) -> None:
         """Exactly the limit is fine, one byte less is not."""
-        for data in samples()[2:]:
+        nothing = codec.compress(b"", level=None, magic=2)
+        assert bytes(codec.decompress(nothing, limit_bytes=0, magic=2)) == b""
+        for data in samples()[1:]:
             packed = codec.compress(data, level=None, magic=2)
             assert len(codec.decompress(packed, limit_bytes=len(data), magic=2)) == len(data)
             with pytest.raises(DecompressedSizeError):
                 codec.decompress(packed, limit_bytes=len(data) - 1, magic=2)
+
+    def test_memory_goes_with_the_contents_and_the_limit(self, codec: Codec) -> None:
+        """A high limit costs nothing by itself, a low one stops a bomb early."""
+        small, bomb = samples()[2], bytes(16 << 20)
+        for data, limit_bytes in ((small, 1 << 29), (bomb, 1 << 20)):
+            packed = codec.compress(data, level=None, magic=2)
+            tracemalloc.start()
+            try:
+                if data is small:
+                    codec.decompress(packed, limit_bytes=limit_bytes, magic=2)
+                else:
+                    with pytest.raises(DecompressedSizeError):
+                        codec.decompress(packed, limit_bytes=limit_bytes, magic=2)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert peak < min(limit_bytes, len(data)) + 2 * len(packed) + (4 << 20)
 
     def test_a_cut_stream_is_an_error(self, codec: Codec) -> None:
         """At every byte: never another exception, never other contents taken for the whole."""
@@ -92,6 +114,7 @@ class CodecContract:
                 found = bytes(codec.decompress(packed[:size], limit_bytes=LIMIT_BYTES, magic=2))
             except CorruptBatchError:
                 continue
+            assert not self.has_end
             assert found == data[: len(found)]
             assert found != data
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.errors import CorruptionError, InvalidRecordError
+from stratalog.errors import CorruptBatchError, CorruptionError, DecompressedSizeError, InvalidRecordError
 from stratalog.model.batches import BatchTable, ScanStop, TimestampType
 from stratalog.model.records import Fields, Record
 from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
@@ -23,11 +23,13 @@ class RecordFormatContract:
         has_timestamps: whether records keep their own time.
         has_headers: whether records keep headers.
         batches_are_records: whether an uncompressed batch is one record.
+        checked_from: the first byte of an entry where a flipped bit must be found: that of the CRC.
     """
 
     has_timestamps: bool = True
     has_headers: bool = True
     batches_are_records: bool = False
+    checked_from: int = 17
 
     @pytest.fixture
     def record_format(self) -> RecordFormat:
@@ -138,20 +140,42 @@ class RecordFormatContract:
             assert {row[1] for row in self.read(record_format, plain, again)} == {START_MS + 10}
             assert {batch.timestamp_type for batch in table} == {TimestampType.LOG_APPEND_TIME}
 
-    def test_assigned_offsets_are_consecutive_and_the_crc_stays_right(self, record_format: RecordFormat) -> None:
-        """Several batches of one append."""
-        data = self.written(record_format, None, count=3) + self.written(record_format, None, count=4)
-        table = record_format.scan(data, 0, len(data), check_crc=True)
-        assigned = record_format.assign(data, table, 5000, 8, None)
-        again = record_format.scan(data, 0, len(data), check_crc=True)
-        assert again.stop is ScanStop.END
-        assert list(again.last_offset) == list(assigned.last_offset)
-        assert [row[0] for row in self.read(record_format, data, again)] == list(range(5000, 5007))
+    def test_assigned_offsets_are_consecutive_and_the_crc_stays_right(
+        self, record_format: RecordFormat, codec: Codec
+    ) -> None:
+        """Several batches of one append; times, keys, values and headers stay."""
+        given = self.records(3) + self.records(4)
+        for used in (None, codec):
+            data = self.written(record_format, used, count=3) + self.written(record_format, used, count=4)
+            table = record_format.scan(data, 0, len(data), check_crc=True)
+            assigned = record_format.assign(data, table, 5000, 8, None)
+            again = record_format.scan(data, 0, len(data), check_crc=True)
+            assert again.stop is ScanStop.END
+            assert list(again) == list(assigned)
+            assert self.read(record_format, data, again) == self.expected(given, 5000)
 
     def test_nothing_to_write_is_an_error(self, record_format: RecordFormat) -> None:
         """A batch has at least one record."""
         with pytest.raises(InvalidRecordError):
             record_format.encode([], BatchHeader(), None, None)
+
+    def test_times_that_do_not_exist_are_refused(self, record_format: RecordFormat) -> None:
+        """Below "no timestamp", and above 64 bits: with the record's index, and nothing but a typed error."""
+        if not self.has_timestamps:
+            pytest.skip("the format has no timestamps")
+        for wrong in (-2, -(1 << 63), 1 << 63, 1 << 80):
+            for index in (0, 3):
+                records = self.records()
+                records[index] = records[index]._replace(timestamp_ms=wrong)
+                with pytest.raises(InvalidRecordError) as caught:
+                    record_format.encode(records, BatchHeader(), None, None)
+                assert caught.value.record_errors[0][0] == index
+
+    def test_a_header_name_that_is_no_text_is_refused(self, record_format: RecordFormat) -> None:
+        """A lone surrogate has no bytes."""
+        with pytest.raises(InvalidRecordError) as caught:
+            record_format.encode([Record(), Record(headers=(("\ud800", b""),))], BatchHeader(), None, None)
+        assert caught.value.record_errors[0][0] == 1
 
     def test_headers_are_kept_or_refused(self, record_format: RecordFormat) -> None:
         """Never dropped in silence."""
@@ -190,6 +214,33 @@ class RecordFormatContract:
                 assert [row[2:] for row in rows] == contents[: len(rows)]
                 assert len(rows) == len(contents) or table.stop is not ScanStop.END
 
+    def test_every_bit_under_the_crc_is_found(self, record_format: RecordFormat, codec: Codec) -> None:
+        """By the scan, where the entry begins; also a bit of the CRC itself."""
+        for used in (None, codec):
+            data = bytes(self.written(record_format, used, count=1))
+            for bit in range(self.checked_from * 8, len(data) * 8):
+                damaged = bytearray(data)
+                damaged[bit // 8] ^= 1 << bit % 8
+                table = record_format.scan(damaged, 0, len(damaged), check_crc=True)
+                assert table.stop in {ScanStop.CORRUPT, ScanStop.OTHER_MAGIC}
+                assert (table.stop_position, len(table)) == (0, 0)
+
+    def test_an_error_says_which_batch_it_is(self, record_format: RecordFormat, codec: Codec) -> None:
+        """The position of the batch whose records are wrong, and no file."""
+        first = bytes(self.written(record_format, None))
+        second = bytes(self.written(record_format, codec, base_offset=200))
+        found = set()
+        for at in range(len(second) // 2, len(second)):
+            data = bytearray(first + second)
+            data[len(first) + at] ^= 0xFF
+            table = record_format.scan(data, 0, len(data), check_crc=False)
+            assert table.stop is ScanStop.END
+            try:
+                self.read(record_format, data, table)
+            except CorruptBatchError as error:
+                found.add((error.file, error.position))
+        assert found == {("", len(first))}
+
     def test_a_crc_is_only_checked_when_asked(self, record_format: RecordFormat) -> None:
         """As recovery and fetch differ."""
         data = self.written(record_format, None, count=1)
@@ -204,7 +255,7 @@ class RecordFormatContract:
         data = record_format.encode([Record(value=bytes(1 << 20))], BatchHeader(), codec, None)
         table = record_format.scan(data, 0, len(data), check_crc=True)
         assert len(data) < 1 << 17
-        with pytest.raises(CorruptionError):
+        with pytest.raises(DecompressedSizeError):
             list(record_format.decode(data, table, fields=Fields.ALL, limit_bytes=1000))
 
     def test_the_same_input_gives_the_same_output_and_stays_as_it_was(
