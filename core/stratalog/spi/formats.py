@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
-from stratalog.errors import PluginClashError, UnsupportedCompressionError
+from stratalog.errors import InvalidRecordError, PluginClashError, UnsupportedCompressionError
 from stratalog.model.batches import (
     NO_EPOCH,
     NO_PRODUCER,
@@ -160,6 +160,36 @@ class RecordFormat(ABC):
         Raises:
             InvalidRecordError: no records, or a record that this format cannot hold (headers in V0 and V1).
         """
+
+    def encode_columns(
+        self,
+        columns: RecordColumns,
+        header: BatchHeader,
+        codec: Codec | None,
+        level: int | None,
+        *,
+        keep_offsets: bool = False,
+    ) -> bytearray:
+        """As ``encode``, from columns with all fields; faster where a format overrides it.
+
+        Args:
+            columns: what to write; timestamp types, leader epochs and, unless ``keep_offsets``, offsets are ignored.
+            header: as for ``encode``.
+            codec: None is uncompressed.
+            level: None is the codec's default.
+            keep_offsets: records keep their distances, ``header.base_offset`` being the first one's offset. Formats
+                that do not say otherwise can only do so if there are no gaps.
+
+        Raises:
+            InvalidRecordError: no records, or a record that this format cannot hold; offsets that do not ascend, or
+                leave gaps that it cannot keep.
+        """
+        if keep_offsets and any(
+            offset != expected
+            for expected, offset in enumerate(columns.offset, columns.offset[0] if columns.count else 0)
+        ):
+            raise InvalidRecordError(f"magic {self.magic} cannot keep gaps between offsets")
+        return self.encode(columns.to_records(), header, codec, level)
 
     @abstractmethod
     def assign(
