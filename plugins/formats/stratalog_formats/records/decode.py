@@ -6,10 +6,16 @@ past the end shows when a record ends: each compares where it stopped with where
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from stratalog.spi import CorruptBatchError, RecordBatch, TimestampType
 from stratalog_formats.records.columns import ColumnBuilder
 from stratalog_formats.records.layout import MIN_RECORD_BYTES
 from stratalog_formats.records.varint import read_varint
+
+_LAST_MS: Final = (1 << 63) - 1
+_SHORT_DELTA: Final = (1 << 13) - 1  # the largest in two bytes
 
 
 def decode_records(raw: bytes, start: int, end: int, batch: RecordBatch, into: ColumnBuilder) -> None:
@@ -41,7 +47,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
 ) -> int:
     base_ms, base_offset = batch.base_timestamp_ms, batch.base_offset
     with_times = batch.timestamp_type is not TimestampType.LOG_APPEND_TIME
-    add_offset, add_time, add_positions = into.offsets.append, into.timestamps.append, into.positions.extend
+    add_offset, add_time, add_positions = into.offsets.append, _time_adder(into, base_ms), into.positions.extend
     headers = into.headers
     for _ in range(batch.record_count):
         byte = raw[at]
@@ -148,5 +154,14 @@ def _decode_headers(raw: bytes, at: int, end: int, into: ColumnBuilder) -> tuple
     return count, at
 
 
+def _time_adder(into: ColumnBuilder, base_ms: int) -> Callable[[int], None]:
+    """Takes the times that short deltas give; chosen once a batch, so that the loop need not look for overflow."""
+    append = into.timestamps.append
+    if base_ms <= _LAST_MS - _SHORT_DELTA:
+        return append
+    return lambda ms: append(_wrapped(ms))
+
+
 def _wrapped(value: int) -> int:
+    """As a Java long, which is what Kafka adds."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
