@@ -25,6 +25,8 @@ LOG: Final = VENV / "install.log"
 NEEDS: Final = {"demo": ("-e", ".[all]"), "dev": ("-e", ".[all]", "--group", "dev")}
 COVERED_BY: Final = {"demo": ("demo", "dev"), "dev": ("dev",)}
 LOG_TAIL_LINES: Final = 25
+KERNEL_KINDS: Final = ("*.pyx", "*.pxd", "*.h")
+KERNEL_SWITCHES: Final = ("STRATALOG_NO_EXTENSIONS", "STRATALOG_KERNEL_FLAGS")
 
 
 def main(need: str) -> int:
@@ -68,7 +70,12 @@ def stamp(need: str) -> Path:
 
 def wanted(need: str) -> str:
     """The hash of everything that an installation depends on."""
-    parts = [(ROOT / "pyproject.toml").read_bytes(), *(argument.encode() for argument in NEEDS[need])]
+    sources = sorted(
+        path for folder in ("core", "plugins") for kind in KERNEL_KINDS for path in (ROOT / folder).rglob(kind)
+    )
+    files = [ROOT / "pyproject.toml", ROOT / "hatch_build.py", *sources]
+    switches = [f"{name}={os.environ.get(name, '')}".encode() for name in KERNEL_SWITCHES]
+    parts = [*(path.read_bytes() for path in files), *switches, *(argument.encode() for argument in NEEDS[need])]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 

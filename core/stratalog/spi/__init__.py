@@ -37,6 +37,7 @@ from stratalog.errors import (
     StoreTimeoutError,
     UnsupportedCompressionError,
 )
+from stratalog.extensions import extension
 from stratalog.model.batches import (
     BATCH_COLUMNS,
     CODEC_MASK,
@@ -203,6 +204,7 @@ __all__ = [
     "UnsupportedCompressionError",
     "Verdict",
     "Vfs",
+    "extension",
     "hookimpl",
     "int64_column",
     "key",

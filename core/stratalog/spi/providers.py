@@ -57,6 +57,8 @@ class Provider(Generic[C]):
         engine_section: type of the settings under ``[plugins.NAME]``.
         topic_section: type of the topic settings ``NAME.*``.
         capabilities: words for people, shown by ``stratalog plugins``.
+        extensions: names of the compiled modules that do its work where they could be built (``stratalog.extension``);
+            ``stratalog plugins`` tells which are missing.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Provider(Generic[C]):
     engine_section: type[Section] | None = None
     topic_section: type[Section] | None = None
     capabilities: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):

@@ -5,10 +5,9 @@ Source: apache/kafka DefaultRecordBatch, DefaultRecord.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
-
-from crc32c import crc32c
+from typing import ClassVar, Final
 
 from stratalog.spi import (
     CODEC_MASK,
@@ -26,27 +25,14 @@ from stratalog.spi import (
     RecordBatch,
     RecordColumns,
     RecordFormat,
-    ScanStop,
     TimestampType,
     UnsupportedCompressionError,
 )
-from stratalog_formats.records.columns import ColumnBuilder
-from stratalog_formats.records.decode import decode_records
-from stratalog_formats.records.encode import encode_records
-from stratalog_formats.records.layout import (
-    BATCH_CHECKED_FROM,
-    BATCH_CRC_POSITION,
-    BATCH_HEADER,
-    BATCH_HEADER_BYTES,
-    FRAME_BYTES,
-    INT32,
-    INT64,
-    MIN_ENTRY_SIZE,
-    OVERHEAD_BYTES,
-)
+from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.encode import Body
+from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 
-_LOW_BYTE = 0xFF  # readers look at this byte of the attributes alone
-_LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 35
+_JOINED_BYTES: Final = 1 << 18  # what decompressed batches of one arena have in all; a larger one has its own
 
 
 class BatchFormat(RecordFormat):
@@ -54,99 +40,108 @@ class BatchFormat(RecordFormat):
 
     Args:
         codecs: looked up when a compressed batch is decoded.
+        kernels: which twin does the work.
     """
 
     magic: ClassVar[int] = 2
 
-    def __init__(self, codecs: CodecTable) -> None:
-        self._codecs = codecs
+    def __init__(self, codecs: CodecTable, kernels: Kernels = KERNELS) -> None:
+        self._codecs, self._kernels = codecs, kernels
+
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
         """The whole batches in [start, end)."""
-        view, rows, at = memoryview(data), list[tuple[int, ...]](), start
-        stop, reason = ScanStop.END, ""
-        unpack, add = BATCH_HEADER.unpack_from, rows.append
-        while at < end:
-            if end - at < FRAME_BYTES:
-                stop = ScanStop.PARTIAL
-                break
-            size = INT32.unpack_from(view, at + 8)[0]
-            total = size + OVERHEAD_BYTES
-            if size < MIN_ENTRY_SIZE:
-                stop, reason = ScanStop.CORRUPT, f"an entry of size {size} is too small"
-            elif view[at + FRAME_BYTES - 1] != self.magic:
-                stop = ScanStop.OTHER_MAGIC
-            elif at + total > end:
-                stop = ScanStop.PARTIAL
-            elif total < BATCH_HEADER_BYTES:
-                stop, reason = ScanStop.CORRUPT, f"a batch of {total} bytes is shorter than its header"
-            if stop is not ScanStop.END:
-                break
-            base, _, epoch, _, crc, attributes, delta, base_ms, max_ms, pid, pepoch, sequence, count = unpack(view, at)
-            if check_crc and crc32c(view[at + BATCH_CHECKED_FROM : at + total]) != crc:
-                stop, reason = ScanStop.CORRUPT, "the CRC does not match"
-                break
-            last = base + delta
-            if not -(1 << 63) <= last < 1 << 63:
-                stop, reason = ScanStop.CORRUPT, f"offset {base} + {delta} overflows"
-                break
-            add(
-                (
-                    at,
-                    total,
-                    base,
-                    last,
-                    base_ms,
-                    max_ms,
-                    epoch,
-                    pid,
-                    pepoch,
-                    sequence,
-                    count,
-                    attributes & _LOW_BYTE,
-                    crc,
-                )
-            )
-            at += total
-        return BatchTable.from_rows(self.magic, rows, stop, at, reason)
+        return self._kernels.scan_batches(data, start, end, check_crc)
 
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """Runs of uncompressed batches share an arena, each compressed one has its own."""
-        run, raw = ColumnBuilder(), b""
-        for batch in batches:
-            start, end = batch.position + BATCH_HEADER_BYTES, batch.position + batch.size_bytes
-            if batch.codec_id:
-                if len(run.offsets):
-                    yield run.build(raw, fields)
-                    run = ColumnBuilder()
-                yield self._decode_compressed(data, batch, start, end, fields, limit_bytes)
-                continue
-            raw = raw or (data if isinstance(data, bytes) else bytes(data))
-            decode_records(raw, start, end, batch, run)
-        if len(run.offsets):
-            yield run.build(raw, fields)
+        """Runs of uncompressed batches share an arena: ``data``, not a copy. So do small compressed ones."""
+        for start, end in self._runs(batches):
+            run = batches if end - start == len(batches) else batches.take(start, end)
+            if run.attributes[0] & CODEC_MASK:
+                yield from self._decode_compressed(data, run, fields, limit_bytes)
+            else:
+                yield self._decode_plain(data, run, fields)
+
+    @staticmethod
+    def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
+        """Ranges of rows that are all compressed or all not, of at most 2 GiB each."""
+        attributes, position, size = batches.attributes, batches.position, batches.size_bytes
+        start = 0
+        for row in range(1, len(batches)):
+            changes = bool(attributes[row] & CODEC_MASK) != bool(attributes[start] & CODEC_MASK)
+            if changes or position[row] + size[row] - position[start] > MAX_ARENA_BYTES:
+                yield start, row
+                start = row
+        if len(batches):
+            yield start, len(batches)
+
+    def _decode_plain(self, data: Buffer, run: BatchTable, fields: Fields) -> RecordColumns:
+        end = run.position[-1] + run.size_bytes[-1]
+        if end <= MAX_ARENA_BYTES:
+            return self._kernels.decode_batches(data, run, None, fields)
+        first = run.position[0]
+        bounds = array("q")
+        for position, size in zip(run.position, run.size_bytes, strict=True):
+            bounds.extend((position - first + BATCH_HEADER_BYTES, position - first + size))
+        return self._kernels.decode_batches(memoryview(data)[first:end], run, memoryview(bounds), fields)
 
     def _decode_compressed(
-        self, data: Buffer, batch: RecordBatch, start: int, end: int, fields: Fields, limit_bytes: int
+        self, data: Buffer, run: BatchTable, fields: Fields, limit_bytes: int
+    ) -> Iterator[RecordColumns]:
+        """One arena for as many batches as fit ``_JOINED_BYTES``; a larger one has its own."""
+        view = memoryview(data)
+        pieces, bounds, first, total = list[memoryview](), array("q"), 0, 0
+        for row in range(len(run)):
+            piece = self._decompressed(view, run, row, limit_bytes)
+            if pieces and total + len(piece) > _JOINED_BYTES:
+                yield self._decode_pieces(pieces, run.take(first, row), bounds, fields)
+                pieces, bounds, first, total = [], array("q"), row, 0
+            pieces.append(piece)
+            bounds.extend((total, total + len(piece)))
+            total += len(piece)
+        yield self._decode_pieces(pieces, run.take(first, len(run)), bounds, fields)
+
+    def _decode_pieces(
+        self, pieces: list[memoryview], run: BatchTable, bounds: array[int], fields: Fields
     ) -> RecordColumns:
-        builder, arena = ColumnBuilder(), b""
-        if batch.record_count:
-            packed = memoryview(data)[start:end]
-            arena = bytes(decompressed(self._codecs, batch, packed, limit_bytes))
-            decode_records(arena, 0, len(arena), batch, builder)
-        return builder.build(arena, fields)
+        arena = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return self._kernels.decode_batches(arena, run, memoryview(bounds), fields)
+
+    def _decompressed(self, view: memoryview, run: BatchTable, row: int, limit_bytes: int) -> memoryview:
+        if run.record_count[row] == 0:
+            return memoryview(b"")  # an emptied batch: what follows the header is not looked at
+        start, end = run.position[row] + BATCH_HEADER_BYTES, run.position[row] + run.size_bytes[row]
+        return decompressed(self._codecs, run[row], view[start:end], limit_bytes)
+
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def encode(
         self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
     ) -> bytearray:
         """One batch."""
-        body = encode_records(records)
+        return self._sealed(self._kernels.encode_records(records), header, codec, level)
+
+    def encode_columns(
+        self,
+        columns: RecordColumns,
+        header: BatchHeader,
+        codec: Codec | None,
+        level: int | None,
+        *,
+        keep_offsets: bool = False,
+    ) -> bytearray:
+        """One batch, straight from the columns; gaps between offsets are kept if asked for."""
+        return self._sealed(self._kernels.encode_columns(columns, keep_offsets), header, codec, level)
+
+    def _sealed(self, body: Body, header: BatchHeader, codec: Codec | None, level: int | None) -> bytearray:
         buffer, attributes = body.buffer, 0
         if codec is not None:
             packed = codec.compress(memoryview(buffer)[BATCH_HEADER_BYTES:], level=level, magic=self.magic)
-            buffer = bytearray(BATCH_HEADER_BYTES) + packed
+            buffer = bytearray(BATCH_HEADER_BYTES)
+            buffer += packed
             attributes |= codec.id
         max_ms = body.max_timestamp_ms
         if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -154,43 +149,30 @@ class BatchFormat(RecordFormat):
             max_ms = header.append_time_ms
         attributes |= TRANSACTIONAL_BIT if header.transactional else 0
         attributes |= CONTROL_BIT if header.control else 0
-        BATCH_HEADER.pack_into(
+        self._kernels.seal_batch(
             buffer,
-            0,
             header.base_offset,
-            len(buffer) - OVERHEAD_BYTES,
             header.leader_epoch,
-            self.magic,
-            0,
             attributes,
-            len(records) - 1,
+            body.last_offset_delta,
             body.base_timestamp_ms,
             max_ms,
             header.producer_id,
             header.producer_epoch,
             header.base_sequence,
-            len(records),
+            body.record_count,
         )
-        _seal(buffer, 0, len(buffer))
         return buffer
 
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
         """Patch base offset and leader epoch, which no CRC covers; LogAppendTime also attributes and maximum."""
-        start = batches.position[0] if len(batches) else 0
-        end = start
-        for batch in batches:
-            at, end = batch.position, batch.position + batch.size_bytes
-            INT64.pack_into(data, at, base_offset)
-            INT32.pack_into(data, at + _LEADER_EPOCH_POSITION, leader_epoch)
-            if append_time_ms is not None:
-                flags = (batch.attributes | TIMESTAMP_TYPE_BIT).to_bytes(2, "big")
-                data[at + _ATTRIBUTES_POSITION : at + _ATTRIBUTES_POSITION + 2] = flags
-                INT64.pack_into(data, at + _MAX_TIMESTAMP_POSITION, append_time_ms)
-                _seal(data, at, end)
-            base_offset += batch.last_offset - batch.base_offset + 1
-        return self.scan(data, start, end, check_crc=False)
+        if not len(batches):
+            return batches
+        self._kernels.assign_batches(data, batches, base_offset, leader_epoch, append_time_ms)
+        end = batches.position[-1] + batches.size_bytes[-1]
+        return self.scan(data, batches.position[0], end, check_crc=False)
 
 
 def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, limit_bytes: int) -> memoryview:
@@ -203,9 +185,3 @@ def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, lim
         return codec.decompress(packed, limit_bytes=limit_bytes, magic=batch.magic)
     except CorruptBatchError as error:
         raise CorruptBatchError(error.reason, "", batch.position) from error
-
-
-def _seal(buffer: bytearray, start: int, end: int) -> None:
-    with memoryview(buffer) as view:
-        crc = crc32c(view[start + BATCH_CHECKED_FROM : end])
-    buffer[start + BATCH_CRC_POSITION : start + BATCH_CHECKED_FROM] = crc.to_bytes(4, "big")

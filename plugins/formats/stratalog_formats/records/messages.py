@@ -31,10 +31,9 @@ from stratalog.spi import (
     TimestampType,
     UnsupportedCompressionError,
 )
-from stratalog_formats.records.batches import decompressed
-from stratalog_formats.records.columns import ColumnBuilder
-from stratalog_formats.records.encode import check_timestamp
-from stratalog_formats.records.layout import (
+from stratalog_formats.kernels.columns import ColumnBuilder
+from stratalog_formats.kernels.encode import check_timestamp
+from stratalog_formats.kernels.layout import (
     FRAME_BYTES,
     INT32,
     INT64,
@@ -45,6 +44,7 @@ from stratalog_formats.records.layout import (
     MIN_ENTRY_SIZE,
     OVERHEAD_BYTES,
 )
+from stratalog_formats.records.batches import decompressed
 
 KEY_POSITIONS = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # of the key's length, by magic
 ZSTD_ID = 4  # came with magic 2 and is refused below

@@ -19,6 +19,7 @@ BATCH_HEADER_BYTES: Final = 61
 BATCH_CRC_POSITION: Final = 17
 BATCH_CHECKED_FROM: Final = 21
 MIN_RECORD_BYTES: Final = 7
+MAX_ARENA_BYTES: Final = (1 << 31) - 1  # positions in columns have 32 bits
 
 # offset, size, CRC, magic, attributes
 MESSAGE_HEADER: Final = Struct(">qiIbb")

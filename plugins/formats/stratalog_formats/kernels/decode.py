@@ -1,4 +1,4 @@
-"""Decoding the records section of a batch of magic 2.
+"""Decoding the records of batches of magic 2 to columns, in pure Python.
 
 The loop reads one-byte and two-byte varints inline, because a call costs as much as the rest of a field. A position
 past the end shows when a record ends: each compares where it stopped with where it should have.
@@ -9,21 +9,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from stratalog.spi import CorruptBatchError, RecordBatch, TimestampType
-from stratalog_formats.records.columns import ColumnBuilder
-from stratalog_formats.records.layout import MIN_RECORD_BYTES
-from stratalog_formats.records.varint import read_varint
+from stratalog.spi import BatchTable, Buffer, CorruptBatchError, Fields, RecordBatch, RecordColumns, TimestampType
+from stratalog_formats.kernels.columns import ColumnBuilder
+from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES, MIN_RECORD_BYTES
+from stratalog_formats.kernels.varint import read_varint
 
 _LAST_MS: Final = (1 << 63) - 1
 _SHORT_DELTA: Final = (1 << 13) - 1  # the largest in two bytes
 
 
-def decode_records(raw: bytes, start: int, end: int, batch: RecordBatch, into: ColumnBuilder) -> None:
-    """Append the records in ``raw[start:end]`` to ``into``; positions are into ``raw``.
+def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None, fields: Fields) -> RecordColumns:
+    """The records of uncompressed batches as columns.
+
+    Args:
+        data: the arena: bytes that hold the records of all batches.
+        batches: their headers.
+        bounds: start and end of each batch's records in ``data``, int64, one behind the other; None: they stand
+            behind the headers, where ``batches.position`` says.
+        fields: what to fill.
 
     Raises:
         CorruptBatchError: the records do not fit the batch or each other; position is the batch's.
+        IndexError: bounds that are not inside ``data``, or an arena too large for positions of 32 bits.
     """
+    builder = ColumnBuilder()
+    raw = data if isinstance(data, bytes) else bytes(data)
+    rows = list(batches)
+    places = [
+        (batch.position + BATCH_HEADER_BYTES, batch.position + batch.size_bytes)
+        if bounds is None
+        else (bounds[2 * index], bounds[2 * index + 1])
+        for index, batch in enumerate(rows)
+    ]
+    for batch, (start, end) in zip(rows, places, strict=True):
+        if not 0 <= start <= end <= len(raw) <= MAX_ARENA_BYTES:
+            raise IndexError(f"records in [{start}, {end}) are not inside an arena of {len(raw)} bytes")
+        _decode_batch(raw, start, end, batch, builder)
+    return builder.build(raw, fields)
+
+
+def _decode_batch(raw: bytes, start: int, end: int, batch: RecordBatch, into: ColumnBuilder) -> None:
     count = batch.record_count
     if not 0 <= count <= (end - start) // MIN_RECORD_BYTES:
         raise CorruptBatchError(f"{count} records do not fit {end - start} bytes", "", batch.position)
@@ -32,9 +57,9 @@ def decode_records(raw: bytes, start: int, end: int, batch: RecordBatch, into: C
     try:
         stop = _decode(raw, start, end, batch, into)
     except (IndexError, ValueError, OverflowError) as error:
-        raise CorruptBatchError(f"invalid record: {error}", "", batch.position) from error
+        raise CorruptBatchError("the records do not fit their batch", "", batch.position) from error
     if stop != end:
-        raise CorruptBatchError(f"{end - stop} bytes follow the last record", "", batch.position)
+        raise CorruptBatchError("the records do not fit their batch", "", batch.position)
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     into.types.extend([int(is_append_time)] * count)
     into.epochs.extend([batch.leader_epoch] * count)

@@ -1,0 +1,115 @@
+"""Build hook: compiles the optional kernels, or leaves their pure-Python twins to do the work.
+
+Every ``.pyx`` under a source root is a kernel. An editable build puts the compiled file beside its source; a wheel takes
+it from a scratch folder, so that nothing left in the tree can slip into a wheel. A kernel that does not compile, for
+want of a compiler for example, is left out with a warning.
+
+Environment:
+    STRATALOG_NO_EXTENSIONS: set to leave all kernels out.
+    STRATALOG_KERNEL_FLAGS: further flags for compiler and linker, such as ``-fsanitize=address``.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SWITCH: Final = "STRATALOG_NO_EXTENSIONS"
+FLAGS: Final = "STRATALOG_KERNEL_FLAGS"
+COMPILED_SUFFIXES: Final = (".so", ".pyd")
+
+
+class KernelBuildHook(BuildHookInterface[Any]):
+    """Compiles the kernels with Cython."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add what compiled to ``build_data``; ``version`` is "standard" or "editable"."""
+        root = Path(self.root)
+        sources = kernel_sources(root, self.build_config.builder.config.dev_mode_dirs)
+        if version == "editable":
+            remove_compiled(root, sources)
+        if os.environ.get(SWITCH):
+            return
+        built = compile_kernels(root, sources, root / "build" / "kernels")
+        for module, path in built.items():
+            if version == "editable":
+                shutil.copy2(path, (root / sources[module]).parent)
+            else:
+                build_data["force_include"][str(path)] = str(Path(*module.split(".")[:-1]) / path.name)
+        if built:
+            build_data["pure_python"] = False
+            build_data["infer_tag"] = True
+        for module in sorted(sources.keys() - built.keys()):
+            self.app.display_warning(f"{module} did not compile: its pure-Python twin does the work")
+
+
+def kernel_sources(root: Path, source_roots: list[str]) -> dict[str, str]:
+    """The path of each kernel's source, relative to ``root``, by the name of its module."""
+    found = {}
+    for folder in source_roots:
+        for path in sorted((root / folder).rglob("*.pyx")):
+            module = ".".join(path.relative_to(root / folder).with_suffix("").parts)
+            found[module] = path.relative_to(root).as_posix()
+    return found
+
+
+def remove_compiled(root: Path, sources: dict[str, str]) -> None:
+    """Delete what an earlier editable build left beside the sources."""
+    for source in sources.values():
+        path = root / source
+        for stale in path.parent.glob(f"{path.stem}.*"):
+            if stale.suffix in COMPILED_SUFFIXES:
+                stale.unlink()
+
+
+def compile_kernels(root: Path, sources: dict[str, str], scratch: Path) -> dict[str, Path]:
+    """The compiled file of each kernel that did compile, by the name of its module."""
+    from Cython.Build import cythonize  # noqa: PLC0415 - a wheel without kernels must build without Cython
+    from setuptools import Distribution, Extension  # noqa: PLC0415 - the same
+
+    shutil.rmtree(scratch, ignore_errors=True)
+    more = shlex.split(os.environ.get(FLAGS, ""))
+    optimise = ["/O2"] if sys.platform == "win32" else ["-O3"]
+    before = Path.cwd()
+    os.chdir(root)  # Cython puts absolute sources at odd places under build_dir
+    try:
+        extensions = cythonize(  # type: ignore[no-untyped-call]  # published without types
+            [
+                Extension(
+                    module,
+                    [source],
+                    include_dirs=[str((root / source).parent)],
+                    extra_compile_args=[*optimise, *more],
+                    extra_link_args=more,
+                )
+                for module, source in sources.items()
+            ],
+            build_dir=str(scratch / "c"),
+            include_path=sorted(
+                {str(root / source).removesuffix(_below_root(module)) for module, source in sources.items()}
+            ),
+            language_level=3,
+            quiet=True,
+        )
+        for extension in extensions:
+            extension.optional = True  # cythonize() drops optional=True of its input
+        command = Distribution({"ext_modules": extensions}).get_command_obj("build_ext")
+        command.build_lib = str(scratch / "lib")
+        command.build_temp = str(scratch / "tmp")
+        command.ensure_finalized()
+        command.run()
+        files = {found.name: scratch / "lib" / command.get_ext_filename(found.name) for found in extensions}
+    finally:
+        os.chdir(before)
+    return {name: path for name, path in files.items() if path.exists()}
+
+
+def _below_root(module: str) -> str:
+    """What a kernel's path has behind its source root."""
+    return "/" + module.replace(".", "/") + ".pyx"

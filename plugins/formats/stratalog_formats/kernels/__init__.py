@@ -1,0 +1,14 @@
+"""The loops over bytes, each in two forms that do the same: compiled, and pure Python where that could not be built.
+
+Of each pair ``NAME.py`` is the reference and ``NAME_c.pyx`` its compiled twin; ``choice`` says which is in use.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EXTENSIONS: Final = (
+    "stratalog_formats.kernels.scan_c",
+    "stratalog_formats.kernels.decode_c",
+    "stratalog_formats.kernels.encode_c",
+)

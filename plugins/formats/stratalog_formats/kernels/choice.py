@@ -1,0 +1,58 @@
+"""Which twin of the kernels does the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.spi import BatchTable, Buffer, Fields, Record, RecordColumns, extension
+from stratalog_formats.kernels import EXTENSIONS, decode, encode, scan
+from stratalog_formats.kernels.encode import Body
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """The functions of one twin; the modules of the pure one say what each does."""
+
+    name: str
+    scan_batches: Callable[[Buffer, int, int, bool], BatchTable]
+    scan_messages: Callable[[int, Buffer, int, int, bool], BatchTable]
+    assign_batches: Callable[[bytearray, BatchTable, int, int, int | None], None]
+    seal_batch: Callable[[bytearray, int, int, int, int, int, int, int, int, int, int], None]
+    decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
+    encode_records: Callable[[Sequence[Record]], Body]
+    encode_columns: Callable[[RecordColumns, bool], Body]
+
+
+PYTHON: Final = Kernels(
+    name="python",
+    scan_batches=scan.scan_batches,
+    scan_messages=scan.scan_messages,
+    assign_batches=scan.assign_batches,
+    seal_batch=scan.seal_batch,
+    decode_batches=decode.decode_batches,
+    encode_records=encode.encode_records,
+    encode_columns=encode.encode_columns,
+)
+
+
+def _compiled() -> Kernels | None:
+    """The compiled twin, None if a part of it is missing."""
+    scan_c, decode_c, encode_c = (extension(module) for module in EXTENSIONS)
+    if scan_c is None or decode_c is None or encode_c is None or encode_c.RECORD is not Record:
+        return None
+    return Kernels(
+        name="compiled",
+        scan_batches=scan_c.scan_batches,
+        scan_messages=scan_c.scan_messages,
+        assign_batches=scan_c.assign_batches,
+        seal_batch=scan_c.seal_batch,
+        decode_batches=decode_c.decode_batches,
+        encode_records=encode_c.encode_records,
+        encode_columns=encode_c.encode_columns,
+    )
+
+
+COMPILED: Final = _compiled()
+KERNELS: Final = COMPILED or PYTHON

@@ -1,0 +1,254 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Decoding the records of batches of magic 2 to columns, compiled; the twin of ``decode``.
+
+Every read is checked by hand against the end of its record, so the compiler's own checks are off. Hostile bytes, and
+bytes that change meanwhile (a mapped file), make these functions raise; they stay inside their buffers.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from stratalog.spi import CorruptBatchError, Fields, RecordColumns
+
+from stratalog_formats.kernels.wire cimport (
+    BATCH_HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAX_INT32,
+    MIN_RECORD_BYTES,
+    Cursor,
+    add,
+    at_start,
+    column,
+    flat,
+    read_int32,
+    read_int64,
+    size_of,
+    start_of,
+    uninitialised,
+)
+
+cdef enum:
+    WIDE = 2  # int64 columns
+    NARROW = 8  # int32 columns
+    ROW_BYTES = 8 * WIDE + 4 * NARROW
+
+cdef int OFFSET = Fields.OFFSET.value
+cdef int TIMESTAMP = Fields.TIMESTAMP.value
+cdef int KEY = Fields.KEY.value
+cdef int VALUE = Fields.VALUE.value
+cdef int HEADERS = Fields.HEADERS.value
+cdef object EMPTY_WIDE = memoryview(bytes()).cast("q")
+cdef object EMPTY_NARROW = memoryview(bytes()).cast("i")
+
+cdef struct Section:  # the records of one batch
+    int64_t start
+    int64_t end
+    int64_t count
+    int64_t base_offset
+    int64_t base_timestamp_ms
+    int64_t max_timestamp_ms
+    int32_t leader_epoch
+    bint append_time
+
+cdef struct Columns:
+    int64_t* offset
+    int64_t* timestamp_ms
+    int32_t* timestamp_type
+    int32_t* leader_epoch
+    int32_t* key_position
+    int32_t* key_size
+    int32_t* value_position
+    int32_t* value_size
+    int32_t* header_first
+    int32_t* header_count
+    int64_t headers  # in all
+
+
+cdef inline int64_t skip_headers(Cursor* cursor, Cursor end, int64_t count) noexcept nogil:
+    """Check ``count`` headers; -1 if they do not fit."""
+    cdef int64_t size
+    while count:
+        if read_int32(cursor, end, &size) or size < 0 or size > end - cursor[0]:
+            return -1
+        cursor[0] += size
+        if read_int32(cursor, end, &size) or size > end - cursor[0]:
+            return -1
+        if size > 0:
+            cursor[0] += size
+        count -= 1
+    return 0
+
+
+cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) noexcept nogil:
+    """Decode one batch into the columns from row ``i`` on; -1 if its records do not fit it or each other.
+
+    ``header_first`` gets the position of a record's headers in the arena, for ``fill_headers``.
+    """
+    cdef Cursor p = arena + section.start
+    cdef Cursor stop = arena + section.end
+    cdef Cursor end
+    cdef int64_t last = i + section.count, size, delta, headers
+    while i < last:
+        if read_int32(&p, stop, &size) or size < 1 or size > stop - p:
+            return -1
+        end = p + size
+        p += 1  # attributes: any value, ignored
+        if read_int64(&p, end, &delta):
+            return -1
+        into.timestamp_ms[i] = section.max_timestamp_ms if section.append_time else add(section.base_timestamp_ms, delta)
+        into.timestamp_type[i] = section.append_time
+        into.leader_epoch[i] = section.leader_epoch
+        if read_int32(&p, end, &delta):
+            return -1
+        into.offset[i] = add(section.base_offset, delta)
+        if (into.offset[i] < section.base_offset) != (delta < 0):
+            return -1
+        if read_int32(&p, end, &size) or size > end - p:
+            return -1
+        into.key_position[i] = <int32_t>(p - arena)
+        into.key_size[i] = <int32_t>size if size >= 0 else -1
+        if size > 0:
+            p += size
+        if read_int32(&p, end, &size) or size > end - p:
+            return -1
+        into.value_position[i] = <int32_t>(p - arena)
+        into.value_size[i] = <int32_t>size if size >= 0 else -1
+        if size > 0:
+            p += size
+        if read_int32(&p, end, &headers) or headers < 0 or headers > end - p:
+            return -1
+        into.header_first[i] = <int32_t>(p - arena)
+        into.header_count[i] = <int32_t>headers
+        if headers:
+            if skip_headers(&p, end, headers):
+                return -1
+            into.headers += headers
+        if p != end:
+            return -1
+        i += 1
+    return 0 if p == stop else -1
+
+
+cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, int32_t* flat) noexcept nogil:
+    """Fill the four flat columns, one behind the other, and ``header_first``; -1 if the bytes have changed meanwhile."""
+    cdef Cursor p
+    cdef Cursor end = arena + size
+    cdef int64_t i, n, done = 0, total = into.headers
+    for i in range(count):
+        p = arena + into.header_first[i]
+        into.header_first[i] = <int32_t>done if into.header_count[i] else 0
+        for n in range(into.header_count[i]):
+            if read_int32(&p, end, &size) or size < 0 or size > end - p:
+                return -1
+            flat[done] = <int32_t>(p - arena)
+            flat[total + done] = <int32_t>size
+            p += size
+            if read_int32(&p, end, &size) or size > end - p:
+                return -1
+            flat[2 * total + done] = <int32_t>(p - arena)
+            flat[3 * total + done] = <int32_t>size if size >= 0 else -1
+            if size > 0:
+                p += size
+            done += 1
+    return 0
+
+
+cdef object sections_of(batches, bounds, int64_t size):
+    """A bytearray of one ``Section`` a batch, each checked against the arena before anything is allocated."""
+    cdef int64_t rows = len(batches), i, start, end
+    positions, sizes = column(batches.position, "q", rows), column(batches.size_bytes, "q", rows)
+    counts, bases = column(batches.record_count, "q", rows), column(batches.base_offset, "q", rows)
+    firsts, largest = column(batches.base_timestamp_ms, "q", rows), column(batches.max_timestamp_ms, "q", rows)
+    epochs, flags = column(batches.leader_epoch, "q", rows), column(batches.attributes, "q", rows)
+    given = None if bounds is None else column(bounds, "q", 2 * rows)
+    cdef const int64_t* bound = NULL if bounds is None else <const int64_t*>start_of(given)
+    cdef object made = uninitialised(rows * <int64_t>sizeof(Section))
+    cdef Section* section = <Section*>at_start(made)
+    for i in range(rows):
+        if bound == NULL:
+            start = (<const int64_t*>start_of(positions))[i] + BATCH_HEADER_BYTES
+            end = start - BATCH_HEADER_BYTES + (<const int64_t*>start_of(sizes))[i]
+        else:
+            start, end = bound[2 * i], bound[2 * i + 1]
+        if not 0 <= start <= end <= size or size > MAX_INT32:
+            raise IndexError(f"records in [{start}, {end}) are not inside an arena of {size} bytes")
+        section[i].start, section[i].end = start, end
+        section[i].count = (<const int64_t*>start_of(counts))[i]
+        section[i].base_offset = (<const int64_t*>start_of(bases))[i]
+        section[i].base_timestamp_ms = (<const int64_t*>start_of(firsts))[i]
+        section[i].max_timestamp_ms = (<const int64_t*>start_of(largest))[i]
+        section[i].leader_epoch = <int32_t>(<const int64_t*>start_of(epochs))[i]
+        section[i].append_time = (<const int64_t*>start_of(flags))[i] & LOG_APPEND_TIME != 0
+        if not 0 <= section[i].count <= (end - start) // MIN_RECORD_BYTES:
+            raise misfit(section[i].count, end - start, (<const int64_t*>start_of(positions))[i])
+    return made
+
+
+cdef object misfit(int64_t count, int64_t size, int64_t position):
+    return CorruptBatchError(f"{count} records do not fit {size} bytes", "", position)
+
+
+def decode_batches(data, batches, bounds, fields):
+    view = flat(data)
+    cdef Cursor arena = start_of(view)
+    cdef int64_t size = size_of(view), rows = len(batches), row, i = 0, count = 0
+    made = sections_of(batches, bounds, size)
+    cdef const Section* section = <const Section*>at_start(made)
+    cdef Columns into
+    cdef int64_t bad = -1
+    for row in range(rows):
+        count += section[row].count
+    if count > MAX_INT32:
+        raise IndexError(f"{count} records are too many for one arena")
+    store = uninitialised(ROW_BYTES * count)
+    point(&into, at_start(store), count)
+    with nogil:
+        for row in range(rows):
+            if section[row].count and fill(arena, section + row, i, &into):
+                bad = row
+                break
+            i += section[row].count
+    if bad >= 0:
+        raise CorruptBatchError("the records do not fit their batch", "", batches.position[bad])
+    headers = uninitialised(16 * into.headers)
+    cdef int32_t* pairs = <int32_t*>at_start(headers)
+    cdef int changed
+    with nogil:
+        changed = fill_headers(arena, size, count, &into, pairs)
+    if changed:
+        raise CorruptBatchError("the bytes changed while they were read", "", 0)
+    return columns_of(data, count, store, headers, into.headers, fields.value)
+
+
+cdef void point(Columns* into, uint8_t* store, int64_t count) noexcept:
+    cdef int32_t* narrow = <int32_t*>(store + 8 * WIDE * count)
+    into.offset, into.timestamp_ms = <int64_t*>store, <int64_t*>store + count
+    into.timestamp_type, into.leader_epoch = narrow, narrow + count
+    into.key_position, into.key_size = narrow + 2 * count, narrow + 3 * count
+    into.value_position, into.value_size = narrow + 4 * count, narrow + 5 * count
+    into.header_first, into.header_count = narrow + 6 * count, narrow + 7 * count
+    into.headers = 0
+
+
+cdef object columns_of(data, int64_t count, store, headers, int64_t header_total, int fields):
+    """The columns that were asked for."""
+    whole = memoryview(store)
+    wide, narrow = whole[: 8 * WIDE * count].cast("q"), whole[8 * WIDE * count :].cast("i")
+    flat_headers = memoryview(headers).cast("i")
+    return RecordColumns(
+        data,
+        count,
+        wide[:count] if fields & OFFSET else EMPTY_WIDE,
+        wide[count:] if fields & TIMESTAMP else EMPTY_WIDE,
+        narrow[:count] if fields & TIMESTAMP else EMPTY_NARROW,
+        narrow[count : 2 * count] if fields & OFFSET else EMPTY_NARROW,
+        narrow[2 * count : 3 * count] if fields & KEY else EMPTY_NARROW,
+        narrow[3 * count : 4 * count] if fields & KEY else EMPTY_NARROW,
+        narrow[4 * count : 5 * count] if fields & VALUE else EMPTY_NARROW,
+        narrow[5 * count : 6 * count] if fields & VALUE else EMPTY_NARROW,
+        narrow[6 * count : 7 * count] if fields & HEADERS else EMPTY_NARROW,
+        narrow[7 * count :] if fields & HEADERS else EMPTY_NARROW,
+        flat_headers[:header_total] if fields & HEADERS else EMPTY_NARROW,
+        flat_headers[header_total : 2 * header_total] if fields & HEADERS else EMPTY_NARROW,
+        flat_headers[2 * header_total : 3 * header_total] if fields & HEADERS else EMPTY_NARROW,
+        flat_headers[3 * header_total :] if fields & HEADERS else EMPTY_NARROW,
+    )

@@ -1,0 +1,290 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Encoding records of magic 2, compiled; the twin of ``encode``, which says what each function does.
+
+Two passes: sizes, then bytes into a buffer of exactly that size, with room for the header in front.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
+
+from stratalog.spi import InvalidRecordError
+
+from stratalog.model.record_c cimport Record
+from stratalog_formats.kernels.wire cimport (
+    BATCH_HEADER_BYTES,
+    MAX_INT32,
+    Cursor,
+    at_start,
+    column,
+    field_size,
+    flat,
+    size_of,
+    start_of,
+    subtract,
+    uninitialised,
+    varint_size,
+    write_field,
+    write_varint,
+)
+
+from stratalog_formats.kernels.encode import Body, bad_header_name, bad_offset, bad_timestamp, no_records, too_large
+
+RECORD = Record
+"""The class that ``encode_records`` takes."""
+
+cdef extern from "Python.h":
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+
+cdef inline int64_t bytes_size(bytes data) noexcept:
+    return -1 if data is None else PyBytes_GET_SIZE(data)
+
+
+cdef inline uint8_t* write_bytes(uint8_t* at, bytes data) noexcept:
+    if data is None:
+        return write_varint(at, -1)
+    return write_field(at, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
+
+
+cdef inline int64_t record_size(int64_t ms, int64_t offset, int64_t key, int64_t value, int64_t headers) noexcept nogil:
+    """The size of a record behind its length, without the headers' bytes."""
+    return 1 + varint_size(ms) + varint_size(offset) + field_size(key) + field_size(value) + varint_size(headers)
+
+
+cdef inline uint8_t* write_head(uint8_t* at, int64_t size, int64_t ms, int64_t offset) noexcept nogil:
+    at = write_varint(at, size)
+    at[0] = 0
+    return write_varint(write_varint(at + 1, ms), offset)
+
+
+# --- objects -----------------------------------------------------------------------------------------------------
+
+
+cdef int64_t headers_size(tuple headers, int64_t index) except -1:
+    cdef int64_t size = 0
+    cdef Py_ssize_t name_size
+    cdef tuple header
+    for header in headers:
+        try:
+            PyUnicode_AsUTF8AndSize(header[0], &name_size)
+        except UnicodeEncodeError as error:
+            raise bad_header_name(header[0], index) from error
+        size += field_size(name_size) + field_size(bytes_size(header[1]))
+    return size
+
+
+cdef uint8_t* write_headers(uint8_t* at, tuple headers) except NULL:
+    cdef Py_ssize_t name_size
+    cdef const char* name
+    cdef tuple header
+    for header in headers:
+        name = PyUnicode_AsUTF8AndSize(header[0], &name_size)
+        at = write_bytes(write_field(at, name, name_size), header[1])
+    return at
+
+
+def encode_records(records):
+    cdef list rows = list(records)
+    cdef int64_t count = len(rows), i, ms, base_ms, max_ms, size, total = BATCH_HEADER_BYTES
+    cdef bytes scratch = PyBytes_FromStringAndSize(NULL, 8 * count)
+    cdef int64_t* sizes = <int64_t*>PyBytes_AS_STRING(scratch)
+    cdef Record record
+    cdef uint8_t* p
+    if not count:
+        raise no_records()
+    base_ms = max_ms = (<Record?>rows[0]).timestamp_ms
+    for i in range(count):
+        record = <Record?>rows[i]
+        ms = record.timestamp_ms
+        if ms < -1:
+            raise bad_timestamp(ms, i)
+        if ms > max_ms:
+            max_ms = ms
+        size = record_size(
+            subtract(ms, base_ms), i, bytes_size(record.key), bytes_size(record.value), len(record.headers)
+        )
+        if len(record.headers):
+            size += headers_size(record.headers, i)
+        sizes[i] = size
+        total += varint_size(size) + size
+        if total > MAX_INT32:
+            raise too_large(i)
+    buffer = uninitialised(total)
+    p = at_start(buffer)
+    memset(p, 0, BATCH_HEADER_BYTES)
+    p += BATCH_HEADER_BYTES
+    for i in range(count):
+        record = <Record>rows[i]
+        p = write_head(p, sizes[i], subtract(record.timestamp_ms, base_ms), i)
+        p = write_varint(write_bytes(write_bytes(p, record.key), record.value), len(record.headers))
+        if len(record.headers):
+            p = write_headers(p, record.headers)
+    assert p == at_start(buffer) + total
+    return Body(buffer, count, count - 1, base_ms, max_ms)
+
+
+# --- columns -----------------------------------------------------------------------------------------------------
+
+
+cdef struct Source:  # RecordColumns
+    Cursor arena
+    int64_t arena_bytes
+    const int64_t* offset  # NULL: consecutive
+    const int64_t* timestamp_ms
+    const int32_t* key_position
+    const int32_t* key_size
+    const int32_t* value_position
+    const int32_t* value_size
+    const int32_t* header_first
+    const int32_t* header_count
+    int64_t headers  # in all
+    const int32_t* name_position
+    const int32_t* name_size
+    const int32_t* content_position
+    const int32_t* content_size
+
+cdef enum Fault:
+    FINE
+    OUTSIDE
+    BAD_TIMESTAMP
+    BAD_OFFSET
+    TOO_LARGE
+
+
+cdef inline bint inside(int32_t position, int32_t size, int64_t arena_bytes) noexcept nogil:
+    return size < 0 or (position >= 0 and <int64_t>position + size <= arena_bytes)
+
+
+cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fault) noexcept nogil:
+    """The size of record ``i`` behind its length."""
+    cdef int64_t key = source.key_size[i], value = source.value_size[i], n, first, count = source.header_count[i], size
+    if not inside(source.key_position[i], source.key_size[i], source.arena_bytes):
+        fault[0] = OUTSIDE
+        return 0
+    if not inside(source.value_position[i], source.value_size[i], source.arena_bytes):
+        fault[0] = OUTSIDE
+        return 0
+    if source.timestamp_ms[i] < -1:
+        fault[0] = BAD_TIMESTAMP
+        return 0
+    size = record_size(
+        subtract(source.timestamp_ms[i], source.timestamp_ms[0]),
+        delta,
+        key if key >= 0 else -1,
+        value if value >= 0 else -1,
+        count,
+    )
+    if count:
+        first = source.header_first[i]
+        if first < 0 or count < 0 or first + count > source.headers:
+            fault[0] = OUTSIDE
+            return 0
+        for n in range(first, first + count):
+            if source.name_size[n] < 0 or not inside(source.name_position[n], source.name_size[n], source.arena_bytes):
+                fault[0] = OUTSIDE
+                return 0
+            if not inside(source.content_position[n], source.content_size[n], source.arena_bytes):
+                fault[0] = OUTSIDE
+                return 0
+            size += field_size(source.name_size[n])
+            size += field_size(source.content_size[n] if source.content_size[n] >= 0 else -1)
+    return size
+
+
+cdef inline uint8_t* write_item(uint8_t* at, const Source* source, int32_t position, int32_t size) noexcept nogil:
+    return write_field(at, source.arena + position, size if size >= 0 else -1)
+
+
+cdef uint8_t* write_rows(uint8_t* p, const Source* source, int64_t count, const int64_t* sizes) noexcept nogil:
+    cdef int64_t i, n, delta
+    for i in range(count):
+        delta = i if source.offset == NULL else source.offset[i] - source.offset[0]
+        p = write_head(p, sizes[i], subtract(source.timestamp_ms[i], source.timestamp_ms[0]), delta)
+        p = write_item(p, source, source.key_position[i], source.key_size[i])
+        p = write_item(p, source, source.value_position[i], source.value_size[i])
+        p = write_varint(p, source.header_count[i])
+        if source.header_count[i]:
+            for n in range(source.header_first[i], source.header_first[i] + source.header_count[i]):
+                p = write_item(p, source, source.name_position[n], source.name_size[n])
+                p = write_item(p, source, source.content_position[n], source.content_size[n])
+    return p
+
+
+cdef list open_source(Source* source, columns, int64_t count, bint keep_offsets):
+    """Point ``source`` at the columns; the caller holds the list while it reads."""
+    cdef int64_t headers = len(columns.header_key_position)
+    cdef list held = [
+        flat(columns.arena),
+        column(columns.offset, "q", count if keep_offsets else 0),
+        column(columns.timestamp_ms, "q", count),
+        column(columns.key_position, "i", count),
+        column(columns.key_size, "i", count),
+        column(columns.value_position, "i", count),
+        column(columns.value_size, "i", count),
+        column(columns.header_first, "i", count),
+        column(columns.header_count, "i", count),
+        column(columns.header_key_position, "i", headers),
+        column(columns.header_key_size, "i", headers),
+        column(columns.header_value_position, "i", headers),
+        column(columns.header_value_size, "i", headers),
+    ]
+    source.arena, source.arena_bytes, source.headers = start_of(held[0]), size_of(held[0]), headers
+    source.offset = <const int64_t*>start_of(held[1]) if keep_offsets else NULL
+    source.timestamp_ms = <const int64_t*>start_of(held[2])
+    source.key_position, source.key_size = <const int32_t*>start_of(held[3]), <const int32_t*>start_of(held[4])
+    source.value_position, source.value_size = <const int32_t*>start_of(held[5]), <const int32_t*>start_of(held[6])
+    source.header_first, source.header_count = <const int32_t*>start_of(held[7]), <const int32_t*>start_of(held[8])
+    source.name_position, source.name_size = <const int32_t*>start_of(held[9]), <const int32_t*>start_of(held[10])
+    source.content_position = <const int32_t*>start_of(held[11])
+    source.content_size = <const int32_t*>start_of(held[12])
+    return held
+
+
+cdef object fault_of(Fault fault, columns, int64_t i):
+    if fault == BAD_TIMESTAMP:
+        return bad_timestamp(columns.timestamp_ms[i], i)
+    if fault == BAD_OFFSET:
+        return bad_offset(columns.offset[i], i)
+    if fault == TOO_LARGE:
+        return too_large(i)
+    return IndexError(f"the fields of record {i} are not inside the arena")
+
+
+def encode_columns(columns, bint keep_offsets):
+    cdef int64_t count = columns.count, i = 0, size, total = BATCH_HEADER_BYTES, delta = -1, before, max_ms
+    cdef Source source
+    cdef Fault fault = FINE
+    cdef uint8_t* p
+    if not count:
+        raise no_records()
+    held = open_source(&source, columns, count, keep_offsets)
+    cdef bytes scratch = PyBytes_FromStringAndSize(NULL, 8 * count)
+    cdef int64_t* sizes = <int64_t*>PyBytes_AS_STRING(scratch)
+    with nogil:
+        max_ms = source.timestamp_ms[0]
+        for i in range(count):
+            before = delta
+            delta = i if source.offset == NULL else subtract(source.offset[i], source.offset[0])
+            if not before < delta <= MAX_INT32:
+                fault = BAD_OFFSET
+                break
+            size = row_size(&source, i, delta, &fault)
+            if fault != FINE:
+                break
+            sizes[i] = size
+            total += varint_size(size) + size
+            if total > MAX_INT32:
+                fault = TOO_LARGE
+                break
+            if source.timestamp_ms[i] > max_ms:
+                max_ms = source.timestamp_ms[i]
+    if fault != FINE:
+        raise fault_of(fault, columns, i)
+    buffer = uninitialised(total)
+    p = at_start(buffer)
+    memset(p, 0, BATCH_HEADER_BYTES)
+    with nogil:
+        p = write_rows(p + BATCH_HEADER_BYTES, &source, count, sizes)
+    assert p == at_start(buffer) + total
+    return Body(buffer, count, delta, source.timestamp_ms[0], max_ms)

@@ -1,0 +1,178 @@
+"""Hopping over entries: headers become a table, nothing behind them is read but for the CRC. Pure Python.
+
+Source: apache/kafka DefaultRecordBatch, LegacyRecord, ByteBufferLogInputStream.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+from crc32c import crc32c
+
+from stratalog.spi import (
+    CODEC_MASK,
+    NO_EPOCH,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    BatchTable,
+    Buffer,
+    ScanStop,
+)
+from stratalog_formats.kernels.layout import (
+    BATCH_CHECKED_FROM,
+    BATCH_CRC_POSITION,
+    BATCH_HEADER,
+    BATCH_HEADER_BYTES,
+    FRAME_BYTES,
+    INT32,
+    INT64,
+    MESSAGE_CHECKED_FROM,
+    MESSAGE_HEADER,
+    MESSAGE_HEADER_BYTES,
+    MIN_ENTRY_SIZE,
+    OVERHEAD_BYTES,
+)
+
+_LOW_BYTE = 0xFF  # readers look at this byte of the attributes alone
+_LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 35
+
+
+def scan_batches(data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as its twin
+    """The whole batches of magic 2 in [start, end), as ``RecordFormat.scan`` says.
+
+    Raises:
+        IndexError: the range is not inside ``data``.
+    """
+    view, rows, at = memoryview(data), list[tuple[int, ...]](), start
+    _check_range(view, start, end)
+    stop, reason = ScanStop.END, ""
+    unpack, add = BATCH_HEADER.unpack_from, rows.append
+    while at < end:
+        stop, reason, total = _framed(view, at, end, 2)
+        if stop is not ScanStop.END:
+            break
+        if total < BATCH_HEADER_BYTES:
+            stop, reason = ScanStop.CORRUPT, f"a batch of {total} bytes is shorter than its header"
+            break
+        base, _, epoch, _, crc, attributes, delta, base_ms, max_ms, pid, pepoch, sequence, count = unpack(view, at)
+        if check_crc and crc32c(view[at + BATCH_CHECKED_FROM : at + total]) != crc:
+            stop, reason = ScanStop.CORRUPT, "the CRC does not match"
+            break
+        last = base + delta
+        if not -(1 << 63) <= last < 1 << 63:
+            stop, reason = ScanStop.CORRUPT, f"offset {base} + {delta} overflows"
+            break
+        flags = attributes & _LOW_BYTE
+        add((at, total, base, last, base_ms, max_ms, epoch, pid, pepoch, sequence, count, flags, crc))
+        at += total
+    return BatchTable.from_rows(2, rows, stop, at, reason)
+
+
+def scan_messages(magic: int, data: Buffer, start: int, end: int, check_crc: bool) -> BatchTable:  # noqa: FBT001 - as its twin
+    """The whole entries of magic 0 or 1 in [start, end), as ``RecordFormat.scan`` says.
+
+    Raises:
+        IndexError: the range is not inside ``data``.
+    """
+    view, rows, at = memoryview(data), list[tuple[int, ...]](), start
+    _check_range(view, start, end)
+    stop, reason, stamp = ScanStop.END, "", NO_TIMESTAMP
+    while at < end:
+        stop, reason, total = _framed(view, at, end, magic)
+        if stop is not ScanStop.END:
+            break
+        offset, _, crc, _, attributes = MESSAGE_HEADER.unpack_from(view, at)
+        if check_crc and crc32(view[at + MESSAGE_CHECKED_FROM : at + total]) != crc:
+            stop, reason = ScanStop.CORRUPT, "the CRC does not match"
+            break
+        if magic:
+            stamp = INT64.unpack_from(view, at + MESSAGE_HEADER_BYTES)[0]
+        count = -1 if attributes & CODEC_MASK else 1
+        producer = (NO_EPOCH, NO_PRODUCER, -1, -1)
+        rows.append((at, total, offset, offset, stamp, stamp, *producer, count, attributes & _LOW_BYTE, crc))
+        at += total
+    return BatchTable.from_rows(magic, rows, stop, at, reason)
+
+
+def _framed(view: memoryview, at: int, end: int, magic: int) -> tuple[ScanStop, str, int]:
+    """Whether a whole entry of ``magic`` stands at ``at`` (END: it does), what is wrong, and its size in bytes."""
+    if end - at < FRAME_BYTES:
+        return ScanStop.PARTIAL, "", 0
+    size = INT32.unpack_from(view, at + 8)[0]
+    if size < MIN_ENTRY_SIZE:
+        return ScanStop.CORRUPT, f"an entry of size {size} is too small", 0
+    if view[at + FRAME_BYTES - 1] != magic:
+        return ScanStop.OTHER_MAGIC, "", 0
+    if size + OVERHEAD_BYTES > end - at:
+        return ScanStop.PARTIAL, "", 0
+    return ScanStop.END, "", size + OVERHEAD_BYTES
+
+
+def _check_range(view: memoryview, start: int, end: int) -> None:
+    if start < 0 or end > view.nbytes:
+        raise IndexError(f"[{start}, {end}) is not inside a buffer of {view.nbytes} bytes")
+
+
+def assign_batches(
+    data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
+) -> None:
+    """Patch base offset and leader epoch, which no CRC covers; LogAppendTime also attributes, maximum and CRC.
+
+    Raises:
+        IndexError: a batch is not inside ``data``.
+    """
+    rows = zip(
+        batches.position, batches.size_bytes, batches.base_offset, batches.last_offset, batches.attributes, strict=True
+    )
+    for at, size, base, last, attributes in rows:
+        if at < 0 or not BATCH_HEADER_BYTES <= size <= len(data) - at:
+            raise IndexError(f"a batch of {size} bytes at {at} is not inside a buffer of {len(data)} bytes")
+        INT64.pack_into(data, at, base_offset)
+        INT32.pack_into(data, at + _LEADER_EPOCH_POSITION, leader_epoch)
+        if append_time_ms is not None:
+            flags = (attributes | TIMESTAMP_TYPE_BIT).to_bytes(2, "big")
+            data[at + _ATTRIBUTES_POSITION : at + _ATTRIBUTES_POSITION + 2] = flags
+            INT64.pack_into(data, at + _MAX_TIMESTAMP_POSITION, append_time_ms)
+            _put_crc(data, at, at + size)
+        base_offset += last - base + 1
+
+
+def seal_batch(
+    buffer: bytearray,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Write the header, with the CRC, into the first 61 bytes of ``buffer``: one batch."""
+    BATCH_HEADER.pack_into(
+        buffer,
+        0,
+        base_offset,
+        len(buffer) - OVERHEAD_BYTES,
+        leader_epoch,
+        2,
+        0,
+        attributes,
+        last_offset_delta,
+        base_timestamp_ms,
+        max_timestamp_ms,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        record_count,
+    )
+    _put_crc(buffer, 0, len(buffer))
+
+
+def _put_crc(buffer: bytearray, start: int, end: int) -> None:
+    with memoryview(buffer) as view:
+        crc = crc32c(view[start + BATCH_CHECKED_FROM : end])
+    buffer[start + BATCH_CRC_POSITION : start + BATCH_CHECKED_FROM] = crc.to_bytes(4, "big")

@@ -1,0 +1,319 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Hopping over entries, compiled; the twin of ``scan``, which says what each function does.
+
+Every read is checked by hand against the end of the range, so the compiler's own checks are off.
+"""
+
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, realloc
+
+from stratalog.spi import BATCH_COLUMNS, BatchTable, ScanStop
+
+from stratalog_formats.kernels.wire cimport (
+    BATCH_CHECKED_FROM,
+    BATCH_CRC_POSITION,
+    BATCH_HEADER_BYTES,
+    FRAME_BYTES,
+    LOG_APPEND_TIME,
+    MAX_INT32,
+    MIN_ENTRY_SIZE,
+    OVERHEAD_BYTES,
+    Cursor,
+    add,
+    at_start,
+    big_32,
+    big_64,
+    column,
+    flat,
+    put_32,
+    put_64,
+    size_of,
+    start_of,
+    uninitialised,
+)
+
+
+cdef extern from "crc.h" nogil:
+    void crc_setup()
+    uint32_t crc32c_of(const uint8_t* at, size_t size)
+    uint32_t crc32_of(const uint8_t* at, size_t size)
+
+
+crc_setup()
+
+cdef enum:
+    COLUMNS = 13
+    MESSAGE_CHECKED_FROM = 16
+    MESSAGE_HEADER_BYTES = 18
+    CODEC_MASK = 0x07
+
+cdef enum Stop:
+    RAN_OUT
+    CUT_OFF
+    ANOTHER_MAGIC
+    TOO_SMALL
+    SHORTER_THAN_HEADER
+    BAD_CRC
+    OFFSET_OVERFLOW
+    NO_MEMORY
+
+cdef tuple STOPS = (ScanStop.END, ScanStop.PARTIAL, ScanStop.OTHER_MAGIC)
+
+cdef struct Row:  # in the order of BATCH_COLUMNS
+    int64_t position
+    int64_t size_bytes
+    int64_t base_offset
+    int64_t last_offset
+    int64_t base_timestamp_ms
+    int64_t max_timestamp_ms
+    int64_t leader_epoch
+    int64_t producer_id
+    int64_t producer_epoch
+    int64_t base_sequence
+    int64_t record_count
+    int64_t attributes
+    int64_t crc
+
+cdef struct Rows:
+    Row* rows
+    int64_t count
+    int64_t room
+
+
+assert len(BATCH_COLUMNS) == COLUMNS and sizeof(Row) == 8 * COLUMNS
+
+
+cdef inline Row* next_row(Rows* table) noexcept nogil:
+    """Room for one more row; NULL if there is no memory."""
+    cdef Row* grown
+    if table.count == table.room:
+        table.room = 2 * table.room if table.room else 64
+        grown = <Row*>realloc(table.rows, table.room * sizeof(Row))
+        if grown == NULL:
+            return NULL
+        table.rows = grown
+    return table.rows + table.count
+
+
+cdef inline Stop framed(Cursor at, int64_t left, int magic, int64_t* size) noexcept nogil:
+    """The size of the entry at ``at``, or why there is none; RAN_OUT means that there is one."""
+    cdef int32_t body
+    if left < FRAME_BYTES:
+        return CUT_OFF
+    body = <int32_t>big_32(at + 8)
+    size[0] = <int64_t>body + OVERHEAD_BYTES
+    if body < MIN_ENTRY_SIZE:
+        return TOO_SMALL
+    if at[FRAME_BYTES - 1] != magic:
+        return ANOTHER_MAGIC
+    if size[0] > left:
+        return CUT_OFF
+    return RAN_OUT
+
+
+cdef Stop find_batches(Cursor data, int64_t* position, int64_t end, bint check_crc, Rows* table) noexcept nogil:
+    cdef int64_t at = position[0], size = 0, base
+    cdef int32_t delta
+    cdef Stop stop = RAN_OUT
+    cdef Cursor p
+    cdef Row* row
+    while at < end:
+        p = data + at
+        stop = framed(p, end - at, 2, &size)
+        if stop != RAN_OUT:
+            break
+        if size < BATCH_HEADER_BYTES:
+            stop = SHORTER_THAN_HEADER
+            break
+        if check_crc and crc32c_of(p + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM) != big_32(p + BATCH_CRC_POSITION):
+            stop = BAD_CRC
+            break
+        base, delta = <int64_t>big_64(p), <int32_t>big_32(p + 23)
+        if (add(base, delta) < base) != (delta < 0):
+            stop = OFFSET_OVERFLOW
+            break
+        row = next_row(table)
+        if row == NULL:
+            stop = NO_MEMORY
+            break
+        row.position, row.size_bytes, row.base_offset, row.last_offset = at, size, base, add(base, delta)
+        row.leader_epoch = <int32_t>big_32(p + 12)
+        row.crc = big_32(p + BATCH_CRC_POSITION)
+        row.attributes = p[22]
+        row.base_timestamp_ms, row.max_timestamp_ms = <int64_t>big_64(p + 27), <int64_t>big_64(p + 35)
+        row.producer_id, row.producer_epoch = <int64_t>big_64(p + 43), <int16_t>(<uint32_t>p[51] << 8 | p[52])
+        row.base_sequence, row.record_count = <int32_t>big_32(p + 53), <int32_t>big_32(p + 57)
+        table.count += 1
+        at += size
+    position[0] = at
+    return stop
+
+
+cdef Stop find_messages(
+    Cursor data, int64_t* position, int64_t end, int magic, bint check_crc, Rows* table
+) noexcept nogil:
+    cdef int64_t at = position[0], size = 0, stamp
+    cdef Stop stop = RAN_OUT
+    cdef Cursor p
+    cdef Row* row
+    while at < end:
+        p = data + at
+        stop = framed(p, end - at, magic, &size)
+        if stop != RAN_OUT:
+            break
+        if check_crc and crc32_of(p + MESSAGE_CHECKED_FROM, size - MESSAGE_CHECKED_FROM) != big_32(p + 12):
+            stop = BAD_CRC
+            break
+        row = next_row(table)
+        if row == NULL:
+            stop = NO_MEMORY
+            break
+        stamp = <int64_t>big_64(p + MESSAGE_HEADER_BYTES) if magic else -1
+        row.position, row.size_bytes, row.attributes, row.crc = at, size, p[FRAME_BYTES], big_32(p + 12)
+        row.base_offset = row.last_offset = <int64_t>big_64(p)
+        row.base_timestamp_ms = row.max_timestamp_ms = stamp
+        row.leader_epoch = row.producer_id = row.producer_epoch = row.base_sequence = -1
+        row.record_count = -1 if p[FRAME_BYTES] & CODEC_MASK else 1
+        table.count += 1
+        at += size
+    position[0] = at
+    return stop
+
+
+cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t position):
+    """The rows turned into columns; frees them."""
+    cdef int64_t count = found.count, i, j
+    cdef object data = uninitialised(8 * COLUMNS * count)
+    cdef int64_t* columns = <int64_t*>at_start(data)
+    for j in range(COLUMNS):
+        for i in range(count):
+            columns[j * count + i] = (<int64_t*>(found.rows + i))[j]
+    free(found.rows)
+    found.rows = NULL
+    if stop == NO_MEMORY:
+        raise MemoryError
+    whole = memoryview(data).cast("q")
+    views = [whole[j * count : (j + 1) * count] for j in range(COLUMNS)]
+    if stop <= ANOTHER_MAGIC:
+        return BatchTable(magic, views, STOPS[stop], position)
+    return BatchTable(magic, views, ScanStop.CORRUPT, position, reason_of(stop, start_of(view) + position))
+
+
+cdef str reason_of(Stop stop, Cursor at):
+    cdef int32_t size = <int32_t>big_32(at + 8)
+    if stop == TOO_SMALL:
+        return f"an entry of size {size} is too small"
+    if stop == SHORTER_THAN_HEADER:
+        return f"a batch of {<int64_t>size + OVERHEAD_BYTES} bytes is shorter than its header"
+    if stop == BAD_CRC:
+        return "the CRC does not match"
+    return f"offset {<int64_t>big_64(at)} + {<int32_t>big_32(at + 23)} overflows"
+
+
+cdef int64_t check_range(object view, int64_t start, int64_t end) except -1:
+    if not 0 <= start or not end <= size_of(view):
+        raise IndexError(f"[{start}, {end}) is not inside a buffer of {size_of(view)} bytes")
+    return start
+
+
+def scan_batches(data, int64_t start, int64_t end, bint check_crc):
+    view = flat(data)
+    cdef int64_t position = check_range(view, start, end)
+    cdef Cursor source = start_of(view)
+    cdef Rows found
+    cdef Stop stop
+    found.rows, found.count, found.room = NULL, 0, 0
+    with nogil:
+        stop = find_batches(source, &position, end, check_crc, &found)
+    return table_of(2, &found, stop, view, position)
+
+
+def scan_messages(int magic, data, int64_t start, int64_t end, bint check_crc):
+    view = flat(data)
+    cdef int64_t position = check_range(view, start, end)
+    cdef Cursor source = start_of(view)
+    cdef Rows found
+    cdef Stop stop
+    found.rows, found.count, found.room = NULL, 0, 0
+    with nogil:
+        stop = find_messages(source, &position, end, magic, check_crc, &found)
+    return table_of(magic, &found, stop, view, position)
+
+
+def assign_batches(bytearray data, batches, int64_t base_offset, int leader_epoch, append_time_ms):
+    cdef int64_t count = len(batches), i, at, size, room = len(data)
+    cdef int64_t append_ms = -1 if append_time_ms is None else append_time_ms
+    cdef bint stamped = append_time_ms is not None
+    positions, sizes = column(batches.position, "q", count), column(batches.size_bytes, "q", count)
+    bases, lasts = column(batches.base_offset, "q", count), column(batches.last_offset, "q", count)
+    cdef const int64_t* position = <const int64_t*>start_of(positions)
+    cdef const int64_t* size_bytes = <const int64_t*>start_of(sizes)
+    cdef const int64_t* base = <const int64_t*>start_of(bases)
+    cdef const int64_t* last = <const int64_t*>start_of(lasts)
+    held = memoryview(data)  # nobody resizes it meanwhile
+    cdef uint8_t* source = at_start(data)
+    for i in range(count):
+        at, size = position[i], size_bytes[i]
+        if not 0 <= at <= room - BATCH_HEADER_BYTES or not BATCH_HEADER_BYTES <= size <= room - at:
+            raise IndexError(f"a batch of {size} bytes at {at} is not inside a buffer of {room} bytes")
+    with nogil:
+        for i in range(count):
+            at, size = position[i], size_bytes[i]
+            put_64(source + at, base_offset)
+            put_32(source + at + 12, leader_epoch)
+            if stamped:
+                source[at + 21] = 0
+                source[at + 22] |= LOG_APPEND_TIME
+                put_64(source + at + 35, append_ms)
+                put_32(
+                    source + at + BATCH_CRC_POSITION,
+                    crc32c_of(source + at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM),
+                )
+            base_offset = add(base_offset, last[i] - base[i] + 1)
+    held.release()
+
+
+def seal_batch(
+    bytearray buffer,
+    int64_t base_offset,
+    int leader_epoch,
+    int attributes,
+    int last_offset_delta,
+    int64_t base_timestamp_ms,
+    int64_t max_timestamp_ms,
+    int64_t producer_id,
+    int producer_epoch,
+    int base_sequence,
+    int record_count,
+):
+    cdef int64_t size = len(buffer)
+    cdef uint8_t* at = at_start(buffer)
+    if not BATCH_HEADER_BYTES <= size <= MAX_INT32:
+        raise ValueError(f"a batch of {size} bytes")
+    if not -0x8000 <= producer_epoch <= 0x7FFF or not 0 <= attributes <= 0x7FFF:
+        raise OverflowError("producer epoch and attributes have 16 bits")
+    put_64(at, base_offset)
+    put_32(at + 8, <uint32_t>(size - OVERHEAD_BYTES))
+    put_32(at + 12, leader_epoch)
+    at[16] = 2
+    at[21], at[22] = <uint8_t>(attributes >> 8), <uint8_t>attributes
+    put_32(at + 23, last_offset_delta)
+    put_64(at + 27, base_timestamp_ms)
+    put_64(at + 35, max_timestamp_ms)
+    put_64(at + 43, producer_id)
+    at[51], at[52] = <uint8_t>(producer_epoch >> 8), <uint8_t>producer_epoch
+    put_32(at + 53, base_sequence)
+    put_32(at + 57, record_count)
+    put_32(at + BATCH_CRC_POSITION, crc32c_of(at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM))
+
+
+def checksum_32c(data):
+    """The CRC-32C of ``data``."""
+    view = flat(data)
+    return crc32c_of(start_of(view), size_of(view))
+
+
+def checksum_32(data):
+    """The CRC-32 of ``data``, as zlib computes it."""
+    view = flat(data)
+    return crc32_of(start_of(view), size_of(view))

@@ -1,0 +1,170 @@
+"""What the compiled kernels share: access to buffers, big-endian integers, varints."""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef enum:
+    OVERHEAD_BYTES = 12
+    FRAME_BYTES = 17
+    MIN_ENTRY_SIZE = 14
+    BATCH_HEADER_BYTES = 61
+    BATCH_CRC_POSITION = 17
+    BATCH_CHECKED_FROM = 21
+    MIN_RECORD_BYTES = 7
+    LOG_APPEND_TIME = 0x08
+    MAX_INT32 = 0x7FFFFFFF
+
+ctypedef const uint8_t* Cursor
+
+
+# --- buffers -----------------------------------------------------------------------------------------------------
+
+
+cdef inline object flat(object data):
+    """A view of ``data`` as contiguous bytes; pointers into it live as long as the view."""
+    return memoryview(data).cast("B")
+
+
+cdef inline Cursor start_of(object view) noexcept:
+    return <Cursor>PyMemoryView_GET_BUFFER(view).buf
+
+
+cdef inline int64_t size_of(object view) noexcept:
+    return PyMemoryView_GET_BUFFER(view).len
+
+
+cdef inline object uninitialised(int64_t size):
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+cdef inline uint8_t* at_start(object buffer) noexcept:
+    return <uint8_t*>PyByteArray_AS_STRING(buffer)
+
+
+cdef inline object column(object data, str code, int64_t count):
+    """A view of the native integers of format ``code`` in ``data``, a column of at least ``count``."""
+    view = memoryview(data)
+    if view.format != code or view.ndim != 1 or not view.c_contiguous:
+        raise TypeError(f"a column of format {code} is needed, not {view.format}")
+    if len(view) < count:
+        raise ValueError(f"a column has {len(view)} rows, {count} are needed")
+    return view
+
+
+# --- integers ----------------------------------------------------------------------------------------------------
+
+
+cdef inline uint32_t big_32(Cursor at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef inline uint64_t big_64(Cursor at) noexcept nogil:
+    return <uint64_t>big_32(at) << 32 | big_32(at + 4)
+
+
+cdef inline void put_32(uint8_t* at, uint32_t value) noexcept nogil:
+    at[0], at[1], at[2], at[3] = <uint8_t>(value >> 24), <uint8_t>(value >> 16), <uint8_t>(value >> 8), <uint8_t>value
+
+
+cdef inline void put_64(uint8_t* at, uint64_t value) noexcept nogil:
+    put_32(at, <uint32_t>(value >> 32))
+    put_32(at + 4, <uint32_t>value)
+
+
+cdef inline int64_t add(int64_t a, int64_t b) noexcept nogil:
+    """Wraps round on overflow, as a Java long does."""
+    return <int64_t>(<uint64_t>a + <uint64_t>b)
+
+
+cdef inline int64_t subtract(int64_t a, int64_t b) noexcept nogil:
+    return <int64_t>(<uint64_t>a - <uint64_t>b)
+
+
+# --- varints -----------------------------------------------------------------------------------------------------
+
+
+cdef inline int read_int32(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
+    """Read a zigzag varint of at most 5 bytes; -1 if it is cut or too long. Bits above 32 are dropped."""
+    cdef Cursor at = cursor[0]
+    cdef uint32_t raw
+    cdef int shift
+    cdef uint8_t byte
+    if at < end and at[0] < 0x80:
+        raw = at[0]
+        at += 1
+    elif end - at >= 2 and at[1] < 0x80:
+        raw = (at[0] & 0x7F) | <uint32_t>at[1] << 7
+        at += 2
+    else:
+        raw = 0
+        shift = 0
+        while True:
+            if at >= end or shift > 28:
+                return -1
+            byte = at[0]
+            at += 1
+            raw |= <uint32_t>(byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+    cursor[0] = at
+    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return 0
+
+
+cdef inline int read_int64(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
+    """Read a zigzag varint of at most 10 bytes; -1 if it is cut or too long. Bits above 64 are dropped."""
+    cdef Cursor at = cursor[0]
+    cdef uint64_t raw = 0
+    cdef int shift = 0
+    cdef uint8_t byte
+    while True:
+        if at >= end or shift > 63:
+            return -1
+        byte = at[0]
+        at += 1
+        raw |= <uint64_t>(byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    cursor[0] = at
+    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return 0
+
+
+cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
+    return (<uint64_t>value << 1) ^ (<uint64_t>0 - (<uint64_t>value >> 63))
+
+
+cdef inline int64_t varint_size(int64_t value) noexcept nogil:
+    cdef uint64_t raw = zigzag(value)
+    cdef int64_t size = 1
+    while raw > 0x7F:
+        raw >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t* write_varint(uint8_t* at, int64_t value) noexcept nogil:
+    cdef uint64_t raw = zigzag(value)
+    while raw > 0x7F:
+        at[0] = <uint8_t>(raw | 0x80)
+        at += 1
+        raw >>= 7
+    at[0] = <uint8_t>raw
+    return at + 1
+
+
+cdef inline int64_t field_size(int64_t size) noexcept nogil:
+    """The size of a nullable field of ``size`` bytes with its length; -1 is null."""
+    return varint_size(size) + (size if size > 0 else 0)
+
+
+cdef inline uint8_t* write_field(uint8_t* at, const void* data, int64_t size) noexcept nogil:
+    at = write_varint(at, size)
+    if size > 0:
+        memcpy(at, data, size)
+        at += size
+    return at
