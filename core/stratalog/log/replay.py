@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import astuple
 
-from stratalog.errors import CorruptSnapshotError, StorageError
-from stratalog.model.batches import NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.errors import CorruptSnapshotError
+from stratalog.model.batches import NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.control import EndMarker
 from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
-from stratalog.model.records import Fields
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState
-from stratalog.producers.transactions import EndMarker, parse_marker
 from stratalog.segment.components import Components
+from stratalog.segment.control import read_control
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import chunks_from
@@ -22,20 +21,8 @@ from stratalog.spi.segments import LogFiles
 
 def read_marker(data: Buffer, batch: RecordBatch, parts: Components) -> EndMarker | None:
     """The end marker in a control batch of ``data``; None for a batch that holds none, or an emptied one."""
-    if not batch.is_control or batch.record_count <= 0:
-        return None
-    found = parts.formats.get(batch.magic)
-    if found is None:
-        return None
-    row = BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
-    fields = Fields.KEY | Fields.VALUE
-    try:
-        columns = next(found.decode(data, row, fields=fields, limit_bytes=parts.limits.decompressed_bytes), None)
-    except StorageError:
-        return None  # Kafka, too, ignores control records that it cannot parse when it replays a log
-    if columns is None or not columns.count:
-        return None
-    return parse_marker(columns.keys()[0], columns.values()[0])
+    found = read_control(data, batch, parts)
+    return found if isinstance(found, EndMarker) else None
 
 
 def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:

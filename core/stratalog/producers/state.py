@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
 from stratalog.model.batches import NO_PRODUCER, RecordBatch
+from stratalog.model.control import ControlType, EndMarker
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.producers.transactions import CompletedTransaction, ControlType, EndMarker
+from stratalog.producers.transactions import CompletedTransaction
 
 REMEMBERED_BATCHES: Final = 5
 _SEQUENCES: Final = 1 << 31

@@ -18,15 +18,16 @@ from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.log.state import make_view
 from stratalog.model.batches import Buffer, TimestampType
+from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import Event
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition, partition_folder, segment_file
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
-from stratalog.producers.transactions import ControlType, marker_record
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import StaticLog
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
+from stratalog.segment.control import CONTROL_MAGIC, control_batch
 from stratalog.spi.formats import BatchHeader
 from stratalog.spi.segments import LogFiles
 
@@ -240,10 +241,16 @@ class LogBed:
         self, offset: int, producer_id: int, kind: ControlType, *, producer_epoch: int = 0, coordinator_epoch: int = 0
     ) -> bytes:
         """The control batch that ends a transaction."""
-        key, value = marker_record(kind, coordinator_epoch)
-        record = Record(timestamp_ms=1_700_000_000_000, key=key, value=value)
-        producer = (producer_id, producer_epoch, -1)
-        return self.batch(offset, [record], producer=producer, transactional=True, control=True)
+        batch = control_batch(
+            self.parts.formats.of(CONTROL_MAGIC, "", 0),
+            EndMarker(kind, coordinator_epoch),
+            timestamp_ms=1_700_000_000_000,
+            base_offset=offset,
+            leader_epoch=0,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+        )
+        return bytes(batch)
 
     def write_segment(self, base_offset: int, batches: Sequence[Buffer]) -> None:
         """Write a ``.log`` file alone, without indexes."""

@@ -15,8 +15,8 @@ from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeErr
 from stratalog.log.fetch import Fetched
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
+from stratalog.model.control import ControlType
 from stratalog.model.records import Record
-from stratalog.producers.transactions import ControlType
 from stratalog.registry.registry import Registry
 from stratalog.segment.framing import scan
 from stratalog.testing.logs import LogBed, records

@@ -6,9 +6,10 @@ import pytest
 
 from stratalog.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, RecordBatch
+from stratalog.model.control import ControlType, EndMarker
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState, SeenBatch
-from stratalog.producers.transactions import CompletedTransaction, ControlType, EndMarker
+from stratalog.producers.transactions import CompletedTransaction
 
 LAST_SEQUENCE = (1 << 31) - 1
 P1, P2, P3 = 1, 2, 3

@@ -17,9 +17,9 @@ from stratalog.env import PosixVfs
 from stratalog.errors import CorruptBatchError, DiskFullError
 from stratalog.log.roll import new_appender
 from stratalog.model.batches import RecordBatch
+from stratalog.model.control import ControlType
 from stratalog.model.records import Record
 from stratalog.model.segments import AbortedTransaction
-from stratalog.producers.transactions import ControlType
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import scan, walk
 from stratalog.segment.search import find_timestamp

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stratalog.model.control import ControlRecord, ControlType, EndMarker, KraftVersion, SnapshotFooter
+from stratalog.model.records import Record
+from stratalog.segment.control import CONTROL_MAGIC, control_batch, read_control
+from stratalog.segment.framing import scan
+from stratalog.testing.logs import LogBed
+
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
+START_MS = 1_700_000_000_000
+KEY = bytes.fromhex("00000000")
+
+
+def read(bed: LogBed, data: bytes | bytearray) -> ControlRecord | None:
+    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    (batch,) = table
+    return read_control(data, batch, bed.parts)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(ControlType.ABORT, "v2_abort_marker"), (ControlType.COMMIT, "v2_commit_marker")]
+)
+def test_a_marker_is_kafkas_to_the_byte(bed: LogBed, kind: ControlType, name: str) -> None:
+    expected = next(vector["hex"] for vector in VECTORS["vectors"] if vector["name"] == name)
+    data = control_batch(
+        bed.parts.formats.of(CONTROL_MAGIC, "", 0),
+        EndMarker(kind, 7),
+        timestamp_ms=START_MS,
+        base_offset=21,
+        leader_epoch=0,
+        producer_id=4000,
+        producer_epoch=3,
+    )
+    assert data.hex() == expected
+    assert len(data) == 78
+    assert read(bed, data) == EndMarker(kind, 7)
+
+
+@pytest.mark.parametrize("record", [SnapshotFooter(), KraftVersion(1)])
+def test_other_control_batches_belong_to_no_transaction(bed: LogBed, record: ControlRecord) -> None:
+    form = bed.parts.formats.of(CONTROL_MAGIC, "", 0)
+    data = control_batch(form, record, timestamp_ms=START_MS, leader_epoch=4)
+    (batch,) = form.scan(data, 0, len(data), check_crc=True)
+    assert (batch.is_control, batch.is_transactional, batch.codec_id, batch.leader_epoch) == (True, False, 0, 4)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (-1, -1, -1)
+    assert read(bed, data) == record
+
+
+def test_only_the_first_record_of_a_control_batch_counts(bed: LogBed) -> None:
+    abort, commit = (EndMarker(kind, 3) for kind in (ControlType.ABORT, ControlType.COMMIT))
+    listed = [Record(key=b"\0\0\0" + bytes([marker.kind]), value=marker.value()) for marker in (commit, abort)]
+    assert read(bed, bed.batch(0, listed, control=True)) == commit
+
+
+@pytest.mark.parametrize(
+    ("listed", "control"),
+    [
+        ([Record(key=KEY, value=bytes(6))], False),
+        ([Record(key=KEY, value=bytes(5))], True),
+        ([Record(key=b"\0\0\0\x09", value=bytes(6))], True),
+        ([Record()], True),
+    ],
+    ids=["data", "short", "unknown type", "null"],
+)
+def test_what_says_nothing_is_none(bed: LogBed, listed: list[Record], *, control: bool) -> None:
+    assert read(bed, bed.batch(0, listed, control=control)) is None
+
+
+def test_an_emptied_batch_and_records_that_lie_are_none(bed: LogBed) -> None:
+    data = bytearray(bed.marker(0, 5, ControlType.ABORT))
+    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    (batch,) = table
+    data[61] ^= 0x40
+    assert read_control(data, batch, bed.parts) is None
+    data[57:61] = bytes(4)
+    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=False).tables
+    assert read_control(data, table[0], bed.parts) is None
