@@ -15,7 +15,10 @@ class Limits(Section):
     title: ClassVar[str] = "Limits"
 
     open_files: int = key(
-        "limits.open.files", 512, at_least=8, doc="Descriptors and maps kept open; least used close first."
+        "limits.open.files",
+        512,
+        at_least=8,
+        doc="Descriptors and maps kept open, but no more than half of what the system allows; least used close first.",
     )
     read_bytes: int = key(
         "limits.read.bytes", 1 << 20, at_least=1024, doc="One read of a log, unless a batch is larger."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import mmap
 import os
 import stat
@@ -18,6 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked: dumps and readers of a tier work
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700

@@ -29,10 +29,13 @@ class HandlePool:
 
     More than ``limit`` stay open only while more than ``limit`` are pinned at once. If the process runs out of
     descriptors before that, idle ones close too.
+
+    A ``limit`` above half of what the system allows the process counts as that half: not all that costs a descriptor
+    goes through the pool.
     """
 
     def __init__(self, files: Vfs, limit: int) -> None:
-        self._files, self._limit = files, limit
+        self._files, self._limit = files, _allowed(limit)
         self._handles: OrderedDict[Hashable, _Handle] = OrderedDict()  # least recently used first; under _lock
         self._dropped: dict[int, _Handle] = {}  # pinned when dropped; the last unpin closes them
         self._lock = threading.Lock()
@@ -144,3 +147,12 @@ class HandlePool:
             return False
         self._handles.pop(idle).close()
         return True
+
+
+def _allowed(limit: int) -> int:
+    try:
+        import resource  # noqa: PLC0415 - Windows has none, and opens files all the same
+    except ImportError:
+        return limit
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit if allowed == resource.RLIM_INFINITY else min(limit, allowed // 2)

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
+import subprocess
+import sys
 import threading
 from functools import partial
 from pathlib import Path
@@ -195,3 +198,32 @@ def test_threads_share_a_pool(tmp_path: Path) -> None:
     assert pool.open_count <= 2
     pool.close()
     assert pool.open_count == 0
+
+
+@pytest.mark.parametrize(("allowed", "kept"), [(8, 4), (1000, 6), (resource.RLIM_INFINITY, 6)])
+def test_half_of_what_the_system_allows_is_never_passed(
+    files: CountingVfs, monkeypatch: pytest.MonkeyPatch, allowed: int, kept: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (allowed, allowed))
+    pool = HandlePool(files, 6)
+    for name in range(10):
+        with pool.using(name, files.open_next):
+            pass
+    assert pool.open_count == kept
+    pool.close()
+
+
+def test_a_system_without_unix_modules_reads_formats_all_the_same() -> None:
+    """Windows: nothing is locked there, and no limit is asked for."""
+    script = """
+import sys
+sys.modules["fcntl"] = sys.modules["resource"] = None  # what imports them fails
+import stratalog.spi, stratalog_formats
+from stratalog.env.files import PosixVfs
+from stratalog.env.handles import HandlePool
+pool = HandlePool(PosixVfs(), 1)
+pool.keep("one", lambda: None)
+pool.keep("other", lambda: None)
+assert pool.open_count == 1
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)  # noqa: S603 - our own interpreter and text
