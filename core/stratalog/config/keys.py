@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import math
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, ClassVar, Final, Self
 
 from stratalog.errors import ConfigError, UnknownSettingError
@@ -146,13 +147,18 @@ def _joined(words: tuple[str, ...]) -> str | list[str]:
     return list(words) if any("," in word for word in words) else ",".join(words)
 
 
-def _described(section: type[Section]) -> list[tuple[str, Key, Any]]:
+def _described(section: type[Section]) -> tuple[tuple[str, Key, Any], ...]:
+    return _looked_up(typing.cast(Hashable, section))  # mypy takes the __hash__ of its values for that of the class
+
+
+@functools.cache  # slow, and asked for each topic that an engine opens; what a class has does not change
+def _looked_up(section: Any) -> tuple[tuple[str, Key, Any], ...]:
     hints = typing.get_type_hints(section)
-    return [
+    return tuple(
         (field.name, field.metadata[_KEY], hints[field.name])
         for field in dataclasses.fields(section)
         if _KEY in field.metadata
-    ]
+    )
 
 
 def _plain(kind: Any) -> Any:
