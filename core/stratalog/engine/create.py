@@ -1,7 +1,4 @@
-"""Making new partitions.
-
-Source: apache/kafka PartitionMetadataFile: the topic id is on disk before any record.
-"""
+"""Making new partitions."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import uuid
 
 from stratalog.engine.logdir import LogDir
 from stratalog.env import Env
+from stratalog.errors import TopicExistsError
 from stratalog.log.directory import format_topic_id
 from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition, partition_folder
 
@@ -22,8 +20,19 @@ def new_topic_id(env: Env) -> TopicId:
 
 
 def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) -> None:
-    """Make a partition's folder with its ``partition.metadata``, durable on return."""
-    folder = partition_folder(log)
-    files = directory.store.open_log(folder, create=True)
+    """Make a partition's folder with its ``partition.metadata``, durable on return.
+
+    Source: apache/kafka PartitionMetadataFile: the topic id is on disk before any record.
+
+    Raises:
+        TopicExistsError: something of this name is in the directory.
+    """
+    folder = directory.folders[log] = partition_folder(log)  # noted first: making it may fail half way
+    try:
+        files = directory.store.open_log(folder, create=True)
+    except FileExistsError as error:
+        del directory.folders[log]
+        raise TopicExistsError(
+            f"{directory.store.path(folder)} exists already, and is no log of this engine"
+        ) from error
     files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
-    directory.folders[log] = folder

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self, TypeVar
 
 from stratalog.cleaning.runner import RetentionResult, apply_retention
 from stratalog.config.files import Settings
@@ -14,17 +15,20 @@ from stratalog.engine.create import create_partition, new_topic_id
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, offload_log
-from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreError,
+    TopicExistsError,
+    UnknownTopicError,
+)
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.log import Log
 from stratalog.model.events import LogOpened, LogRecovered
-from stratalog.model.names import (
-    PARTITION_METADATA_FILE,
-    TopicId,
-    TopicPartition,
-    check_topic,
-)
+from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition, check_topic
 from stratalog.model.offsets import Durability
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
@@ -32,6 +36,11 @@ from stratalog.reading.topics import TopicEntry, TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
+
+R = TypeVar("R")
+
+NAMED_FAILURES: Final = 10
+NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
 
 
 class Engine:
@@ -48,7 +57,9 @@ class Engine:
     def __init__(self, settings: Settings, host: ComponentHost, tier: Tier | None) -> None:
         self._settings, self._host, self._tier = settings, host, tier
         self._notifier = Notifier(host.registry)
+        self._changing = threading.Lock()  # over making a topic, and over _closed
         self._dirs: list[LogDir] = []
+        self._logs: dict[TopicPartition, Log] = {}  # grows by whole topics, never shrinks: read without a lock
         self._failed: dict[TopicPartition, StorageError] = {}
         self._closed = False
         try:
@@ -65,23 +76,22 @@ class Engine:
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """All logs, sorted, those that could not be opened included."""
-        return tuple(sorted({*self._logs(), *self._failed}))
+        return tuple(sorted({*self._logs, *self._failed}))
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics, by name."""
         grouped: dict[str, list[TopicPartition]] = {}
         for name in self.partitions():
             grouped.setdefault(name.topic, []).append(name)
-        logs = self._logs()
-        return {
-            topic: TopicInfo(
-                topic,
-                next((logs[name].topic_id for name in names if name in logs), None),
-                tuple(name.partition for name in names),
-                self._topics.config(topic),
-            )
-            for topic, names in grouped.items()
-        }
+        return {topic: self._info(topic, names) for topic, names in grouped.items()}
+
+    def _info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
+        return TopicInfo(
+            topic,
+            next((self._logs[name].topic_id for name in names if name in self._logs), None),
+            tuple(name.partition for name in names),
+            self._topics.config(topic),
+        )
 
     def log(self, topic: str, partition: int) -> Log:
         """One log.
@@ -93,14 +103,17 @@ class Engine:
         self._check_open()
         name = TopicPartition(topic, partition)
         if name in self._failed:
-            raise self._failed[name]
-        found = self._logs().get(name)
+            raise self._failed[name].with_traceback(None)
+        found = self._logs.get(name)
         if found is None:
             raise UnknownTopicError(f"there is no {name} in {', '.join(self._settings.engine.log_dirs)}")
         return found
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition goes to the log directory with the fewest logs.
+
+        Others see it when all of it is there. Its settings are stored before the first partition: a crash leaves fewer
+        partitions, never other settings.
 
         Args:
             name: by Kafka's rules.
@@ -109,60 +122,89 @@ class Engine:
 
         Raises:
             InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
+            DiskFullError, LogDirError, StoreError: what had been made by then was removed again.
         """
+        with self._changing:
+            return self._create_topic(name, partitions, config or {})
+
+    def _create_topic(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
         self._check_open()
         check_topic(name)
         if partitions < 1:
             raise ConfigError(f"a topic has at least 1 partition, not {partitions}")
         if any(found.topic == name for found in self.partitions()):
             raise TopicExistsError(f"topic {name} exists already")
-        chosen = dict(config or {})
         checked = self._topics.checked(chosen, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
-        topic_id = new_topic_id(self._host.env)
-        for partition in range(partitions):
-            directory = min(self._dirs, key=lambda found: len(found.folders))
-            create_partition(directory, TopicPartition(name, partition), topic_id)
-        stored = checked.to_mapping()
-        self._topics.put(name, TopicEntry(topic_id, {setting: stored[setting] for setting in chosen}))
-        for directory in self._dirs:
-            for found in [log for log in directory.folders if log.topic == name]:
-                self._open_log(directory, found, LoadRequest(found, True, 0, None, None, True))
-        return self.topics()[name]
+        topic_id, stored = new_topic_id(self._host.env), checked.to_mapping()
+        entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
+        names = [TopicPartition(name, partition) for partition in range(partitions)]
+        made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
+        before = self._topics.entry(name)  # of a topic whose folders somebody removed
+        try:
+            self._topics.put(name, entry)
+            for found in names:
+                directory = min(self._dirs, key=lambda candidate: len(candidate.folders))
+                made[found] = directory, None
+                create_partition(directory, found, topic_id)
+                made[found] = directory, self._open_log(directory, found, NEW_LOG)
+        except BaseException:
+            self._discard(made)
+            with contextlib.suppress(StorageError):
+                self._topics.put(name, before)
+            raise
+        self._publish((directory, log) for directory, log in made.values() if log is not None)
+        return self._info(name, names)
+
+    def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
+        """Remove what was made of a new topic, as far as the disk allows it."""
+        for name, (directory, log) in made.items():
+            with contextlib.suppress(StorageError):  # what it cannot write goes anyway
+                if log is not None:
+                    log.close()
+            with contextlib.suppress(StorageError):
+                directory.discard(name)
 
     # --- duties ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Make everything written durable, and store the checkpoints."""
+        """Make everything written durable, and store the checkpoints.
+
+        Raises:
+            StorageError: what was wrong with the first log that failed, after all had their turn.
+        """
         self._check_open()
-        for log in self._logs().values():
-            log.flush()
-        self._write_checkpoints()
+        try:
+            self._for_each(None, Log.flush)
+        finally:
+            self._write_checkpoints()
 
     def offload(self, logs: Iterable[TopicPartition] | None = None) -> tuple[OffloadResult, ...]:
         """Move every closed segment below the last stable offset to the tier, for topics with ``remote.storage.enable``.
 
-        Can be repeated at any time: what the tier has is not sent again.
+        Can be repeated at any time: what the tier has is not sent again. A log that fails (it is damaged, say, or
+        fenced) does not keep the others from their turn.
 
         Args:
-            logs: only these; None is all.
+            logs: only these; None is all that could be opened.
 
         Returns:
             One result for each log with a tier.
 
         Raises:
             ConfigError: the engine has no tier.
-            StoreError, FencedError: see there; segments sent before stay committed.
+            StoreError: the store refused or failed; segments sent before stay committed.
+            StorageError: what was wrong with the first log that failed, after all had their turn.
         """
         self._check_open()
         if self._tier is None:
             raise ConfigError("the engine has no tier: open it with tier=URI")
-        results = []
-        for log in self._chosen(logs):
+
+        def work(log: Log) -> OffloadResult | None:
             remote = self._tier_log(log)
-            if remote is not None and not log.config.remote_log_copy_disable:
-                results.append(offload_log(log, remote))
-        return tuple(results)
+            return None if remote is None or log.config.remote_log_copy_disable else offload_log(log, remote)
+
+        return tuple(result for result in self._for_each(logs, work) if result is not None)
 
     def apply_retention(
         self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False
@@ -170,18 +212,24 @@ class Engine:
         """Delete and evict what each topic's cleanup policies say, over both tiers; ``dry_run`` only tells.
 
         Args:
-            logs: only these; None is all.
+            logs: only these; None is all that could be opened.
             dry_run: change nothing.
+
+        Raises:
+            StoreError, StorageError: as ``offload``.
         """
         self._check_open()
         now_ms = self._host.env.clock.now_ms()
-        results = [
-            apply_retention(log, self._policies(log.config), self._tier_log(log), now_ms=now_ms, dry_run=dry_run)
-            for log in self._chosen(logs)
-        ]
-        if not dry_run:
-            self._write_checkpoints()
-        return tuple(results)
+
+        def work(log: Log) -> RetentionResult:
+            policies, remote = self._policies(log.config), self._tier_log(log)
+            return apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
+
+        try:
+            return tuple(self._for_each(logs, work))
+        finally:
+            if not dry_run:
+                self._write_checkpoints()
 
     @property
     def tier(self) -> Tier | None:
@@ -190,9 +238,10 @@ class Engine:
 
     def close(self) -> None:
         """Close every log, leaving the directories as a clean stop of Kafka does. Twice is fine."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._changing:  # and no longer: listeners that are still to be told may call the engine
+            if self._closed:
+                return
+            self._closed = True
         with contextlib.ExitStack() as stack:
             stack.callback(self._host.close)
             if self._tier is not None:
@@ -216,32 +265,48 @@ class Engine:
         if self._closed:
             raise ClosedError("the engine is closed")
 
-    def _logs(self) -> dict[TopicPartition, Log]:
-        return {name: log for directory in self._dirs for name, log in directory.logs.items()}
-
     def _chosen(self, logs: Iterable[TopicPartition] | None) -> list[Log]:
-        if logs is None:
-            return [log for _, log in sorted(self._logs().items())]
-        return [self.log(*name) for name in logs]
+        """Logs by name, sorted if nobody says which."""
+        return [self.log(*name) for name in (sorted(self._logs) if logs is None else logs)]
+
+    def _for_each(self, logs: Iterable[TopicPartition] | None, work: Callable[[Log], R]) -> list[R]:
+        """Do something to each log. Where the store fails nothing else is tried; where a log fails the others are."""
+        chosen = self._chosen(logs)
+        results, failed = list[R](), list[tuple[TopicPartition, StorageError]]()
+        for log in chosen:
+            try:
+                results.append(work(log))
+            except StorageError as error:
+                failed.append((log.name, error))
+                if isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError):
+                    failed.insert(0, failed.pop())  # the one that tells why the work ended is the one to raise
+                    break
+        if failed and len(chosen) > 1:
+            notes = [f"{name}: {error}" for name, error in failed[:NAMED_FAILURES]]
+            failed[0][1].__notes__ = [*notes, f"{len(results)} of {len(chosen)} logs are done, {len(failed)} failed"]
+        if failed:
+            raise failed[0][1]
+        return results
 
     def _open_logs(self, directory: LogDir) -> None:
         for name in directory.folders:
-            if name in self._logs():
-                other = "another log directory"
-                self._failed[name] = ConfigError(f"{name} is in {directory.store.path()} and in {other}")
+            if name in self._logs:
+                self._failed[name] = ConfigError(f"{name} is in {directory.store.path()} and in another log directory")
                 continue
             try:
-                self._open_log(directory, name, directory.request(name))
+                log = self._open_log(directory, name, directory.request(name))
             except StorageError as error:
                 self._failed[name] = error
+            else:
+                self._publish([(directory, log)])
 
-    def _open_log(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> None:
+    def _open_log(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
         config = self._topics.config(name.topic)
         parts = self._host.parts(config)
         files = directory.store.open_log(directory.folders[name])
-        loaded = load(files, parts, config, request)
         topic_id = self._topic_id(name, directory)
         remote = self._remote(name, topic_id, config)
+        loaded = load(files, parts, config, request)
         log = Log(
             name,
             topic_id,
@@ -253,16 +318,23 @@ class Engine:
             notify=self._notifier,
             durability=Durability.of(self._settings.engine.durability),
         )
-        directory.logs[name] = log
         if loaded.recovered_segments:
             self._notifier(
                 LogRecovered(log=name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes)
             )
-        offsets = log.offsets()
-        self._notifier(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
+        return log
+
+    def _publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
+        logs: dict[TopicPartition, Log] = {}
+        for directory, log in opened:
+            logs[log.name] = directory.logs[log.name] = log
+        self._logs.update(logs)  # at once, as other threads see it
+        for name, log in logs.items():
+            offsets = log.offsets()
+            self._notifier(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
 
     def _topic_id(self, name: TopicPartition, directory: LogDir) -> TopicId:
-        """Of ``partition.metadata``; the partitions of a topic older than topic ids get a new one, the same for all."""
+        """Of ``partition.metadata``; a topic without (older than topic ids) gets a new one, the same for all its logs."""
         files = directory.store.open_log(directory.folders[name])
         found = read_topic_id(files)
         if found is not None:
@@ -273,7 +345,11 @@ class Engine:
             for log, folder in other.folders.items()
             if log.topic == name.topic
         )
-        topic_id = next((sibling for sibling in siblings if sibling is not None), None) or new_topic_id(self._host.env)
+        topic_id = (
+            self._topics.topic_id(name.topic)
+            or next((sibling for sibling in siblings if sibling is not None), None)
+            or new_topic_id(self._host.env)
+        )
         files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
         return topic_id
 
@@ -290,5 +366,6 @@ class Engine:
         return {name: self._host.policy(name) for name in config.cleanup_policy}
 
     def _write_checkpoints(self) -> None:
-        for directory in self._dirs:
-            directory.write_checkpoints()
+        with contextlib.ExitStack() as stack:  # a directory that fails does not keep the others from theirs
+            for directory in self._dirs:
+                stack.callback(directory.write_checkpoints)

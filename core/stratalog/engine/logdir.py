@@ -5,6 +5,7 @@ Source: apache/kafka LogManager, KafkaScheduler's checkpoint tasks, CleanShutdow
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Final
 
@@ -46,17 +47,18 @@ class LogDir:
             store.close()
             raise
         self.logs: dict[TopicPartition, Log] = {}
+        self._writing = threading.Lock()  # else older checkpoints could replace newer ones
 
-    @property
-    def clean(self) -> bool:
-        """Whether the last writer stopped in order."""
-        return self._state.clean
+    def discard(self, log: TopicPartition) -> None:
+        """Remove a partition that was made just now and never used; one that never came to be is no error."""
+        folder = self.folders.pop(log, None)
+        if folder is not None:
+            self.store.remove_log(folder)
 
     def request(self, log: TopicPartition) -> LoadRequest:
         """What the checkpoints say of a log."""
         state = self._state
         return LoadRequest(
-            log=log,
             clean=state.clean,
             recovery_point=state.recovery_points.get(log, 0),
             log_start=state.log_starts.get(log),
@@ -69,8 +71,12 @@ class LogDir:
 
         Logs that could not be opened keep what the checkpoints said before.
         """
-        bounds = {name: log.offsets() for name, log in self.logs.items()}
-        unopened = self.folders.keys() - bounds.keys()
+        with self._writing:
+            self._write_checkpoints()
+
+    def _write_checkpoints(self) -> None:
+        bounds = {name: log.offsets() for name, log in list(self.logs.items())}  # topics may be made meanwhile
+        unopened = set(self.folders) - bounds.keys()
 
         def merged(before: Mapping[TopicPartition, int], now: dict[TopicPartition, int]) -> bytes:
             return format_offsets({name: before[name] for name in unopened if name in before} | now)
@@ -88,6 +94,8 @@ class LogDir:
     def close(self, *, failed: bool) -> bool:
         """Close all logs, write checkpoints and, if everything closed in order, the clean marker; release the lock.
 
+        Logs that were never looked at, because opening stopped before, are as clean as the last writer left them.
+
         Args:
             failed: a log of this directory could not be opened: the marker is then not written.
 
@@ -98,7 +106,7 @@ class LogDir:
             StorageError: the first thing that could not be written; everything is closed all the same.
         """
         errors: list[StorageError] = []
-        clean = not failed
+        clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys())
         try:
             for log in self.logs.values():
                 try:

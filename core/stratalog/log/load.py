@@ -18,7 +18,7 @@ from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.folder import open_segments, read_epochs, set_aside, write_epochs
 from stratalog.log.replay import newest_snapshot, replay, replay_range, snapshot_offsets, write_snapshot
 from stratalog.model.batches import RecordBatch
-from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, TopicPartition, segment_file
+from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, segment_file
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -38,7 +38,6 @@ class LoadRequest:
     is none. ``writable``: repair and create; else nothing is touched.
     """
 
-    log: TopicPartition
     clean: bool
     recovery_point: int
     log_start: int | None

@@ -35,7 +35,7 @@ class DirectoryReader(Reader):
         return self._folders
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
-        return read_topic_id(self._store.open_log(self._folders[name]))
+        return read_topic_id(self._store.open_log(self._folders[name])) or self._topics.topic_id(name.topic)
 
     def _config(self, topic: str) -> TopicConfig:
         return self._topics.config(topic)
@@ -45,7 +45,6 @@ class DirectoryReader(Reader):
         files = self._store.open_log(self._folders[name])
         watermark = state.high_watermarks.get(name)
         request = LoadRequest(
-            log=name,
             clean=state.clean,
             recovery_point=state.recovery_points.get(name, 0),
             log_start=state.log_starts.get(name),
@@ -53,7 +52,7 @@ class DirectoryReader(Reader):
             writable=False,
         )
         loaded = load(files, self._parts, TopicConfig(), request)
-        topic_id = read_topic_id(files)
+        topic_id = self._topic_id(name)
         remote = None
         if self.tier is not None and topic_id is not None:
             remote = self.tier.log(name, topic_id)

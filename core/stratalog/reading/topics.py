@@ -38,12 +38,20 @@ class TopicTable:
 
     def __init__(self, store: SegmentStore, defaults: Mapping[str, object], *, has_tier: bool) -> None:
         self._store = store
-        self._defaults = {"remote.storage.enable": has_tier, **defaults}
+        chosen = {"remote.storage.enable": has_tier, **defaults}
+        self._defaults = TopicConfig.from_mapping(chosen, "topic_defaults")
+        self._found = TopicConfig.from_mapping({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
+        self._configs: dict[str, TopicConfig] = {}
         self._entries = _parse(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
 
     def entry(self, topic: str) -> TopicEntry | None:
         """What is stored of a topic, None for one that was found in a directory and never configured here."""
         return self._entries.get(topic)
+
+    def topic_id(self, topic: str) -> TopicId | None:
+        """The id under which a topic was created, None for one that was found in a directory."""
+        entry = self.entry(topic)
+        return entry.topic_id if entry is not None else None
 
     def config(self, topic: str) -> TopicConfig:
         """The settings of a topic: its own over the defaults.
@@ -53,24 +61,31 @@ class TopicTable:
         """
         entry = self._entries.get(topic)
         if entry is None:
-            return TopicConfig.from_mapping({**KEEP_EVERYTHING, **self._defaults}, "topic_defaults")
-        return self.checked(entry.config, f"topic {topic}")
+            return self._found
+        found = self._configs.get(topic)
+        if found is None:
+            found = self._configs[topic] = self.checked(entry.config, f"topic {topic}")
+        return found
 
     def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
         """Settings over the defaults; errors as ``Section.from_mapping``."""
-        return TopicConfig.from_mapping(self._defaults, "topic_defaults").replaced(config, source)
+        return self._defaults.replaced(config, source)
 
-    def put(self, topic: str, entry: TopicEntry) -> None:
-        """Store a topic, durable on return."""
-        self._entries[topic] = entry
+    def put(self, topic: str, entry: TopicEntry | None) -> None:
+        """Store a topic, or forget it; durable on return. What cannot be stored changes nothing."""
+        entries = {name: found for name, found in self._entries.items() if name != topic}
+        if entry is not None:
+            entries[topic] = entry
         body = {
             "version": FORMAT_VERSION,
             "topics": {
                 name: {"id": str(found.topic_id), "config": dict(found.config)}
-                for name, found in sorted(self._entries.items())
+                for name, found in sorted(entries.items())
             },
         }
         self._store.replace_small(TOPICS_FILE, json.dumps(body, indent=1).encode() + b"\n")
+        self._entries = entries
+        self._configs.pop(topic, None)
 
 
 def _parse(data: bytes | None, file: str) -> dict[str, TopicEntry]:

@@ -130,7 +130,7 @@ class LogBed:
 
     def load(self, *, clean: bool = True, writable: bool = True, high_watermark: int | None = None) -> LoadedLog:
         """Load the log; the caller closes its segments."""
-        request = LoadRequest(LOG, clean, self.recovery_point, self.log_start, high_watermark, writable)
+        request = LoadRequest(clean, self.recovery_point, self.log_start, high_watermark, writable)
         return load(self.files(read_only=not writable), self.parts, self.topic, request)
 
     def open(self, *, clean: bool = True, high_watermark: int | None = None) -> Log:

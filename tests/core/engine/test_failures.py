@@ -1,0 +1,374 @@
+"""Engines among failures: opening that stops half way, topics half made, logs that fail while others go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.engine.create import create_partition
+from stratalog.env import Env
+from stratalog.errors import (
+    DiskFullError,
+    FencedError,
+    LogDirError,
+    LogDirLockedError,
+    LogDirOfflineError,
+    ObjectNotFoundError,
+    StorageError,
+    StorePermissionError,
+    TopicExistsError,
+)
+from stratalog.reading.reader import TopicInfo
+from stratalog.testing.faults import FaultyVfs, Rule, failing
+
+MARKER = ".kafka_cleanshutdown"
+CRASH = """
+import os, stratalog
+engine = stratalog.open_engine({folder!r})
+engine.create_topic("orders")
+engine.log("orders", 0).append([stratalog.Record(value=b"kept")])
+os._exit(9)
+"""
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    """A directory whose engine died, with a torn batch at the end of its log."""
+    folder = tmp_path / "crashed"
+    script = CRASH.format(folder=os.fspath(folder))
+    ended = subprocess.run([sys.executable, "-c", script], check=False)  # noqa: S603 - our own interpreter and text
+    assert ended.returncode == 9
+    with (folder / "orders-0" / f"{0:020}.log").open("ab") as file:
+        file.write(b"torn")
+    return folder
+
+
+def append_one(folder: Path) -> list[bytes | None]:
+    with open_engine(folder) as engine:
+        log = engine.log("orders", 0)
+        log.append([Record(value=b"new")])
+        return [record.value for record in log.records()]
+
+
+# --- opening that stops half way ---------------------------------------------------------------------------------
+
+
+def test_a_directory_that_was_never_looked_at_stays_unclean(crashed: Path, tmp_path: Path) -> None:
+    with open_engine(tmp_path / "other"), pytest.raises(LogDirLockedError):
+        open_engine([crashed, tmp_path / "other"])
+    assert not (crashed / MARKER).exists()
+    assert append_one(crashed) == [b"kept", b"new"]
+
+
+def test_a_directory_of_which_only_some_logs_were_looked_at_stays_unclean(
+    crashed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stratalog.engine.engine.load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            open_engine(crashed)
+    assert append_one(crashed) == [b"kept", b"new"]
+
+
+def test_a_clean_directory_that_was_never_looked_at_stays_clean(tmp_path: Path) -> None:
+    with open_engine(tmp_path / "clean") as engine:
+        engine.create_topic("orders")
+    with open_engine(tmp_path / "other"), pytest.raises(LogDirLockedError):
+        open_engine([tmp_path / "clean", tmp_path / "other"])
+    assert (tmp_path / "clean" / MARKER).exists()
+
+
+# --- topics half made --------------------------------------------------------------------------------------------
+
+
+def nth(number: int, rule: Rule) -> Rule:
+    """A rule that is asked from its ``number``-th operation on, counted from 1 over those that it would refuse."""
+    left = [number]
+
+    def asked(operation: str, path: str) -> None:
+        try:
+            rule(operation, path)
+        except OSError:
+            left[0] -= 1
+            if left[0] == 0:
+                raise
+
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "number", "kind"),
+    [
+        ("write", "stratalog-topics.json.tmp", 1, DiskFullError),
+        ("make folder", "new-2", 1, DiskFullError),
+        ("sync folder", "data", 2, LogDirError),  # the first is that of the topics file
+        ("sync folder", "new-1", 1, LogDirOfflineError),
+        ("write", "new-1/partition.metadata.tmp", 1, DiskFullError),
+        ("create", "new-2/00000000000000000000.log", 1, DiskFullError),
+    ],
+)
+def test_a_topic_that_cannot_be_made_leaves_nothing(
+    tmp_path: Path, operation: str, path: str, number: int, kind: type[StorageError]
+) -> None:
+    folder, files = tmp_path / "data", FaultyVfs()
+    with open_engine(folder, env=Env(files=files)) as engine:
+        engine.create_topic("orders")
+        files.rule = nth(number, failing(operation, errno.ENOSPC, path=path, times=number))
+        with pytest.raises(kind):
+            engine.create_topic("new", partitions=3)
+        assert set(engine.topics()) == {"orders"}
+        assert list(folder.glob("new*")) == []
+        assert "new" not in (folder / "stratalog-topics.json").read_text()
+        assert engine.create_topic("new", partitions=3).partitions == (0, 1, 2)
+    assert files.open_paths == []
+    with open_engine(folder) as engine:
+        assert engine.topics()["new"].partitions == (0, 1, 2)
+
+
+def test_an_interrupted_topic_is_removed_too(tmp_path: Path) -> None:
+    def interrupted(operation: str, path: str) -> None:
+        if operation == "create" and "new-1" in path:
+            files.rule = None
+            raise KeyboardInterrupt
+
+    files = FaultyVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        files.rule = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            engine.create_topic("new", partitions=3)
+        assert engine.topics() == {}
+    assert list(tmp_path.glob("new*")) == []
+
+
+def test_a_topic_is_seen_when_all_of_it_is_there(tmp_path: Path) -> None:
+    """By other threads: they found one partition of three, and its log."""
+    seen: list[dict[str, TopicInfo]] = []
+
+    def look(_: str, path: str) -> None:
+        if "new-" in path:
+            seen.append(engine.topics())
+
+    files = FaultyVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        files.rule = look
+        engine.create_topic("new", partitions=3)
+        files.rule = None
+    assert len(seen) > 3
+    assert not any(seen)
+
+
+def test_a_topic_that_cannot_be_made_keeps_the_settings_that_were_there(tmp_path: Path) -> None:
+    """Of partitions that lie in a directory which is not open now, say."""
+    files = FaultyVfs()
+    with open_engine([tmp_path / "first", tmp_path / "other"]) as engine:
+        before = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
+    shutil.rmtree(tmp_path / "first" / "orders-0")
+    with open_engine(tmp_path / "first", env=Env(files=files)) as engine:
+        files.rule = failing("make folder", errno.ENOSPC)
+        with pytest.raises(DiskFullError):
+            engine.create_topic("orders")
+    with open_engine([tmp_path / "first", tmp_path / "other"]) as engine:
+        found = engine.topics()["orders"]
+    assert (found.partitions, found.topic_id, found.config) == ((1,), before.topic_id, before.config)
+
+
+def test_threads_that_make_one_topic_make_it_once(tmp_path: Path) -> None:
+    def make(_: int) -> str:
+        try:
+            return str(engine.create_topic("orders", partitions=2).topic_id)
+        except TopicExistsError:
+            return "exists"
+
+    with open_engine(tmp_path) as engine, ThreadPoolExecutor(8) as threads:
+        made = sorted(threads.map(make, range(8)))
+        assert made[1:] == ["exists"] * 7 or made[:-1] == ["exists"] * 7
+        assert {made[0], made[-1]} == {"exists", str(engine.topics()["orders"].topic_id)}
+
+
+def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies: list[Path] = []
+
+    def copied(*arguments: object) -> None:
+        copies.append(tmp_path / f"copy-{len(copies)}")
+        shutil.copytree(tmp_path / "data", copies[-1])
+        create_partition(*arguments)  # type: ignore[arg-type]  # handed on as they came
+
+    monkeypatch.setattr("stratalog.engine.engine.create_partition", copied)
+    with open_engine(tmp_path / "data") as engine:
+        made = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
+    with open_engine(copies[1]) as engine:
+        found = engine.topics()["orders"]
+    assert (found.partitions, found.topic_id, found.config) == ((0,), made.topic_id, made.config)
+
+
+def test_what_stands_where_a_partition_would_go_is_left_alone(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        (tmp_path / "orders-1").write_text("mine")
+        with pytest.raises(TopicExistsError, match="orders-1"):
+            engine.create_topic("orders", partitions=2)
+        assert engine.topics() == {}
+    assert (tmp_path / "orders-1").read_text() == "mine"
+
+
+def test_a_topic_keeps_its_id_without_partition_metadata(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        made = engine.create_topic("orders")
+    (tmp_path / "orders-0" / "partition.metadata").unlink()
+    with open_reader(tmp_path) as reader:
+        assert reader.topics()["orders"].topic_id == made.topic_id
+    with open_engine(tmp_path) as engine:
+        assert engine.topics()["orders"].topic_id == made.topic_id
+
+
+# --- duties ------------------------------------------------------------------------------------------------------
+
+
+def refusal(error: StorageError) -> Callable[[], int]:
+    def refused() -> int:
+        raise error
+
+    return refused
+
+
+TIERED = {"segment.bytes": 500, "retention.ms": -1, "local.retention.bytes": 0, "file.delete.delay.ms": 0}
+
+
+def test_a_log_that_fails_does_not_keep_others_from_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+        engine.create_topic("orders", partitions=3, config=TIERED)
+        for partition in range(3):
+            for _ in range(20):
+                engine.log("orders", partition).append([Record(value=b"x" * 100)])
+        work = FencedError("another writer")
+        monkeypatch.setattr(engine.log("orders", 1), "flush", refusal(work))
+        with pytest.raises(FencedError) as caught:
+            engine.offload()
+        assert caught.value.__notes__ == [f"orders-1: {work}", "2 of 3 logs are done, 1 failed"]
+        with pytest.raises(FencedError):
+            engine.offload()
+        assert len(work.__notes__) == 2  # one error may be raised again and again
+        remote = [any(part.is_remote for part in engine.log("orders", n).segments()) for n in range(3)]
+        assert remote == [True, False, True]
+
+
+def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def refused(log: object, *_: object) -> None:
+        asked.append(log)
+        raise StorePermissionError("no", "key")
+
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+        engine.create_topic("orders", partitions=3)
+        monkeypatch.setattr("stratalog.engine.engine.offload_log", refused)
+        with pytest.raises(StorePermissionError):
+            engine.offload()
+    assert len(asked) == 1
+
+
+def test_retention_that_fails_for_one_log_stores_what_it_did_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders", partitions=2, config=TIERED)
+        for partition in range(2):
+            engine.log("orders", partition).append([Record(value=b"x" * 100)] * 3)
+            engine.log("orders", partition).delete_records(before=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.log("orders", 0), "remove_left", refusal(LogDirOfflineError("no", "file")))
+            with pytest.raises(LogDirOfflineError, match="file"):
+                engine.apply_retention()
+        assert "orders 1 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
+
+
+def test_a_log_that_cannot_be_flushed_does_not_keep_others_from_being_durable(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    engine = open_engine(tmp_path, env=Env(files=files))
+    engine.create_topic("orders", partitions=3)
+    for partition in range(3):
+        engine.log("orders", partition).append([Record(value=b"x")])
+    files.rule = failing("sync", errno.EIO, path="orders-0/00000000000000000000.log")
+    with pytest.raises(LogDirOfflineError, match="orders-0"):
+        engine.flush()
+    assert [engine.log("orders", partition).offsets().recovery_point for partition in range(3)] == [0, 1, 1]
+    assert "orders 2 1" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    engine.close()
+
+
+def test_a_directory_whose_checkpoints_cannot_be_written_does_not_keep_others_from_theirs(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(files=files)) as engine:
+        engine.create_topic("orders", partitions=2)
+        for partition in range(2):
+            engine.log("orders", partition).append([Record(value=b"x")])
+        for failing_one, other in (("a", "b"), ("b", "a")):
+            for folder in (tmp_path / "a", tmp_path / "b"):
+                (folder / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+            files.rule = failing("write", errno.ENOSPC, path=f"/{failing_one}/recovery-point-offset-checkpoint.tmp")
+            with pytest.raises(DiskFullError):
+                engine.flush()
+            assert (tmp_path / other / "recovery-point-offset-checkpoint").exists()
+
+
+def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(tmp_path: Path) -> None:
+    written, go_on = threading.Event(), threading.Event()
+
+    def wait(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith("recovery-point-offset-checkpoint.tmp"):
+            files.rule = None
+            written.set()
+            go_on.wait()
+
+    files = FaultyVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine, ThreadPoolExecutor(2) as threads:
+        engine.create_topic("orders")
+        log = engine.log("orders", 0)
+        log.append([Record(value=b"x")] * 3)
+        files.rule = wait
+        first = threads.submit(engine.flush)
+        written.wait()
+        log.delete_records(before=2)
+        second = threads.submit(engine.flush)
+        wait_for([second], timeout=0.1)  # it must wait; one that does not has its time to get ahead
+        go_on.set()
+        first.result()
+        second.result()
+        assert "orders 0 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
+
+
+def test_an_object_that_is_gone_is_the_trouble_of_its_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def refused(log: object, *_: object) -> None:
+        asked.append(log)
+        raise ObjectNotFoundError("gone", "key")
+
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+        engine.create_topic("orders", partitions=12)
+        monkeypatch.setattr("stratalog.engine.engine.offload_log", refused)
+        with pytest.raises(ObjectNotFoundError) as caught:
+            engine.offload()
+    assert len(asked) == 12
+    assert len(caught.value.__notes__) == 11
+    assert caught.value.__notes__[-1] == "0 of 12 logs are done, 12 failed"
