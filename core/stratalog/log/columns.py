@@ -60,7 +60,7 @@ def read_columns(
             continue
         position = max(position, segment.end_offset)
     if view.damage is not None and (end is None or end > stop):
-        raise view.damage
+        raise view.damage.with_traceback(None)
 
 
 def _segment_columns(

@@ -102,7 +102,7 @@ def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound:
             raise
         return Fetched((piece,), last_offset + 1, view.offsets, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:
-        raise view.damage
+        raise view.damage.with_traceback(None)
     return Fetched((), offset, view.offsets)
 
 

@@ -61,9 +61,9 @@ class LogState:
         if self.closed:
             raise ClosedError(f"log {self.log} is closed")
         if self.failure is not None:
-            raise self.failure
+            raise self.failure.with_traceback(None)
         if self.damage is not None:
-            raise self.damage
+            raise self.damage.with_traceback(None)
 
     def publish(self) -> None:
         """Make the state as it is now visible to readers."""

@@ -23,7 +23,7 @@ def flush(state: LogState) -> int:
         if state.closed:
             raise ClosedError(f"log {state.log} is closed")
         if state.failure is not None:
-            raise state.failure
+            raise state.failure.with_traceback(None)
         end = state.log_end
         if state.recovery_point >= end and not state.folder_dirty:
             return state.recovery_point

@@ -372,3 +372,19 @@ def test_an_object_that_is_gone_is_the_trouble_of_its_log_alone(
     assert len(asked) == 12
     assert len(caught.value.__notes__) == 11
     assert caught.value.__notes__[-1] == "0 of 12 logs are done, 12 failed"
+
+
+def test_an_error_that_is_raised_often_does_not_gather_what_it_went_through(tmp_path: Path) -> None:
+    """Each stack that it was raised in was kept, with everything in it: the records of all appends it refused."""
+    files = FaultyVfs()
+    engine = open_engine(tmp_path, env=Env(files=files))
+    engine.create_topic("orders")
+    log = engine.log("orders", 0)
+    files.rule = failing("write", errno.EIO, path=".log")
+    depths = []
+    for _ in range(4):
+        with pytest.raises(LogDirOfflineError) as caught:
+            log.append([Record(value=b"x")])
+        depths.append(len(caught.traceback))
+    assert depths[1] == depths[2] == depths[3]
+    engine.close()
