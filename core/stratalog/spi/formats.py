@@ -18,6 +18,7 @@ from stratalog.model.batches import (
     NO_TIMESTAMP,
     BatchTable,
     Buffer,
+    RecordBatch,
     TimestampType,
 )
 from stratalog.model.records import Fields, Record, RecordColumns
@@ -201,15 +202,41 @@ class RecordFormat(ABC):
         that it covers changes.
         """
 
+    def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
+        """Make a batch of ``data`` say CreateTime with this maximum (ms), in place; its records stay as they are.
+
+        Returns False, with ``data`` as it was, if the format does not do that; the batch is then encoded again.
+        """
+        del data, batch, max_timestamp_ms
+        return False
+
     def retain(
-        self, data: Buffer, batches: BatchTable, verdicts: Sequence[Buffer], horizon_ms: int | None
+        self,
+        data: Buffer,
+        batches: BatchTable,
+        verdicts: Sequence[Buffer],
+        horizon_ms: int | None,
+        *,
+        retain_empty: Sequence[bool] | None = None,
+        limit_bytes: int,
     ) -> Iterable[Buffer]:
-        """Cleaning: the batches without dropped records, headers kept as Kafka keeps them.
+        """Cleaning: the batches without dropped records, headers kept as Kafka keeps them (MemoryRecords.filterTo).
+
+        Joined, the result is what stays, in order. A batch that loses nothing is returned as the bytes it was; one that
+        loses everything is gone, or is its header alone where ``retain_empty`` says so.
 
         Args:
             data: what was scanned.
             batches: rows of a scan of ``data``.
             verdicts: for each batch one ``Verdict`` byte a record.
-            horizon_ms: the delete horizon to set on batches that keep a tombstone, or None.
+            horizon_ms: the delete horizon to set on batches that keep a record with DROP_AT_HORIZON and have none yet;
+                None sets none.
+            retain_empty: for each batch whether it stays without records: the last one of a producer, or of the range.
+            limit_bytes: the largest decompressed batch.
+
+        Raises:
+            CorruptBatchError: records do not fit their batch; position is the batch's, file is "".
+            DecompressedSizeError: a batch decompresses past ``limit_bytes``.
+            InvalidRecordError: not as many verdicts as records, or an emptied batch of a format that has none.
         """
         raise NotImplementedError(f"{type(self).__name__} does not rewrite batches")

@@ -106,12 +106,6 @@ class TestV2(RecordFormatContract):
         assert (batch.is_transactional, batch.is_control, batch.record_count) == (True, False, 7)
         assert batch.max_timestamp_ms == max(record.timestamp_ms for record in self.records())
 
-    def test_rewriting_is_not_offered_yet(self, record_format: RecordFormat) -> None:
-        data = self.written(record_format, None)
-        table = record_format.scan(data, 0, len(data), check_crc=True)
-        with pytest.raises(NotImplementedError, match="BatchFormat"):
-            record_format.retain(data, table, [bytes(7)], None)
-
     @pytest.mark.parametrize("large", [127, 128, 8191, 8192, 70_000])
     def test_numbers_of_every_width_come_back(self, record_format: RecordFormat, large: int) -> None:
         """Lengths, deltas of offsets and of times cross the borders of one, two and three bytes."""
