@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -18,6 +18,7 @@ import pytest
 from stratalog import Record, open_engine, open_reader
 from stratalog.engine.create import create_partition
 from stratalog.env import Env
+from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import (
     DiskFullError,
     FencedError,
@@ -29,6 +30,7 @@ from stratalog.errors import (
     StorePermissionError,
     TopicExistsError,
 )
+from stratalog.model.names import TopicPartition
 from stratalog.reading.reader import TopicInfo
 from stratalog.testing.faults import FaultyVfs, Rule, failing
 
@@ -217,13 +219,15 @@ def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
     assert (found.partitions, found.topic_id, found.config) == ((0,), made.topic_id, made.config)
 
 
-def test_what_stands_where_a_partition_would_go_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("there", ["orders-1", "orders-1/mine"])
+def test_what_stands_where_a_partition_would_go_is_left_alone(tmp_path: Path, there: str) -> None:
     with open_engine(tmp_path) as engine:
-        (tmp_path / "orders-1").write_text("mine")
+        (tmp_path / there).parent.mkdir(exist_ok=True)
+        (tmp_path / there).write_text("mine")
         with pytest.raises(TopicExistsError, match="orders-1"):
             engine.create_topic("orders", partitions=2)
         assert engine.topics() == {}
-    assert (tmp_path / "orders-1").read_text() == "mine"
+    assert (tmp_path / there).read_text() == "mine"
 
 
 def test_a_topic_keeps_its_id_without_partition_metadata(tmp_path: Path) -> None:
@@ -284,6 +288,24 @@ def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: p
     assert len(asked) == 1
 
 
+def test_what_ended_a_duty_is_raised_and_not_what_failed_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[StorageError] = [FencedError("another writer"), StorePermissionError("no", "key")]
+
+    def refused(*_: object) -> None:
+        raise failures.pop(0)
+
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+        engine.create_topic("orders", partitions=3)
+        monkeypatch.setattr("stratalog.engine.engine.offload_log", refused)
+        with pytest.raises(StorePermissionError) as caught:
+            engine.offload()
+    assert [note.partition(":")[0] for note in caught.value.__notes__[:2]] == ["orders-1", "orders-0"]
+    assert caught.value.__notes__[2] == "0 of 3 logs are done, 2 failed"
+
+
 def test_retention_that_fails_for_one_log_stores_what_it_did_to_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,30 +350,31 @@ def test_a_directory_whose_checkpoints_cannot_be_written_does_not_keep_others_fr
             assert (tmp_path / other / "recovery-point-offset-checkpoint").exists()
 
 
-def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(tmp_path: Path) -> None:
-    written, go_on = threading.Event(), threading.Event()
+def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, go_on = threading.Event(), threading.Event()
 
-    def wait(operation: str, path: str) -> None:
-        if operation == "write" and path.endswith("recovery-point-offset-checkpoint.tmp"):
-            files.rule = None
-            written.set()
+    def formatted(entries: Mapping[TopicPartition, int]) -> bytes:
+        if not known.is_set():
+            known.set()
             go_on.wait()
+        return format_offsets(entries)
 
-    files = FaultyVfs()
-    with open_engine(tmp_path, env=Env(files=files)) as engine, ThreadPoolExecutor(2) as threads:
+    with open_engine(tmp_path) as engine, ThreadPoolExecutor(2) as threads:
         engine.create_topic("orders")
         log = engine.log("orders", 0)
         log.append([Record(value=b"x")] * 3)
-        files.rule = wait
+        monkeypatch.setattr("stratalog.engine.logdir.format_offsets", formatted)
         first = threads.submit(engine.flush)
-        written.wait()
-        log.delete_records(before=2)
+        known.wait()
+        log.append([Record(value=b"x")])
         second = threads.submit(engine.flush)
         wait_for([second], timeout=0.1)  # it must wait; one that does not has its time to get ahead
         go_on.set()
         first.result()
         second.result()
-        assert "orders 0 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
+        assert "orders 0 4" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
 
 
 def test_an_object_that_is_gone_is_the_trouble_of_its_log_alone(
