@@ -1,20 +1,24 @@
 """Decoding the records of batches of magic 2 to columns, in pure Python.
 
 The loop reads one-byte and two-byte varints inline, because a call costs as much as the rest of a field. A position
-past the end shows when a record ends: each compares where it stopped with where it should have.
+past the end shows when a record ends: each compares where it stopped with where it should have. Records of the same
+shape that follow each other are read column by column instead (``runs``).
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from typing import Final
 
 from stratalog.spi import BatchTable, Buffer, CorruptBatchError, Fields, RecordBatch, RecordColumns, TimestampType
 from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES, MIN_RECORD_BYTES
+from stratalog_formats.kernels.runs import append_run
 from stratalog_formats.kernels.varint import read_varint
 
 _LAST_MS: Final = (1 << 63) - 1
+_LONGEST_PAUSE: Final = 256  # records
 _SHORT_DELTA: Final = (1 << 13) - 1  # the largest in two bytes
 
 
@@ -61,10 +65,10 @@ def _decode_batch(raw: bytes, start: int, end: int, batch: RecordBatch, into: Co
     if stop != end:
         raise CorruptBatchError("the records do not fit their batch", "", batch.position)
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
-    into.types.extend([int(is_append_time)] * count)
-    into.epochs.extend([batch.leader_epoch] * count)
+    into.types.extend(array("i", (int(is_append_time),)) * count)
+    into.epochs.extend(array("i", (batch.leader_epoch,)) * count)
     if is_append_time:
-        into.timestamps.extend([batch.max_timestamp_ms] * count)
+        into.timestamps.extend(array("q", (batch.max_timestamp_ms,)) * count)
 
 
 def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field would cost more than the field
@@ -73,8 +77,17 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
     base_ms, base_offset = batch.base_timestamp_ms, batch.base_offset
     with_times = batch.timestamp_type is not TimestampType.LOG_APPEND_TIME
     add_offset, add_time, add_positions = into.offsets.append, _time_adder(into, base_ms), into.positions.extend
-    headers = into.headers
-    for _ in range(batch.record_count):
+    headers, left, wait, pause = into.headers, batch.record_count, 1, 1
+    while left:
+        wait -= 1
+        if wait == 0:  # look for a run now and then, the less often the fewer there are
+            done, at = append_run(raw, at, limit, batch, left, into)
+            left -= done
+            pause = 1 if done else min(2 * pause, _LONGEST_PAUSE)
+            wait = pause
+            if done:
+                continue
+        left -= 1
         byte = raw[at]
         if byte < 128:
             at += 1

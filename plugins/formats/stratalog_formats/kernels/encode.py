@@ -1,21 +1,29 @@
 """Encoding records of magic 2, in pure Python.
 
-One list of small bytes objects, joined once; numbers below 4,096 come from a table.
+Column by column, so that most of it is done by ``map`` and slices; one list of small bytes objects, joined once; numbers
+below 4,096 come from a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from operator import add
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from stratalog.spi import NO_TIMESTAMP, Headers, InvalidRecordError, Record, RecordColumns
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 from stratalog_formats.kernels.varint import SMALL, varint
 
 NULL: Final = b"\x01"
+_ATTRIBUTES: Final = b"\0"
 _NO_HEADERS: Final = b"\0"
 _LAST_MS: Final = (1 << 63) - 1
 _ROOM: Final = bytes(BATCH_HEADER_BYTES)
+_LARGEST_VARINT_BYTES: Final = 5  # of 32 bits
+
+
+Column: TypeAlias = Sequence[bytes] | bytes
+"""One value a record; plain ``bytes``: all have the same."""
 
 
 class Body(NamedTuple):
@@ -36,10 +44,11 @@ def encode_records(records: Sequence[Record]) -> Body:
     """
     if not records:
         raise no_records()
-    return _joined(
-        (delta, ms, key, value, _encode_headers(headers, delta) if headers else _NO_HEADERS)
-        for delta, (_, ms, _, key, value, headers, _, _) in enumerate(records)
-    )
+    _, stamps, _, keys, values, headers, _, _ = zip(*records, strict=True)
+    encoded = None
+    if any(headers):
+        encoded = [_encode_headers(row, index) if row else _NO_HEADERS for index, row in enumerate(headers)]
+    return _joined(range(len(stamps)), stamps, keys, values, encoded)
 
 
 def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa: FBT001 - as its twin
@@ -51,49 +60,100 @@ def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa:
     """
     if not columns.count:
         raise no_records()
+    deltas: Sequence[int] = range(columns.count)
     if keep_offsets:
         first = columns.offset[0]
-        deltas: Iterable[int] = (offset - first for offset in columns.offset)
         _check_offsets(columns.offset)
-    else:
-        deltas = range(columns.count)
+        deltas = [offset - first for offset in columns.offset]
     _check_places(columns)
-    return _joined(zip(deltas, columns.timestamp_ms, columns.keys(), columns.values(), _headers(columns), strict=True))
+    encoded = list(_headers(columns)) if any(columns.header_count) else None
+    return _joined(deltas, columns.timestamp_ms.tolist(), columns.keys(), columns.values(), encoded)
 
 
-def _joined(rows: Iterable[tuple[int, int, bytes | None, bytes | None, bytes]]) -> Body:
-    """The body of rows of offset delta, timestamp, key, value and encoded headers."""
-    parts = [_ROOM]
-    extend, small, limit = parts.extend, SMALL, len(SMALL)
-    first_ms = max_ms = delta = count = 0
-    for delta, ms, key, value, header_bytes in rows:
-        if not count:
-            first_ms = max_ms = ms
-        elif ms > max_ms:
-            max_ms = ms
-        if not -1 <= ms <= _LAST_MS:
-            check_timestamp(ms, count)
-        count += 1
-        since = ms - first_ms
-        since_bytes = small[since] if 0 <= since < limit else varint(since)
-        delta_bytes = small[delta] if delta < limit else varint(delta)
-        if key is None:
-            key, key_size, key_bytes = b"", 0, NULL  # noqa: PLW2901 - a second name would cost more than it says
-        else:
-            key_size = len(key)
-            key_bytes = small[key_size] if key_size < limit else varint(key_size)
-        if value is None:
-            value, value_size, value_bytes = b"", 0, NULL  # noqa: PLW2901 - the same
-        else:
-            value_size = len(value)
-            value_bytes = small[value_size] if value_size < limit else varint(value_size)
-        body = 1 + len(since_bytes) + len(delta_bytes) + len(key_bytes) + key_size
-        body += len(value_bytes) + value_size + len(header_bytes)
-        body_bytes = small[body] if body < limit else varint(body)
-        extend((body_bytes, b"\0", since_bytes, delta_bytes, key_bytes, key, value_bytes, value, header_bytes))
-    if sum(map(len, parts)) > MAX_ARENA_BYTES:
+def _joined(
+    deltas: Sequence[int],
+    stamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[bytes] | None,
+) -> Body:
+    """The body of records given as columns; ``headers`` are encoded already, None if no record has any."""
+    count, base_ms, min_ms, max_ms = len(stamps), stamps[0], min(stamps), max(stamps)
+    if max_ms > _LAST_MS or min_ms < NO_TIMESTAMP:
+        for index, ms in enumerate(stamps):
+            check_timestamp(ms, index)
+    since = _varints([ms - base_ms for ms in stamps], min_ms - base_ms, max_ms - base_ms)
+    distances = _varints(deltas, 0, deltas[-1])
+    key_heads, key_bytes = _fields(keys)
+    value_heads, value_bytes = _fields(values)
+    behind = (since, distances, key_heads, key_bytes, value_heads, value_bytes, headers or _NO_HEADERS)
+    sizes = _sums(count, behind)
+    if sum(sizes) > MAX_ARENA_BYTES - BATCH_HEADER_BYTES - _LARGEST_VARINT_BYTES * count:
         raise too_large(count - 1)
-    return Body(bytearray().join(parts), count, delta, first_ms, max_ms)
+    heads = _varints(sizes, *_bounds(sizes))
+    return Body(_interleaved((heads, _ATTRIBUTES, *behind), count), count, deltas[-1], base_ms, max_ms)
+
+
+def _interleaved(columns: Sequence[Column], count: int) -> bytearray:
+    """The first value of each column, then the second of each, and so on, behind room for a header."""
+    merged: list[Column] = []
+    for column in columns:
+        if merged and isinstance(column, bytes) and isinstance(merged[-1], bytes):
+            merged[-1] += column
+        else:
+            merged.append(column)
+    parts = [b""] * (len(merged) * count)
+    for index, column in enumerate(merged):
+        parts[index :: len(merged)] = (column,) * count if isinstance(column, bytes) else column
+    parts.insert(0, _ROOM)
+    return bytearray().join(parts)
+
+
+def _varints(numbers: Sequence[int], low: int, high: int) -> Column:
+    """The encoded numbers, which lie between ``low`` and ``high``."""
+    if low == high:
+        return varint(low)
+    if low < 0 or high >= len(SMALL):
+        return [SMALL[number] if 0 <= number < len(SMALL) else varint(number) for number in numbers]
+    if isinstance(numbers, range):
+        return SMALL[low : high + 1]
+    return list(map(SMALL.__getitem__, numbers))
+
+
+def _bounds(sizes: Iterable[int]) -> tuple[int, int]:
+    """The smallest and the largest; sizes repeat, so that a set of them is small."""
+    different = set(sizes)
+    return min(different), max(different)
+
+
+def _fields(items: Sequence[bytes | None]) -> tuple[Column, Column]:
+    """The encoded lengths of nullable fields, and the fields' bytes."""
+    nulls = items.count(None)
+    if nulls == len(items):
+        return NULL, b""
+    if not nulls:
+        present = cast(Sequence[bytes], items)
+        sizes = list(map(len, present))
+    else:
+        present = [item or b"" for item in items]
+        sizes = [-1 if item is None else len(item) for item in items]
+    return _varints(sizes, *_bounds(sizes)), present
+
+
+def _sums(count: int, columns: Iterable[Column]) -> list[int]:
+    """The size of each record behind its length: attributes, and what is in the columns."""
+    constant, varying = 1, list[Iterable[int]]()
+    for column in columns:
+        if isinstance(column, bytes):
+            constant += len(column)
+        else:
+            varying.append(map(len, column))
+    if not varying:
+        return [constant] * count
+    sums = varying[0]
+    for sizes in varying[1:]:
+        sums = map(add, sums, sizes)
+    return [constant + size for size in sums]
 
 
 def _encode_headers(headers: Headers, index: int) -> bytes:

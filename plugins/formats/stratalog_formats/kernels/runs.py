@@ -1,0 +1,106 @@
+"""Runs of records whose bytes have the same shape: read column by column, at the speed of slices.
+
+Records of one size are common (sensors, counters, fixed schemas), and from one to the next only timestamp and offset
+differ. Where the lengths of two records agree, slices with their distance as the step have the same field of each.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from stratalog.spi import RecordBatch, TimestampType
+from stratalog_formats.kernels.columns import ColumnBuilder
+from stratalog_formats.kernels.varint import read_varint
+
+_LEAST: Final = 8  # records; fewer are read one by one
+_MOST_VARINT_BYTES: Final = 3
+_LAST: Final = 1 << 7 * _MOST_VARINT_BYTES  # what such a varint adds at most
+_ONE_BYTE_NUMBERS: Final = tuple(number >> 1 ^ -(number & 1) for number in range(128))
+_LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
+
+
+def append_run(raw: bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
+    """Append the records from ``at`` on that have the shape of the first, if they are many.
+
+    Returns:
+        How many, 0 if too few or if anything is unusual, and the position behind them.
+
+    Raises:
+        IndexError, ValueError: the first is cut off or malformed.
+    """
+    length, body_at = read_varint(raw, at)
+    size = body_at + length - at
+    count = min(left, (limit - at) // size) if length > 0 else 0
+    if count < _LEAST or raw[at + size] != raw[at]:
+        return 0, at
+    time_at = body_at + 1
+    _, offset_at = read_varint(raw, time_at, 64)
+    _, key_length_at = read_varint(raw, offset_at)
+    key_size, key_at = read_varint(raw, key_length_at)
+    value_length_at = key_at + max(key_size, 0)
+    value_size, value_at = read_varint(raw, value_length_at)
+    headers_at = value_at + max(value_size, 0)
+    if raw[headers_at] or headers_at + 1 != at + size or headers_at >= limit:
+        return 0, at
+    for start, end in ((at, body_at), (key_length_at, key_at), (value_length_at, value_at), (headers_at, at + size)):
+        for position in range(start, end):
+            count = _alike(raw, position, size, count, raw[position : position + 1])
+    times, count = _numbers(raw, time_at, offset_at, size, count)
+    deltas, count = _numbers(raw, offset_at, key_length_at, size, count)
+    base_ms, base_offset = batch.base_timestamp_ms, batch.base_offset
+    if count < _LEAST or base_ms + _LAST >= 1 << 63 or base_ms - _LAST < -(1 << 63):
+        return 0, at
+    into.offsets.extend(array("q", [base_offset + delta for delta in deltas[:count]]))
+    if batch.timestamp_type is not TimestampType.LOG_APPEND_TIME:
+        into.timestamps.extend(array("q", [base_ms + delta for delta in times[:count]]))
+    positions = array("i", bytes(24 * count))
+    positions[0::6] = array("i", range(key_at, key_at + size * count, size))
+    positions[1::6] = array("i", (max(key_size, -1),)) * count
+    positions[2::6] = array("i", range(value_at, value_at + size * count, size))
+    positions[3::6] = array("i", (max(value_size, -1),)) * count
+    into.positions.extend(positions)
+    return count, at + size * count
+
+
+def _alike(raw: bytes, position: int, step: int, count: int, allowed: bytes) -> int:
+    """How many of ``count`` bytes, ``step`` apart from ``position`` on, are among those allowed."""
+    column = raw[position : position + step * count : step]
+    return len(column) - len(column.lstrip(allowed))
+
+
+def _numbers(raw: bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
+    """The varints from ``start`` on, ``step`` apart, as long as all take ``end - start`` bytes; and how many."""
+    if end - start > _MOST_VARINT_BYTES:
+        return [], 0
+    for position in range(start, end - 1):
+        count = _alike(raw, position, step, count, _HIGH)
+    count = _alike(raw, end - 1, step, count, _LOW)
+    columns = [raw[position : position + step * count : step] for position in range(start, end)]
+    if len(columns) == 3:
+        numbers = [low & 127 | (middle & 127) << 7 | high << 14 for low, middle, high in zip(*columns, strict=True)]
+        return [number >> 1 ^ -(number & 1) for number in numbers], count
+    if len(columns) == 1:
+        return list(map(_ONE_BYTE_NUMBERS.__getitem__, columns[0])), count
+    return list(_pairs(columns, count)), count
+
+
+def _pairs(columns: list[bytes], count: int) -> Iterator[int]:
+    """The numbers of two bytes each, whose bytes are in two columns."""
+    pairs = bytearray(2 * count)
+    pairs[0::2], pairs[1::2] = columns
+    return map(_two_byte_numbers().__getitem__, memoryview(pairs).cast("H"))
+
+
+@functools.cache
+def _two_byte_numbers() -> list[int]:
+    """What two bytes of a varint mean, by the number that the machine takes them for; 0 where they are none."""
+    numbers = [0] * (1 << 16)
+    for low in range(128):
+        for high in range(128):
+            number = low | high << 7
+            numbers[int.from_bytes((low | 128, high), sys.byteorder)] = number >> 1 ^ -(number & 1)
+    return numbers
