@@ -1,14 +1,19 @@
 """Run by CI with nothing but the wheel and its plain dependencies: a working local engine with every format.
 
-What needs an extra says which.
+What needs an extra says which. The argument is the twin of the kernels that must do the work: compiled or python.
 """
 
 from __future__ import annotations
 
+import sys
 import tempfile
 
 import stratalog
 from stratalog.errors import PluginImportError
+from stratalog_formats.kernels.choice import KERNELS
+
+if sys.argv[1:] != [KERNELS.name]:
+    raise SystemExit(f"the kernels are {KERNELS.name}, wanted was {sys.argv[1:]}")
 
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 

@@ -33,10 +33,12 @@ def loaded(root: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script, for a checkout that has only a pyproject.toml; it notes what it does in ``done``."""
+    """The script, for a checkout that has only its build files; it notes what it does in ``done``."""
     module = loaded(tmp_path, monkeypatch)
     monkeypatch.setattr(module, "done", [], raising=False)
     (tmp_path / "pyproject.toml").write_text("one")
+    (tmp_path / "hatch_build.py").write_text("one")
+    monkeypatch.delenv("STRATALOG_NO_EXTENSIONS", raising=False)
     monkeypatch.setattr(module, "pip", lambda *arguments: module.done.append(arguments))
     monkeypatch.setattr(module, "make", noting_make(module))
     monkeypatch.setattr(module, "usable", lambda: "made" in module.done)
@@ -77,6 +79,27 @@ def test_other_requirements_are_installed(checkout: ModuleType) -> None:
     (checkout.ROOT / "pyproject.toml").write_text("two")
     checkout.main("demo")
     assert checkout.done[-1] == ("-e", ".[all]")
+
+
+def test_other_kernels_are_built(checkout: ModuleType) -> None:
+    checkout.main("dev")
+    for change in ("one", "two"):
+        checkout.done[:] = ["made"]
+        (checkout.ROOT / "core").mkdir(exist_ok=True)
+        (checkout.ROOT / "core" / "kernel.pyx").write_text(change)
+        checkout.main("dev")
+        assert checkout.done[-1] == ("-e", ".[all]", "--group", "dev")
+
+
+def test_kernels_are_built_again_when_they_are_wanted_again(
+    checkout: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout.main("dev")
+    for value in ("1", ""):
+        checkout.done[:] = ["made"]
+        monkeypatch.setenv("STRATALOG_NO_EXTENSIONS", value)
+        checkout.main("dev")
+        assert checkout.done[-1] == ("-e", ".[all]", "--group", "dev")
 
 
 @pytest.mark.parametrize(
