@@ -1,0 +1,117 @@
+"""Which work is measured on which workloads, by whom, and what must come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from codec_parts import java
+from codec_parts.formats import NAME, PURE_NAME
+from codec_parts.operations import Operation, check
+from codec_parts.ours import Stratalog
+from codec_parts.peer import Peer
+from codec_parts.workloads import CODEC_NAMES, Shape, Workload, make
+from harness import Bound, Case, LocalSide, Side, Worker, WorkerSide
+
+TARGET: Final = Shape()
+VALUE_BYTES: Final = (10, 100, 1024)
+BATCH_RECORDS: Final = (1, 10, 100, 1000)
+_DECODE, _ENCODE = Operation.OBJECTS, Operation.ENCODE
+_BOUNDS: Final = (
+    (Operation.COLUMNS, NAME, "aiokafka", 30),
+    (Operation.COLUMNS, NAME, java.NAME, 2),
+    (Operation.ARROW, NAME, "aiokafka", 30),
+    (Operation.OBJECTS, NAME, "aiokafka", 3),
+    (Operation.OBJECTS, NAME, "kafka-python", 40),
+    (Operation.OBJECTS, NAME, java.NAME, 0.8),
+    (Operation.ENCODE, NAME, "aiokafka", 3),
+    (Operation.ENCODE, NAME, java.NAME, 1.5),
+    (Operation.ENCODE_COLUMNS, NAME, java.NAME, 3),
+    (Operation.SCAN, NAME, "crc32c alone", 0.85),
+    (Operation.SCAN, NAME, "aiokafka", 4),
+    (_DECODE, PURE_NAME, "kafka-python", 5),
+    (_ENCODE, PURE_NAME, "kafka-python", 4),
+)
+
+
+def shapes(*, quick: bool, full: bool) -> list[Shape]:
+    """The target first; then it with one thing changed at a time, or everything with everything."""
+    if full:
+        every = [Shape(size, count, codec) for codec in CODEC_NAMES for size in VALUE_BYTES for count in BATCH_RECORDS]
+        others = [shape for shape in every if shape != TARGET]
+        return [TARGET, *others, Shape(headers=2)]
+    if quick:
+        return [TARGET, *(Shape(10, 10, codec, headers=1) for codec in CODEC_NAMES)]
+    others = [Shape(value_bytes=size) for size in VALUE_BYTES] + [Shape(batch_records=count) for count in BATCH_RECORDS]
+    others += [Shape(codec=codec) for codec in CODEC_NAMES] + [Shape(headers=2)]
+    return [TARGET, *dict.fromkeys(shape for shape in others if shape != TARGET)]
+
+
+def bounds() -> list[Bound]:
+    """What is promised of the operations, on the target's workload."""
+    return [
+        Bound("pure twin" if side == PURE_NAME else operation.does, f"{operation}/{TARGET.name}", side, peer, at_least)
+        for operation, side, peer, at_least in _BOUNDS
+    ]
+
+
+class Assembly:
+    """Makes cases, one workload at a time.
+
+    Args:
+        peers: of other hands, in this process.
+        pure: a worker with the pure twin, None if it works in this process.
+        jvm: a worker with Kafka's classes, None if there is none.
+        scratch: a folder for what workers read and write.
+        quick: tiny workloads.
+    """
+
+    def __init__(
+        self, peers: Sequence[Peer], pure: Worker | None, jvm: Worker | None, scratch: Path, *, quick: bool
+    ) -> None:
+        self._peers, self._pure, self._jvm = [Stratalog(), *peers], pure, jvm
+        self._scratch, self._quick = scratch, quick
+        self.skipped: list[str] = []
+
+    def cases(self, shape: Shape, wants: Callable[[str], bool]) -> Iterator[Case]:
+        """The cases on the workload of a shape that somebody wants."""
+        operations = [operation for operation in Operation if wants(f"{operation}/{shape.name}")]
+        if not operations:
+            return
+        workload = make(shape, quick=self._quick)
+        file = self._scratch / shape.name
+        file.write_bytes(workload.data)
+        for worker in (self._pure, self._jvm):
+            if worker is not None:
+                worker.load(shape.name, file)
+        for operation in operations:
+            sides = [*self._local_sides(operation, workload), *self._worker_sides(operation, shape, workload)]
+            if sides:
+                title = f"{operation.does}; {shape.title}"
+                yield Case(f"{operation}/{shape.name}", title, sides, workload.records, workload.raw_bytes)
+
+    def _local_sides(self, operation: Operation, workload: Workload) -> Iterator[Side]:
+        for peer in self._peers:
+            maker = peer.makers().get(operation)
+            reason = peer.cannot(workload.codec)
+            if reason is not None and reason not in self.skipped:
+                self.skipped.append(reason)
+            if maker is None or reason is not None:
+                continue
+            job = maker(workload)
+
+            def verify(name: str = peer.name, outcome: Callable[[], bytes] = job.outcome) -> None:
+                check(name, operation, workload, outcome())
+
+            yield LocalSide(peer.name, job.call, verify)
+
+    def _worker_sides(self, operation: Operation, shape: Shape, workload: Workload) -> Iterator[Side]:
+        if self._pure is not None and operation in Stratalog().makers():
+            verify = partial(check, PURE_NAME, operation, workload)
+            yield WorkerSide(PURE_NAME, self._pure, operation, shape.name, self._scratch, verify)
+        if self._jvm is not None:
+            yield from java.java_sides(
+                self._jvm, operation, shape.name, workload, self._scratch, unchecked=shape == TARGET
+            )

@@ -1,0 +1,112 @@
+"""Batches that claim or unpack to more than they may; their CRC holds, so that they get as far as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from crc32c import crc32c
+
+from codec_parts.formats import BATCHES, CODECS
+from stratalog.spi import BatchHeader, Record
+
+_BOMB_TIMES: Final = 4
+_CRC, _ATTRIBUTES, _LAST_DELTA, _COUNT, _RECORDS = 17, 21, 23, 57, 61
+_MOST: Final = (1 << 31) - 1
+_MOST_VARINT: Final = b"\xfe\xff\xff\xff\x0f"  # 2**31 - 1
+_SMALLEST_RECORD: Final = bytes((12, 0, 0, 0, 1, 1, 0))  # six bytes, no key, no value, no headers
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to hurt.
+
+    Attributes:
+        name: for ``--only``.
+        title: for people.
+        make: the batch, given the limit for decompressed bytes.
+        hostile: False for a batch that keeps to all rules: its columns may take more than its bytes.
+    """
+
+    name: str
+    title: str
+    make: Callable[[int], bytes]
+    hostile: bool = True
+
+
+def healthy() -> bytes:
+    """A batch like any other, in every codec one behind the other."""
+    records = [Record(timestamp_ms=at, key=b"key", value=b"value" * 20) for at in range(100)]
+    encoded = [BATCHES.encode(records, BatchHeader(), codec, None) for codec in (None, *CODECS.values())]
+    return b"".join(encoded)
+
+
+def _bomb(codec: str, limit_bytes: int) -> bytes:
+    value = bytes(_BOMB_TIMES * limit_bytes)
+    return bytes(BATCHES.encode([Record(timestamp_ms=0, value=value)], BatchHeader(), CODECS[codec], None))
+
+
+def _lying(limit_bytes: int, patch: Callable[[bytearray], None]) -> bytes:
+    del limit_bytes
+    data = BATCHES.encode([Record(timestamp_ms=0, key=b"key", value=b"value")], BatchHeader(), None, None)
+    patch(data)
+    return _sealed(data)
+
+
+def _sealed(data: bytearray) -> bytes:
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[_CRC:_ATTRIBUTES] = crc32c(data[_ATTRIBUTES:]).to_bytes(4, "big")
+    return bytes(data)
+
+
+def _claim_count(data: bytearray) -> None:
+    data[_LAST_DELTA : _LAST_DELTA + 4] = (_MOST - 1).to_bytes(4, "big")
+    data[_COUNT : _COUNT + 4] = _MOST.to_bytes(4, "big")
+
+
+def _claim_record_size(data: bytearray) -> None:
+    data[_RECORDS : _RECORDS + 1] = _MOST_VARINT
+
+
+def _claim_headers(data: bytearray) -> None:
+    record = bytes((0, 0, 0, 1, 1)) + _MOST_VARINT
+    data[_RECORDS:] = bytes((2 * len(record),)) + record
+
+
+def _claim_contents(codec_id: int, packed: bytes, limit_bytes: int) -> bytes:
+    """A compressed batch whose stream says that much is in it, and holds nothing."""
+
+    def patch(data: bytearray) -> None:
+        data[_ATTRIBUTES + 1] = codec_id
+        data[_RECORDS:] = packed
+
+    return _lying(limit_bytes, patch)
+
+
+def _dense(limit_bytes: int) -> bytes:
+    """As many records as fit the limit, each as small as can be; every offset is that of the first."""
+    count = limit_bytes // len(_SMALLEST_RECORD)
+    data = BATCHES.encode([Record(timestamp_ms=0)], BatchHeader(), None, None)
+    packed = CODECS["zstd"].compress(_SMALLEST_RECORD * count, level=None, magic=2)
+    data[_ATTRIBUTES + 1] = CODECS["zstd"].id
+    data[_LAST_DELTA : _LAST_DELTA + 4] = (count - 1).to_bytes(4, "big")
+    data[_COUNT : _COUNT + 4] = count.to_bytes(4, "big")
+    data[_RECORDS:] = packed
+    return _sealed(data)
+
+
+_ZSTD_CLAIM: Final = b"\x28\xb5\x2f\xfd\xa0" + _MOST.to_bytes(4, "little") + b"\x01\x00\x00"
+_SNAPPY_CLAIM: Final = b"\xff\xff\xff\xff\x07" + bytes(8)
+_LZ4_BLOCK: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
+KINDS: Final = (
+    *(Kind(f"bomb-{name}", f"{name} of four times the limit", partial(_bomb, name)) for name in CODECS),
+    Kind("count", "claims 2**31 - 1 records", lambda limit: _lying(limit, _claim_count)),
+    Kind("record-size", "a record claims 2 GiB", lambda limit: _lying(limit, _claim_record_size)),
+    Kind("headers", "a record claims 2**31 - 1 headers", lambda limit: _lying(limit, _claim_headers)),
+    Kind("zstd-claim", "a zstd frame claims 2 GiB", partial(_claim_contents, 4, _ZSTD_CLAIM)),
+    Kind("snappy-claim", "a snappy block claims 2 GiB", partial(_claim_contents, 2, _SNAPPY_CLAIM)),
+    Kind("lz4-cut", "an lz4 frame without blocks", partial(_claim_contents, 3, _LZ4_BLOCK)),
+    Kind("dense", "no lie: the smallest records that fit", _dense, hostile=False),
+)

@@ -1,0 +1,87 @@
+"""A measurement of memory, and nothing else.
+
+memory_child.py read WAY FOLDER | hostile FILE LIMIT_BYTES: prints one JSON object, ``null`` if the system does not tell.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import stratalog
+from codec_parts.formats import BATCHES
+from codec_parts.hostile import healthy
+from harness import UnsupportedPlatformError, peak_of
+from stratalog.model.records import to_arrow
+from stratalog.spi import StorageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_STEP_RECORDS: Final = 100_000
+_WARM_UP_RECORDS: Final = 1000
+
+
+def read(way: str, folder: str) -> dict[str, object]:
+    """Read a log in steps; no step's result outlives it."""
+    with stratalog.open_reader(folder) as reader:
+        log = reader.log("t", 0)
+        log.to_arrow(0, _WARM_UP_RECORDS)
+
+        def steps() -> Iterator[pa.Table]:
+            if way == "columns":
+                for columns in log.columns():
+                    yield to_arrow([columns], 0)
+                return
+            for start in range(0, log.offsets().log_end, _STEP_RECORDS):
+                yield log.to_arrow(start, min(start + _STEP_RECORDS, log.offsets().log_end))
+
+        def everything() -> tuple[int, int]:
+            rows = largest = 0
+            for table in steps():
+                rows, largest = rows + table.num_rows, max(largest, table.nbytes)
+            return rows, largest
+
+        peak = peak_of(everything)
+        rows, largest = peak.result
+        if rows != log.offsets().log_end:
+            raise AssertionError(f"{rows} rows of {log.offsets().log_end} records")
+        return {"rows": rows, "result_bytes": largest, "peak_bytes": peak.bytes}
+
+
+def hostile(file: str, limit_bytes: int) -> dict[str, object]:
+    """Decode one batch that was made to hurt."""
+    data, example = Path(file).read_bytes(), healthy()
+    decode(example, limit_bytes)
+    peak = peak_of(lambda: decode(data, limit_bytes))
+    return {"outcome": peak.result, "peak_bytes": peak.bytes}
+
+
+def decode(data: bytes, limit_bytes: int) -> str:
+    """What becomes of a batch: how many records, or the error."""
+    try:
+        table = BATCHES.scan(data, 0, len(data), check_crc=True)
+        if not len(table):
+            return f"{table.stop}: {table.reason}"
+        return f"{sum(columns.count for columns in BATCHES.decode(data, table, limit_bytes=limit_bytes)):,} records"
+    except StorageError as error:
+        return type(error).__name__
+
+
+def main(arguments: list[str]) -> None:
+    """Do what the arguments say."""
+    told: dict[str, object] | None
+    try:
+        told = read(*arguments[1:]) if arguments[0] == "read" else hostile(arguments[1], int(arguments[2]))
+    except UnsupportedPlatformError:
+        told = None
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

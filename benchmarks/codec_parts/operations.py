@@ -1,0 +1,73 @@
+"""What is measured, and what each side must do for it. The same for all sides, or a figure means nothing."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from codec_parts.formats import BATCHES, LIMIT_BYTES
+from codec_parts.workloads import Workload, canonical, row_of
+from harness import WrongOutcomeError
+
+
+class Operation(StrEnum):
+    """One kind of work on a workload."""
+
+    COLUMNS = "columns"
+    ARROW = "arrow"
+    OBJECTS = "objects"
+    TOUCHED = "touched"
+    SCAN = "scan"
+    ENCODE = "encode"
+    ENCODE_COLUMNS = "encode-columns"
+
+    @property
+    def does(self) -> str:
+        """What is done, for people."""
+        return _DOES[self]
+
+
+_DOES = {
+    Operation.COLUMNS: "decode to columns, CRC checked",
+    Operation.ARROW: "decode to Arrow, CRC checked",
+    Operation.OBJECTS: "iterate record objects, CRC checked",
+    Operation.TOUCHED: "iterate record objects and read five fields of each, CRC checked",
+    Operation.SCAN: "scan batches, CRC checked",
+    Operation.ENCODE: "encode records to batches",
+    Operation.ENCODE_COLUMNS: "encode columns to batches",
+}
+
+
+def check(side: str, operation: Operation, workload: Workload, outcome: bytes) -> None:
+    """Compare what came out of a side with what was put into the workload.
+
+    Args:
+        side: for the error.
+        operation: what it did.
+        workload: on what.
+        outcome: rows or bounds in their canonical form; the batches themselves where it encoded.
+
+    Raises:
+        WrongOutcomeError: it is something else.
+    """
+    if operation is Operation.SCAN:
+        expected = workload.bounds
+    elif operation in {Operation.ENCODE, Operation.ENCODE_COLUMNS}:
+        expected, outcome = workload.encoded_rows, _decoded(side, outcome)
+    else:
+        expected = workload.rows
+    if outcome != expected:
+        at = next(
+            (at for at, (one, other) in enumerate(zip(outcome, expected, strict=False)) if one != other),
+            min(len(outcome), len(expected)),
+        )
+        got, wanted = (data[max(0, at - 40) : at + 40] for data in (outcome, expected))
+        raise WrongOutcomeError(f"{side} does not {operation.does}: {got!r} instead of {wanted!r}")
+
+
+def _decoded(side: str, data: bytes) -> bytes:
+    """The rows of encoded batches, which must be whole and have a CRC that matches."""
+    table = BATCHES.scan(data, 0, len(data), check_crc=True)
+    if table.stop_position != len(data):
+        raise WrongOutcomeError(f"{side} encodes batches of which one is bad: {table.stop} {table.reason}")
+    decoded = BATCHES.decode(data, table, limit_bytes=LIMIT_BYTES)
+    return canonical(row_of(record) for columns in decoded for record in columns.to_records())

@@ -1,0 +1,95 @@
+"""This project's side, with whatever twin of the kernels works in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codec_parts.formats import BATCHES, CODECS, LIMIT_BYTES, name_here
+from codec_parts.operations import Operation
+from codec_parts.peer import Maker, Peer, arrow_rows, encode_job, objects_job
+from codec_parts.workloads import Workload, canonical, canonical_bounds, row_of
+from harness import Job
+from stratalog.model.records import to_arrow
+from stratalog.spi import BatchHeader, BatchTable, Record, RecordColumns
+
+
+class Stratalog(Peer):
+    """The public calls of the format; each gets the whole buffer at once."""
+
+    name = name_here()
+    distribution = "stratalog"
+
+    def makers(self) -> dict[Operation, Maker]:
+        """Everything."""
+        return {
+            Operation.COLUMNS: _columns_job,
+            Operation.ARROW: _arrow_job,
+            Operation.OBJECTS: _objects_job,
+            Operation.TOUCHED: _touched_job,
+            Operation.SCAN: _scan_job,
+            Operation.ENCODE: _encode_job,
+            Operation.ENCODE_COLUMNS: _encode_columns_job,
+        }
+
+
+def _scan(data: bytes) -> BatchTable:
+    return BATCHES.scan(data, 0, len(data), check_crc=True)
+
+
+def _columns(data: bytes) -> Iterator[RecordColumns]:
+    return BATCHES.decode(data, _scan(data), limit_bytes=LIMIT_BYTES)
+
+
+def _records(data: bytes) -> Iterator[list[Record]]:
+    for columns in _columns(data):
+        yield columns.to_records(0)
+
+
+def _touch(data: bytes) -> None:
+    for records in _records(data):
+        for record in records:
+            record.offset, record.timestamp_ms, record.key, record.value, record.headers  # noqa: B018 - reading is the work
+
+
+def _columns_job(workload: Workload) -> Job:
+    data = workload.data
+    return Job(
+        lambda: list(_columns(data)),
+        lambda: canonical(row_of(record) for columns in _columns(data) for record in columns.to_records()),
+    )
+
+
+def _arrow_job(workload: Workload) -> Job:
+    data = workload.data
+    return Job(lambda: to_arrow(list(_columns(data)), 0), lambda: arrow_rows(to_arrow(list(_columns(data)), 0)))
+
+
+def _objects_job(workload: Workload) -> Job:
+    return objects_job(lambda: _records(workload.data), row_of)
+
+
+def _touched_job(workload: Workload) -> Job:
+    return Job(lambda: _touch(workload.data), _objects_job(workload).outcome)
+
+
+def _scan_job(workload: Workload) -> Job:
+    data = workload.data
+    return Job(lambda: _scan(data), lambda: canonical_bounds(zip(*_scan(data).columns[2:4], strict=True)))
+
+
+def _encode_job(workload: Workload) -> Job:
+    codec, header = CODECS.get(workload.codec), BatchHeader()
+    batches = [
+        [Record(timestamp_ms=stamp, key=key, value=value, headers=headers) for _, stamp, key, value, headers in rows]
+        for rows in workload.batches
+    ]
+    return encode_job(lambda records: BATCHES.encode(records, header, codec, None), batches)
+
+
+def _encode_columns_job(workload: Workload) -> Job:
+    codec, header = CODECS.get(workload.codec), BatchHeader()
+    table = _scan(workload.data)
+    batches = [
+        list(BATCHES.decode(workload.data, table.take(at, at + 1), limit_bytes=LIMIT_BYTES)) for at in range(len(table))
+    ]
+    return encode_job(lambda columns: BATCHES.encode_columns(columns[0], header, codec, None), batches)

@@ -1,0 +1,152 @@
+"""The record classes of the Python clients, as their consumers and producers use them."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any, Final
+
+from crc32c import crc32c
+
+from codec_parts.formats import CODECS
+from codec_parts.operations import Operation
+from codec_parts.peer import Maker, Peer, arrow_job, encode_job, lists_job, objects_job
+from codec_parts.workloads import Row, Workload, canonical_bounds
+from harness import Job
+
+_NO_PRODUCER: Final = (-1, -1, -1)  # id, epoch, sequence
+_NEVER_FULL_BYTES: Final = 1 << 30
+
+
+class CrcAlone(Peer):
+    """The checksum of the same bytes in one call: nobody who checks batches can be faster."""
+
+    name = "crc32c alone"
+    distribution = "crc32c"
+
+    def makers(self) -> dict[Operation, Maker]:
+        """Scanning, as far as that is one."""
+        return {Operation.SCAN: lambda workload: Job(lambda: crc32c(workload.data), lambda: workload.bounds)}
+
+
+class Client(Peer):
+    """A client library with Kafka's classes under Kafka's names: MemoryRecords, DefaultRecordBatchBuilder.
+
+    Args:
+        package: the package that has ``record.memory_records`` and ``record.default_records``.
+        codec_package: has ``has_CODEC`` for each codec.
+    """
+
+    def __init__(self, package: str) -> None:
+        memory = importlib.import_module(f"{package}.record.memory_records")
+        self._memory_records: Callable[[bytes], Any] = memory.MemoryRecords
+        defaults = importlib.import_module(f"{package}.record.default_records")
+        self._builder: Callable[..., Any] = defaults.DefaultRecordBatchBuilder
+        self._codecs: ModuleType = importlib.import_module(f"{package}.codec")
+
+    def makers(self) -> dict[Operation, Maker]:
+        """Everything that such classes have."""
+        return {
+            Operation.COLUMNS: lambda workload: lists_job(self._parts(workload)),
+            Operation.OBJECTS: lambda workload: objects_job(self._parts(workload), _row_of),
+            Operation.TOUCHED: self._touched_job,
+            Operation.SCAN: self._scan_job,
+            Operation.ENCODE: self._encode_job,
+            **({Operation.ARROW: lambda workload: arrow_job(self._parts(workload))} if find_spec("pyarrow") else {}),
+        }
+
+    def cannot(self, codec: str) -> str | None:
+        """What the library itself says."""
+        if codec == "none" or getattr(self._codecs, f"has_{codec}")():
+            return None
+        return f"{self.name} finds no library for {codec}"
+
+    def _parts(self, workload: Workload) -> Callable[[], Iterator[Any]]:
+        data = workload.data
+        return lambda: self._batches(data)
+
+    def _batches(self, data: bytes) -> Iterator[Any]:
+        """The batches, each an iterable of records, its CRC checked."""
+        records = self._memory_records(data)
+        while records.has_next():
+            batch = records.next_batch()
+            if not batch.validate_crc():
+                raise ValueError("the CRC does not match")
+            yield batch
+
+    def _touched_job(self, workload: Workload) -> Job:
+        data = workload.data
+
+        def touch() -> None:
+            for batch in self._batches(data):
+                for record in batch:
+                    record.offset, record.timestamp, record.key, record.value, record.headers  # noqa: B018 - the work
+
+        return Job(touch, objects_job(self._parts(workload), _row_of).outcome)
+
+    def _scan_job(self, workload: Workload) -> Job:
+        data = workload.data
+
+        def bounds() -> list[tuple[int, int]]:
+            return [(batch.base_offset, batch.next_offset) for batch in self._batches(data)]
+
+        return Job(bounds, lambda: canonical_bounds((first, after - 1) for first, after in bounds()))
+
+    def _encode_job(self, workload: Workload) -> Job:
+        codec_id = CODECS[workload.codec].id if workload.codec != "none" else 0
+        batches = [
+            [(stamp, key, value, list(headers)) for _, stamp, key, value, headers in rows] for rows in workload.batches
+        ]
+
+        def encode(rows: Sequence[tuple[int, bytes | None, bytes | None, list[Any]]]) -> bytearray:
+            builder = self._builder(2, codec_id, 0, *_NO_PRODUCER, _NEVER_FULL_BYTES)
+            add = builder.append
+            for at, (stamp, key, value, headers) in enumerate(rows):
+                add(at, stamp, key, value, headers)
+            built: bytearray = builder.build()
+            return built
+
+        return encode_job(encode, batches)
+
+
+class Aiokafka(Client):
+    """aiokafka, whose record classes are compiled."""
+
+    name = "aiokafka"
+    distribution = "aiokafka"
+
+    def __init__(self) -> None:
+        super().__init__("aiokafka")
+        kinds = (self._memory_records, self._builder)
+        if any("._crecords." not in str(getattr(kind, "__module__", "")) for kind in kinds):
+            raise ImportError("aiokafka runs without its compiled record classes")
+
+
+class KafkaPython(Client):
+    """kafka-python, in pure Python; its CRC comes from the package crc32c where that is installed, as it is here."""
+
+    name = "kafka-python"
+    distribution = "kafka-python"
+
+    def __init__(self) -> None:
+        super().__init__("kafka")
+
+
+def python_peers() -> tuple[list[Peer], list[str]]:
+    """The peers that are installed, and a sentence for each that is not."""
+    found: list[Peer] = [CrcAlone()]
+    missing = []
+    for kind in (Aiokafka, KafkaPython):
+        try:
+            found.append(kind())
+        except ImportError as error:
+            missing.append(f"{kind.name}: {error}; the dependency group 'bench' has it")
+    if not find_spec("pyarrow"):
+        missing.append("pyarrow: the cases that decode to Arrow need the extra 'arrow'")
+    return found, missing
+
+
+def _row_of(record: Any) -> Row:
+    return (record.offset, record.timestamp, record.key, record.value, tuple(record.headers))

@@ -1,0 +1,68 @@
+"""Bounds: what a benchmark must show, and whether it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harness.rounds import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A bound and what was measured.
+
+    Attributes:
+        target: the row that it stands in.
+        measured: what was measured, for people; why nothing was, if so.
+        bound: the bound, for people.
+        figure: what is compared; None if nothing was measured.
+        reached: None if nothing was measured.
+    """
+
+    target: str
+    measured: str
+    bound: str
+    figure: float | None
+    reached: bool | None
+
+    @property
+    def word(self) -> str:
+        """The verdict in a table."""
+        return "not measured" if self.reached is None else "ok" if self.reached else "NOT REACHED"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One side must be so many times as fast as another in one case.
+
+    Attributes:
+        target: the row that it stands in.
+        case: the case's name.
+        side: a side's name.
+        peer: another's.
+        at_least: the ratio of the medians on the wall.
+    """
+
+    target: str
+    case: str
+    side: str
+    peer: str
+    at_least: float
+
+    def verdict(self, results: Mapping[str, Result]) -> Verdict:
+        """What the results say."""
+        bound = f"{self.at_least:g} x {self.peer}"
+        result = results.get(self.case)
+        missing = [name for name in (self.side, self.peer) if result is None or name not in result.figures]
+        if result is None or missing:
+            return Verdict(self.target, f"{self.side}: no figures of {', '.join(missing)}", bound, None, None)
+        ratio = result.ratio(self.side, self.peer)
+        measured = f"{self.side}: {ratio.wall:.3g} x (rounds {ratio.low:.3g} to {ratio.high:.3g}; cpu {ratio.cpu:.3g})"
+        return Verdict(self.target, measured, bound, ratio.wall, ratio.wall >= self.at_least)
+
+
+def ceiling(target: str, name: str, figure_mib: float, at_most_mib: float) -> Verdict:
+    """A verdict on memory."""
+    bound = f"at most {at_most_mib:g} MiB"
+    return Verdict(target, f"{name}: {figure_mib:.1f} MiB", bound, figure_mib, figure_mib <= at_most_mib)

@@ -1,0 +1,72 @@
+"""Where a benchmark ran, and how busy that place was."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine at one moment.
+
+    Attributes:
+        processor: its model.
+        processors: how many there are.
+        system: kernel and architecture.
+        python: implementation and version.
+        load: runnable tasks, mean of a minute: figures taken above the number of processors mean little.
+        packages: versions of what takes part, None for what is not installed.
+    """
+
+    processor: str
+    processors: int
+    system: str
+    python: str
+    load: float
+    packages: dict[str, str | None]
+
+    @classmethod
+    def now(cls, packages: Iterable[str]) -> Machine:
+        """This machine, and the versions of these distributions."""
+        return cls(
+            processor=_processor(),
+            processors=os.cpu_count() or 1,
+            system=f"{platform.system()} {platform.release()} {platform.machine()}",
+            python=f"{platform.python_implementation()} {platform.python_version()}",
+            load=os.getloadavg()[0],
+            packages={name: _version(name) for name in packages},
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        known = ", ".join(f"{name} {found or 'missing'}" for name, found in self.packages.items())
+        busy = "  BUSY: the figures mean little" if self.load > 0.5 * self.processors else ""
+        return [
+            f"{self.processors} x {self.processor}, {self.system}, {self.python}",
+            f"load {self.load:.2f}{busy}",
+            known,
+        ]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

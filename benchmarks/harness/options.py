@@ -1,0 +1,50 @@
+"""The command line that all benchmarks have."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from harness.rounds import Plan
+
+_QUICK = Plan(rounds=2, sample_s=0.001, warm_up_s=0.001)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What was asked for.
+
+    Attributes:
+        plan: how long things take.
+        json: one JSON object a line and no table.
+        quick: small inputs: shows that everything works, not how fast.
+        full: every combination, and the large sizes.
+        only: parts of names of cases; empty means all.
+    """
+
+    plan: Plan
+    json: bool
+    quick: bool
+    full: bool
+    only: tuple[str, ...]
+
+    def wants(self, name: str) -> bool:
+        """Whether a case is to be measured."""
+        return not self.only or any(part in name for part in self.only)
+
+
+def parse_options(description: str, arguments: list[str] | None = None) -> Options:
+    """The options of a command line; leaves with a usage text where they are wrong."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--json", action="store_true", help="one JSON object a line instead of tables")
+    parser.add_argument("--rounds", type=int, metavar="N", help=f"samples of each side, {Plan().rounds} if not said")
+    parser.add_argument("--quick", action="store_true", help="tiny inputs: does it work? the figures mean nothing")
+    parser.add_argument("--full", action="store_true", help="every combination, and the large sizes")
+    parser.add_argument("--only", action="append", default=[], metavar="PART", help="only cases with PART in the name")
+    found = parser.parse_args(arguments)
+    if found.rounds is not None and found.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    plan = _QUICK if found.quick else Plan()
+    if found.rounds is not None:
+        plan = Plan(found.rounds, plan.sample_s, plan.warm_up_s)
+    return Options(plan, found.json, found.quick, found.full, tuple(found.only))

@@ -1,0 +1,102 @@
+"""How results are told: tables for people, or one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from itertools import groupby
+
+from harness.bounds import Verdict
+from harness.machine import Machine
+from harness.rounds import Result
+
+
+class Reporter:
+    """Prints things as they become known.
+
+    Args:
+        as_json: one JSON object a line; its ``kind`` is machine, missing, figures, memory or verdict.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def machine(self, machine: Machine) -> None:
+        """Where it runs."""
+        if self._as_json:
+            self._line("machine", **machine.as_dict())
+        else:
+            print("\n".join(machine.lines()))
+
+    def missing(self, reasons: Iterable[str]) -> None:
+        """What cannot take part, and why."""
+        for reason in reasons:
+            if self._as_json:
+                self._line("missing", reason=reason)
+            else:
+                print(f"missing: {reason}")
+
+    def result(self, result: Result) -> None:
+        """The figures of a case; the first side is what the others are compared with."""
+        if self._as_json:
+            self._figures(result)
+            return
+        case = result.case
+        print(f"\n{case.title}  [{case.name}]")
+        unit = "M rec/s" if case.records else ""
+        print(f"  {'':<32}{unit:>10}{'MB/s':>10}{'spread':>8}{'wall ms':>10}{'cpu ms':>10}  first is faster by")
+        first = next(iter(result.figures))
+        for name, figures in result.figures.items():
+            ratio = "" if name == first else f"{result.ratio(first, name).wall:.3g} x"
+            speed = f"{case.records / figures.wall_s / 1e6:.3g}" if case.records else ""
+            print(
+                f"  {name:<32}{speed:>10}{case.bytes / figures.wall_s / 1e6:>10,.0f}{figures.spread:>8.0%}"
+                f"{figures.wall_s * 1e3:>10.3f}{figures.cpu_s * 1e3:>10.3f}  {ratio}"
+            )
+
+    def memory(self, name: str, title: str, mib: float) -> None:
+        """Memory that something took beyond what it was given."""
+        if self._as_json:
+            self._line("memory", case=name, title=title, mib=mib)
+        else:
+            print(f"  {title:<60}{mib:>8.1f} MiB  [{name}]")
+
+    def verdicts(self, verdicts: Iterable[Verdict]) -> None:
+        """The bounds, grouped by target."""
+        if self._as_json:
+            for verdict in verdicts:
+                self._line(
+                    "verdict",
+                    target=verdict.target,
+                    measured=verdict.measured,
+                    bound=verdict.bound,
+                    figure=verdict.figure,
+                    reached=verdict.reached,
+                )
+            return
+        print(f"\n{'target':<100}{'at least':<36}")
+        for target, group in groupby(verdicts, lambda verdict: verdict.target):
+            print(target)
+            for verdict in group:
+                print(f"  {verdict.measured:<98}{verdict.bound:<36}{verdict.word}")
+
+    def _figures(self, result: Result) -> None:
+        case = result.case
+        for name, figures in result.figures.items():
+            self._line(
+                "figures",
+                case=case.name,
+                side=name,
+                records=case.records,
+                bytes=case.bytes,
+                rounds=len(figures.samples),
+                calls=figures.calls,
+                wall_s=figures.wall_s,
+                cpu_s=figures.cpu_s,
+                wall_low_s=min(sample.wall_s for sample in figures.samples),
+                wall_high_s=max(sample.wall_s for sample in figures.samples),
+            )
+
+    @staticmethod
+    def _line(kind: str, **fields: object) -> None:
+        print(json.dumps({"kind": kind, **fields}), flush=True)

@@ -1,0 +1,81 @@
+"""A side: one contestant of a case, which does the case's work so many times while the clocks run."""
+
+from __future__ import annotations
+
+import gc
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import repeat
+
+
+class WrongOutcomeError(Exception):
+    """A side does not do the work that it is measured at; its figures would mean nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Seconds of one or more calls: on the wall, and of the processor (all threads of the side's process)."""
+
+    wall_s: float
+    cpu_s: float
+
+    def per_call(self, calls: int) -> Sample:
+        """The mean of this many calls."""
+        return Sample(self.wall_s / calls, self.cpu_s / calls)
+
+
+class Side(ABC):
+    """One contestant.
+
+    Attributes:
+        name: unique in its case.
+        warm_up_times: how many times longer than others it warms up.
+    """
+
+    name: str
+    warm_up_times: float = 1
+
+    @abstractmethod
+    def check(self) -> None:
+        """Do the work once, off the clock, and look at what comes out.
+
+        Raises:
+            WrongOutcomeError: it is not what must come out.
+        """
+
+    @abstractmethod
+    def sample(self, calls: int) -> Sample:
+        """The time of this many calls in a row, what they return being dropped at once."""
+
+
+class LocalSide(Side):
+    """A side in this process.
+
+    Args:
+        name: unique in its case.
+        call: the work.
+        check: raises WrongOutcomeError.
+    """
+
+    def __init__(self, name: str, call: Callable[[], object], check: Callable[[], None]) -> None:
+        self.name, self._call, self._check = name, call, check
+
+    def check(self) -> None:
+        """As the caller wants it checked."""
+        self._check()
+
+    def sample(self, calls: int) -> Sample:
+        """The time of this many calls."""
+        return timed(self._call, calls)
+
+
+def timed(call: Callable[[], object], calls: int) -> Sample:
+    """The time of this many calls; the collector starts clean and runs during them as it does in any program."""
+    gc.collect()
+    cpu_ns, wall_ns = time.process_time_ns(), time.perf_counter_ns()
+    for _ in repeat(None, calls):
+        call()
+    wall_ns, cpu_ns = time.perf_counter_ns() - wall_ns, time.process_time_ns() - cpu_ns
+    return Sample(wall_ns / 1e9, cpu_ns / 1e9)

@@ -1,0 +1,196 @@
+"""Sides in other processes, of any language: a worker answers each line on its standard input with one line.
+
+=========================== =================================================================================
+``load NAME PATH``          prepare the input in a file, to be known by this name
+``sample JOB NAME CALLS``   answer ``WALL_NS CPU_NS`` of this many calls of a job
+``outcome JOB NAME PATH``   do the job once and write to the file what came out
+=========================== =================================================================================
+
+A line that begins with ``error`` is what went wrong. No word holds a space; paths are folders of ours.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from harness.sides import Sample, Side, WrongOutcomeError, timed
+
+_ERROR: Final = "error"
+_LEAVE_S: Final = 10.0
+
+
+class WorkerError(Exception):
+    """A worker could not be started, has ended, or could not do what it was told; the text says which."""
+
+
+class Worker:
+    """A process that answers lines. A context manager: leaving it ends the process.
+
+    Args:
+        command: how it is started; its errors go to ours.
+        environment: of the process, None for ours.
+    """
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self._name = Path(command[0]).name
+        self._loaded: set[str] = set()
+        try:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment
+            )
+        except OSError as error:
+            raise WorkerError(f"{self._name} cannot be started: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def ask(self, *words: str | int) -> list[str]:
+        """The words of the answer.
+
+        Raises:
+            WorkerError: the answer is an error, or there is none.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            print(*words, file=self._process.stdin, flush=True)
+        except OSError as error:
+            raise WorkerError(f"{self._name} has ended with code {self._process.poll()}") from error
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise WorkerError(f"{self._name} has ended instead of answering to {words[0]}")
+        if answer.startswith(_ERROR):
+            raise WorkerError(f"{self._name}: {answer.removeprefix(_ERROR).strip()}")
+        return answer.split()
+
+    def load(self, name: str, path: Path) -> None:
+        """Have an input prepared, once."""
+        if name not in self._loaded:
+            self.ask("load", name, str(path))
+            self._loaded.add(name)
+
+    def close(self) -> None:
+        """End the process: its input ends, and it has time to follow."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(OSError):  # what it did not read any more does not matter
+            self._process.stdin.close()
+        try:
+            self._process.wait(_LEAVE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+
+class WorkerSide(Side):
+    """A job of a worker.
+
+    Args:
+        name: unique in its case.
+        worker: borrowed.
+        job: the job's name.
+        load: the name of its input; loaded already.
+        scratch: a folder for what comes out.
+        check: looks at what came out, raises WrongOutcomeError.
+        warm_up_times: compilers that work while a program runs need more than one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        worker: Worker,
+        job: str,
+        load: str,
+        scratch: Path,
+        check: Callable[[bytes], None],
+        warm_up_times: float = 1,
+    ) -> None:
+        self.name, self.warm_up_times = name, warm_up_times
+        self._worker, self._job, self._load, self._check = worker, job, load, check
+        self._outcome = scratch / "outcome"
+
+    def check(self) -> None:
+        """Look at what the worker wrote."""
+        try:
+            self._worker.ask("outcome", self._job, self._load, str(self._outcome))
+        except WorkerError as error:
+            raise WrongOutcomeError(f"{self.name}: {error}") from error
+        self._check(self._outcome.read_bytes())
+        self._outcome.unlink()
+
+    def sample(self, calls: int) -> Sample:
+        """The time that the worker took."""
+        wall_ns, cpu_ns = map(int, self._worker.ask("sample", self._job, self._load, calls))
+        return Sample(wall_ns / 1e9, cpu_ns / 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work on one input.
+
+    Attributes:
+        call: what is measured.
+        outcome: the same work, and what came out of it as bytes that compare; never measured.
+    """
+
+    call: Callable[[], object]
+    outcome: Callable[[], bytes]
+
+
+def serve(job_of: Callable[[str, bytes], Job]) -> None:
+    """Be a worker in Python until the standard input ends.
+
+    Args:
+        job_of: the job with a name on an input; called once for each.
+    """
+    inputs: dict[str, bytes] = {}
+    jobs: dict[tuple[str, str], Job] = {}
+    for line in sys.stdin:
+        try:
+            print(_answer(line.split(), inputs, jobs, job_of), flush=True)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong is told to the process that asked
+            print(_ERROR, type(error).__name__, str(error).replace("\n", " "), flush=True)
+
+
+def _answer(
+    words: Sequence[str],
+    inputs: dict[str, bytes],
+    jobs: dict[tuple[str, str], Job],
+    job_of: Callable[[str, bytes], Job],
+) -> str:
+    match words:
+        case ["load", name, path]:
+            inputs[name] = Path(path).read_bytes()
+            return "ok"
+        case ["sample", job, name, calls]:
+            sample = timed(_job(job, name, inputs, jobs, job_of).call, int(calls))
+            return f"{round(sample.wall_s * 1e9)} {round(sample.cpu_s * 1e9)}"
+        case ["outcome", job, name, path]:
+            Path(path).write_bytes(_job(job, name, inputs, jobs, job_of).outcome())
+            return "ok"
+    raise ValueError(f"not understood: {' '.join(words)}")
+
+
+def _job(
+    job: str,
+    name: str,
+    inputs: Mapping[str, bytes],
+    jobs: dict[tuple[str, str], Job],
+    job_of: Callable[[str, bytes], Job],
+) -> Job:
+    if (job, name) not in jobs:
+        jobs[job, name] = job_of(job, inputs[name])
+    return jobs[job, name]
