@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
-from stratalog.model.batches import BatchTable
+from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.model.segments import AbortedTransaction
@@ -75,7 +75,7 @@ def _segment_columns(
     """Columns of [start, stop) in one segment, each with the offset to go on from when it has been used."""
     for chunk in chunks:
         for table in chunk.tables:
-            wanted = table.keep(_wanted(table, start, stop, hidden))
+            wanted = _wanted(table, start, stop, hidden)
             for columns in decode(chunk, wanted, segment, parts, fields):
                 cut = _cut(columns, start, stop)
                 if cut.count:
@@ -104,19 +104,28 @@ def _by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[Aborte
     return grouped
 
 
-def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[AbortedTransaction]]) -> list[bool]:
-    """For each batch whether it holds something to show. ``hidden`` are aborted transactions, by producer id."""
-    result, before = [], -1
-    for batch in table:
-        # a wrapper of V0 or V1 tells only its last offset: what it holds begins somewhere after the entry before it
-        first = batch.base_offset if batch.magic == 2 else before + 1
-        before = batch.last_offset
-        inside = batch.last_offset >= start and first < stop
-        aborted = batch.is_transactional and any(
-            gone.first_offset <= batch.base_offset <= gone.last_offset for gone in hidden.get(batch.producer_id, ())
-        )
-        result.append(inside and not aborted and not batch.is_control)
-    return result
+def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[AbortedTransaction]]) -> BatchTable:
+    """The batches that hold something to show. ``hidden`` are aborted transactions, by producer id."""
+    is_v2 = table.magic == 2
+    # a wrapper of V0 or V1 tells only its last offset: what it holds begins somewhere after the entry before it
+    firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
+    controls = is_v2 and any(attributes & CONTROL_BIT for attributes in table.attributes)
+    if not hidden and not controls and table.last_offset[0] >= start and firsts[-1] < stop:
+        return table  # nearly always
+    rows = zip(firsts, table.last_offset, table.attributes, table.producer_id, strict=True)
+    return table.keep(
+        [
+            last >= start
+            and first < stop
+            and not (is_v2 and attributes & CONTROL_BIT)
+            and not (is_v2 and attributes & TRANSACTIONAL_BIT and _is_aborted(first, hidden.get(producer, ())))
+            for first, last, attributes, producer in rows
+        ]
+    )
+
+
+def _is_aborted(first_offset: int, transactions: Sequence[AbortedTransaction]) -> bool:
+    return any(gone.first_offset <= first_offset <= gone.last_offset for gone in transactions)
 
 
 def _cut(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
