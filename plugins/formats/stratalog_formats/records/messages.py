@@ -1,17 +1,19 @@
 """Messages of magic 0 and 1: one entry a record, or a wrapper whose value is a compressed set of entries.
 
-Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.
+Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch, MemoryRecordsBuilder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from struct import Struct
+from typing import ClassVar, Final
 from zlib import crc32
 
 from stratalog.spi import (
     CODEC_MASK,
-    NO_EPOCH,
     NO_PRODUCER,
     NO_TIMESTAMP,
     TIMESTAMP_TYPE_BIT,
@@ -27,173 +29,126 @@ from stratalog.spi import (
     RecordBatch,
     RecordColumns,
     RecordFormat,
-    ScanStop,
     TimestampType,
     UnsupportedCompressionError,
+    Verdict,
 )
-from stratalog_formats.kernels.columns import ColumnBuilder
-from stratalog_formats.kernels.encode import check_timestamp
+from stratalog_formats.kernels.choice import KERNELS, Kernels
+from stratalog_formats.kernels.encode import bad_offset, check_timestamp, no_records
 from stratalog_formats.kernels.layout import (
     FRAME_BYTES,
     INT32,
     INT64,
+    MAX_ARENA_BYTES,
     MESSAGE_CHECKED_FROM,
     MESSAGE_CRC_POSITION,
-    MESSAGE_HEADER,
     MESSAGE_HEADER_BYTES,
-    MIN_ENTRY_SIZE,
-    OVERHEAD_BYTES,
 )
 from stratalog_formats.records.batches import decompressed
+from stratalog_formats.records.message_set import FieldPlaces, messages_in
+from stratalog_formats.records.retain import kept_pieces, wrong_count
 
-KEY_POSITIONS = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # of the key's length, by magic
-ZSTD_ID = 4  # came with magic 2 and is refused below
-MAX_RATIO = 1 << 11  # above what any codec of these magics reaches; the bytes were made or checked here before
+ZSTD_ID: Final = 4  # came with magic 2 and is refused below
+LIMIT_BYTES: Final = 1 << 28
+_LAST_MS: Final = (1 << 63) - 1
+_FRAME: Final = Struct(">qiI")  # offset, size, CRC
+_ATTRIBUTES_POSITION: Final = FRAME_BYTES
+_KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # a verdict as a truth value
+
+Row = tuple[int, int, bytes | None, bytes | None]
+"""Offset, timestamp, key and value of one message."""
 
 
 class MessageFormat(RecordFormat):
-    """What magic 0 and 1 share. ``key_position`` is where the key's length stands in an entry.
+    """What magic 0 and 1 share.
 
     Args:
         codecs: looked up when a wrapper is decoded.
+        kernels: which twin does the work.
+        limit_bytes: how far ``assign`` decompresses a wrapper.
     """
 
-    key_position: ClassVar[int]
-
-    def __init__(self, codecs: CodecTable) -> None:
-        self._codecs = codecs
+    def __init__(self, codecs: CodecTable, kernels: Kernels = KERNELS, limit_bytes: int = LIMIT_BYTES) -> None:
+        self._codecs, self._kernels, self._limit_bytes = codecs, kernels, limit_bytes
 
     # --- what differs ------------------------------------------------------------------------------------------------
 
-    def timestamp_ms(self, view: memoryview, at: int) -> int:
-        """The timestamp of the entry at ``at``."""
+    def _before_key(self, attributes: int, stamp: int, key_size: int) -> bytes:
+        """What stands between the CRC and the key."""
         raise NotImplementedError
 
-    def inner_offset(self, wrapper: RecordBatch, field: int, last_field: int) -> int:
-        """The absolute offset of a message in a wrapper, from its own field and that of the last one."""
+    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
+        """What the offset fields inside a wrapper lack of the absolute offsets; ``last_field`` is the last of them."""
         raise NotImplementedError
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def scan(self, data: Buffer, start: int, end: int, *, check_crc: bool) -> BatchTable:
         """The whole entries in [start, end)."""
-        view, rows, at = memoryview(data), list[tuple[int, ...]](), start
-        stop, reason = ScanStop.END, ""
-        while at < end:
-            if end - at < FRAME_BYTES:
-                stop = ScanStop.PARTIAL
-                break
-            size = INT32.unpack_from(view, at + 8)[0]
-            total = size + OVERHEAD_BYTES
-            if size < MIN_ENTRY_SIZE:
-                stop, reason = ScanStop.CORRUPT, f"an entry of size {size} is too small"
-            elif view[at + FRAME_BYTES - 1] != self.magic:
-                stop = ScanStop.OTHER_MAGIC
-            elif at + total > end:
-                stop = ScanStop.PARTIAL
-            if stop is not ScanStop.END:
-                break
-            offset, _, crc, _, attributes = MESSAGE_HEADER.unpack_from(view, at)
-            if check_crc and crc32(view[at + MESSAGE_CHECKED_FROM : at + total]) != crc:
-                stop, reason = ScanStop.CORRUPT, "the CRC does not match"
-                break
-            stamp = self.timestamp_ms(view, at)
-            count = -1 if attributes & CODEC_MASK else 1
-            producer = (NO_EPOCH, NO_PRODUCER, -1, -1)
-            rows.append((at, total, offset, offset, stamp, stamp, *producer, count, attributes & 0xFF, crc))
-            at += total
-        return BatchTable.from_rows(self.magic, rows, stop, at, reason)
+        return self._kernels.scan_messages(self.magic, data, start, end, check_crc)
 
     def decode(
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
-        """Runs of plain messages share an arena, each wrapper has its own."""
-        run, raw = ColumnBuilder(), b""
-        rows = zip(batches.position, batches.size_bytes, batches.last_offset, batches.attributes, strict=True)
-        for index, (position, size, offset, attributes) in enumerate(rows):
-            if not attributes & CODEC_MASK:
-                raw = raw or (data if isinstance(data, bytes) else bytes(data))
-                kind = 1 if attributes & TIMESTAMP_TYPE_BIT else 0
-                self._add(run, raw, position, position + size, offset, position, kind, None)
-                continue
-            if len(run.offsets):
-                yield run.build(raw, fields)
-                run = ColumnBuilder()
-            yield self._decode_wrapper(data, batches[index], fields, limit_bytes)
-        if len(run.offsets):
-            yield run.build(raw, fields)
+        """Runs of plain messages share an arena, each wrapper has its own: the set that it holds."""
+        for start, end in _runs(batches):
+            run = batches.take(start, end)
+            if run.attributes[0] & CODEC_MASK:
+                yield self._decode_wrapper(data, run[0], fields, limit_bytes)
+            else:
+                yield self._decode_plain(data, run, fields)
 
-    def _add(
-        self,
-        into: ColumnBuilder,
-        raw: bytes,
-        at: int,
-        end: int,
-        offset: int,
-        entry: int,
-        kind: int,
-        append_ms: int | None,
-    ) -> None:
-        """Append the message at ``at``; bytes after its value are ignored, as Kafka does.
-
-        A message in a wrapper may be of the other magic: it is read as what it says it is. ``entry`` is the position
-        of the message or its wrapper, ``kind`` the timestamp type of that, ``append_ms`` what a wrapper says of time.
-        """
-        magic = raw[at + FRAME_BYTES - 1]
-        if magic not in KEY_POSITIONS:
-            raise CorruptBatchError(f"a message of magic {magic} inside one of {self.magic}", "", entry)
-        key_at, key_size = _field(raw, at + KEY_POSITIONS[magic], end, entry)
-        value_at, value_size = _field(raw, key_at + max(key_size, 0), end, entry)
-        if magic == 0:
-            kind, stamp = TimestampType.NONE, NO_TIMESTAMP
-        elif append_ms is None:
-            stamp = INT64.unpack_from(raw, at + MESSAGE_HEADER_BYTES)[0]
+    def _decode_plain(self, data: Buffer, run: BatchTable, fields: Fields) -> RecordColumns:
+        first, end = run.position[0], run.position[-1] + run.size_bytes[-1]
+        if end > MAX_ARENA_BYTES:
+            data = memoryview(data)[first:end]
+            run = self.scan(data, 0, end - first, check_crc=False)
         else:
-            stamp = append_ms
-        into.offsets.append(offset)
-        into.timestamps.append(stamp)
-        into.types.append(kind)
-        into.epochs.append(NO_EPOCH)
-        into.positions.extend((key_at, key_size, value_at, value_size, 0, 0))
+            first = 0
+        places = FieldPlaces()
+        try:
+            places.add(data, run)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(error.reason, "", error.position + first) from error
+        kinds = (self._kind(attributes) for attributes in run.attributes)
+        return places.columns(data, run.last_offset, run.max_timestamp_ms, kinds, fields)
+
+    def _kind(self, attributes: int) -> int:
+        """The timestamp type of a message or, if it is in one, of its wrapper."""
+        if not self.magic:
+            return TimestampType.NONE
+        return TimestampType.LOG_APPEND_TIME if attributes & TIMESTAMP_TYPE_BIT else TimestampType.CREATE_TIME
 
     def _decode_wrapper(self, data: Buffer, wrapper: RecordBatch, fields: Fields, limit_bytes: int) -> RecordColumns:
-        if wrapper.codec_id == ZSTD_ID:
-            raise CorruptBatchError(f"zstd does not exist in magic {self.magic}", "", wrapper.position)
-        end = wrapper.position + wrapper.size_bytes
-        view = bytes(memoryview(data)[wrapper.position : end])
-        key_at, key_size = _field(view, self.key_position, len(view), wrapper.position)
-        value_at, value_size = _field(view, key_at + max(key_size, 0), len(view), wrapper.position)
-        if value_size < 0:
-            raise CorruptBatchError("a compressed message has no value", "", wrapper.position)
-        packed = memoryview(view)[value_at : value_at + value_size]
-        arena = bytes(decompressed(self._codecs, wrapper, packed, limit_bytes))
-        places = list(self._inner(arena, wrapper))
-        if not places:
-            raise CorruptBatchError("a compressed message holds no messages", "", wrapper.position)
-        builder, last_field, kind = ColumnBuilder(), places[-1][2], wrapper.timestamp_type
-        append_ms = wrapper.max_timestamp_ms if kind is TimestampType.LOG_APPEND_TIME else None
+        """The messages of one wrapper. One of the other magic is read as what it says it is."""
+        arena = self._unpacked(data, wrapper, limit_bytes)
+        tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
+        places = FieldPlaces()
+        for table in tables:
+            places.add(arena, table, wrapper.position)
+        shift = self._shift(wrapper, tables[-1].last_offset[-1])
         try:
-            for at, stop, field in places:
-                offset = self.inner_offset(wrapper, field, last_field)
-                self._add(builder, arena, at, stop, offset, wrapper.position, kind, append_ms)
+            offsets = array("q", [field + shift for table in tables for field in table.last_offset])
         except OverflowError as error:
             raise CorruptBatchError("an inner offset does not fit 64 bits", "", wrapper.position) from error
-        return builder.build(arena, fields)
+        stamps, kinds, kind = array("q"), array("i"), self._kind(wrapper.attributes)
+        for table in tables:
+            of_wrapper = table.magic and kind == TimestampType.LOG_APPEND_TIME
+            stamps.extend([wrapper.max_timestamp_ms] * len(table) if of_wrapper else table.max_timestamp_ms)
+            kinds.extend([kind if table.magic else TimestampType.NONE] * len(table))
+        return places.columns(arena, memoryview(offsets), memoryview(stamps), kinds, fields)
 
-    def _inner(self, arena: bytes, wrapper: RecordBatch) -> Iterator[tuple[int, int, int]]:
-        """Start, end and offset field of each message in a decompressed set; a cut one at the end is left out."""
-        at = 0
-        while len(arena) - at >= OVERHEAD_BYTES:
-            field, size = INT64.unpack_from(arena, at)[0], INT32.unpack_from(arena, at + 8)[0]
-            stop = at + OVERHEAD_BYTES + size
-            if size < MIN_ENTRY_SIZE:
-                raise CorruptBatchError(f"an inner message of size {size} is too small", "", wrapper.position)
-            if stop > len(arena):
-                return
-            if arena[at + FRAME_BYTES] & CODEC_MASK:
-                raise CorruptBatchError("a compressed message inside another", "", wrapper.position)
-            yield at, stop, field
-            at = stop
+    def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> bytes:
+        """The set of messages in a wrapper."""
+        if wrapper.codec_id == ZSTD_ID:
+            raise CorruptBatchError(f"zstd does not exist in magic {self.magic}", "", wrapper.position)
+        view = memoryview(data)[wrapper.position : wrapper.position + wrapper.size_bytes]
+        outside = FieldPlaces()
+        outside.add(view, self.scan(view, 0, len(view), check_crc=False), wrapper.position)
+        (start,), (size,) = outside.value_position, outside.value_size
+        if size < 0:
+            raise CorruptBatchError("a compressed message has no value", "", wrapper.position)
+        return bytes(decompressed(self._codecs, wrapper, view[start : start + size], limit_bytes))
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -201,44 +156,95 @@ class MessageFormat(RecordFormat):
         self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None
     ) -> bytearray:
         """One entry a record, or one wrapper around all."""
-        if not records:
-            raise InvalidRecordError("a batch has at least one record")
-        if codec is not None and codec.id == ZSTD_ID:
-            raise UnsupportedCompressionError(f"zstd does not exist in magic {self.magic}")
         for index, record in enumerate(records):
             if record.headers:
-                raise InvalidRecordError(f"magic {self.magic} has no headers", ((index, "headers"),))
-            check_timestamp(record.timestamp_ms, index)
+                raise self._has_no_headers(index)
+        offsets = range(header.base_offset, header.base_offset + len(records))
+        stamps = [record.timestamp_ms for record in records]
+        pairs = ((record.key, record.value) for record in records)
+        return self._encoded(offsets, stamps, pairs, header, codec, level)
+
+    def encode_columns(
+        self,
+        columns: RecordColumns,
+        header: BatchHeader,
+        codec: Codec | None,
+        level: int | None,
+        *,
+        keep_offsets: bool = False,
+    ) -> bytearray:
+        """As ``encode``; gaps between offsets are kept if asked for."""
+        for index, count in enumerate(columns.header_count):
+            if count:
+                raise self._has_no_headers(index)
+        offsets: Sequence[int] = range(header.base_offset, header.base_offset + columns.count)
+        if keep_offsets and columns.count:
+            for index, (before, offset) in enumerate(zip(columns.offset, columns.offset[1:], strict=False), 1):
+                if offset <= before:
+                    raise bad_offset(offset, index)
+            moved = header.base_offset - columns.offset[0]
+            offsets = [offset + moved for offset in columns.offset]
+        pairs = zip(columns.keys(), columns.values(), strict=True)
+        return self._encoded(offsets, columns.timestamp_ms, pairs, header, codec, level)
+
+    def _has_no_headers(self, index: int) -> InvalidRecordError:
+        return InvalidRecordError(f"magic {self.magic} has no headers", ((index, "headers"),))
+
+    def _encoded(
+        self,
+        offsets: Sequence[int],
+        stamps: Sequence[int] | memoryview,
+        pairs: Iterable[tuple[bytes | None, bytes | None]],
+        header: BatchHeader,
+        codec: Codec | None,
+        level: int | None,
+    ) -> bytearray:
+        if not len(offsets):
+            raise no_records()
+        if codec is not None and codec.id == ZSTD_ID:
+            raise UnsupportedCompressionError(f"zstd does not exist in magic {self.magic}")
         if header.transactional or header.control or header.producer_id != NO_PRODUCER:
             raise InvalidRecordError(f"magic {self.magic} has no producers and no transactions")
-        is_append_time = self.magic and header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        attributes = TIMESTAMP_TYPE_BIT if is_append_time else 0
-        out = bytearray()
-        for index, record in enumerate(records):
-            stamp = header.append_time_ms if is_append_time else record.timestamp_ms
-            offset = index if codec is not None and self.magic else header.base_offset + index
-            out += self._message(offset, attributes, stamp, record.key, record.value)
+        largest = max(stamps)
+        if min(stamps) < NO_TIMESTAMP or largest > _LAST_MS:
+            for index, stamp in enumerate(stamps):
+                check_timestamp(stamp, index)
+        is_append_time, attributes = self.magic and header.timestamp_type is TimestampType.LOG_APPEND_TIME, 0
+        if is_append_time:
+            largest, attributes = header.append_time_ms, TIMESTAMP_TYPE_BIT
+            stamps = [largest] * len(offsets)
+        last, base = offsets[-1], offsets[0] if codec is not None and self.magic else 0
+        rows = ((offset - base, stamp, *pair) for offset, stamp, pair in zip(offsets, stamps, pairs, strict=True))
+        out = self._messages(rows, attributes)
         if codec is None:
             return out
-        stamp = header.append_time_ms if is_append_time else max(record.timestamp_ms for record in records)
         packed = codec.compress(out, level=level, magic=self.magic)
-        last = header.base_offset + len(records) - 1
-        return self._message(last, attributes | codec.id, stamp, None, packed)
+        return self._messages([(last, largest, None, packed)], attributes | codec.id)
 
-    def _message(self, offset: int, attributes: int, stamp: int, key: bytes | None, value: bytes | None) -> bytearray:
-        out = bytearray(MESSAGE_HEADER_BYTES)
-        if self.magic:
-            out += INT64.pack(stamp)
-        for field in (key, value):
-            out += INT32.pack(-1 if field is None else len(field)) + (field or b"")
-        MESSAGE_HEADER.pack_into(out, 0, offset, len(out) - OVERHEAD_BYTES, 0, self.magic, attributes)
-        _seal(out, 0, len(out))
-        return out
+    def _messages(self, rows: Iterable[Row], attributes: int) -> bytearray:
+        """Entries with these offsets; nothing is checked."""
+        parts: list[bytes] = []
+        add, frame, before_key, size_of = parts.append, _FRAME.pack, self._before_key, INT32.pack
+        for offset, stamp, key, value in rows:
+            if key is None:
+                content = before_key(attributes, stamp, -1)
+            else:
+                content = before_key(attributes, stamp, len(key)) + key
+            content += size_of(-1) if value is None else size_of(len(value)) + value
+            add(frame(offset, len(content) + 4, crc32(content)))
+            add(content)
+        return bytearray().join(parts)
+
+    # --- in place ----------------------------------------------------------------------------------------------------
 
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
-        """Give entries consecutive offsets; a wrapper takes as many as it has messages, and its own is the last one."""
+        """Offsets follow each other from entry to entry; a wrapper takes as many as it spans, its own is the last.
+
+        The ``record_count`` of a wrapper, -1 after a scan, may say how many messages it holds, offsets 0, 1, 2, ...: it
+        is not decompressed then.
+        """
         del leader_epoch
         start = end = batches.position[0] if len(batches) else 0
         for batch in batches:
@@ -246,88 +252,144 @@ class MessageFormat(RecordFormat):
             span = self._span(data, batch)
             INT64.pack_into(data, batch.position, base_offset + span - 1)
             if append_time_ms is not None and self.magic:
-                data[batch.position + FRAME_BYTES] |= TIMESTAMP_TYPE_BIT
-                INT64.pack_into(data, batch.position + MESSAGE_HEADER_BYTES, append_time_ms)
-                _seal(data, batch.position, end)
+                self._stamp(data, batch, batch.attributes | TIMESTAMP_TYPE_BIT, append_time_ms)
             base_offset += span
         return self.scan(data, start, end, check_crc=False)
 
     def _span(self, data: bytearray, batch: RecordBatch) -> int:
-        """How many offsets an entry takes: those of a wrapper are counted in its contents."""
-        if not batch.codec_id:
-            return 1
-        columns = self._decode_wrapper(data, batch, Fields.OFFSET, len(data) * MAX_RATIO)
-        return columns.count
+        if batch.record_count >= 0:
+            return batch.record_count
+        offsets = self._decode_wrapper(data, batch, Fields.OFFSET, self._limit_bytes).offset
+        return int(offsets[-1] - offsets[0]) + 1
+
+    def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
+        """Of a plain message it is the time itself, of a wrapper the largest inside."""
+        is_right = batch.max_timestamp_ms == max_timestamp_ms and not batch.attributes & TIMESTAMP_TYPE_BIT
+        if self.magic and not is_right:
+            self._stamp(data, batch, batch.attributes & ~TIMESTAMP_TYPE_BIT, max_timestamp_ms)
+        return True
+
+    @staticmethod
+    def _stamp(data: bytearray, batch: RecordBatch, attributes: int, stamp: int) -> None:
+        at, end = batch.position, batch.position + batch.size_bytes
+        data[at + _ATTRIBUTES_POSITION] = attributes
+        INT64.pack_into(data, at + MESSAGE_HEADER_BYTES, stamp)
+        with memoryview(data) as view:
+            crc = crc32(view[at + MESSAGE_CHECKED_FROM : end])
+        data[at + MESSAGE_CRC_POSITION : at + MESSAGE_CHECKED_FROM] = crc.to_bytes(4, "big")
+
+    # --- cleaning ----------------------------------------------------------------------------------------------------
+
+    def retain(
+        self,
+        data: Buffer,
+        batches: BatchTable,
+        verdicts: Sequence[Buffer],
+        horizon_ms: int | None,
+        *,
+        retain_empty: Sequence[bool] | None = None,
+        limit_bytes: int,
+    ) -> Iterator[Buffer]:
+        """Plain messages stay or go, wrappers are written anew: their offset is that of the last message that stays.
+
+        There is no place for a delete horizon, and a wrapper that loses nothing is not even decompressed.
+        """
+        del horizon_ms
+
+        def rewrite(batch: RecordBatch, verdict: bytes, empty: bool) -> Buffer | None:  # noqa: FBT001 - by position
+            if batch.record_count >= 0 and len(verdict) != batch.record_count:
+                raise wrong_count(len(verdict), batch.record_count, batch.position)
+            if verdict.count(Verdict.DROP) < len(verdict):
+                return self._rewritten(data, batch, verdict, limit_bytes) if Verdict.DROP in verdict else None
+            if empty:
+                raise InvalidRecordError(f"magic {self.magic} has no empty batches position={batch.position}")
+            return b""
+
+        return kept_pieces(data, batches, verdicts, retain_empty, rewrite)
+
+    def _rewritten(self, data: Buffer, wrapper: RecordBatch, verdict: bytes, limit_bytes: int) -> bytearray:
+        columns = self._decode_wrapper(data, wrapper, Fields.ALL, limit_bytes)
+        if len(verdict) != columns.count:
+            raise wrong_count(len(verdict), columns.count, wrapper.position)
+        mask = verdict.translate(_KEPT)
+        offsets, stamps = (list(compress(column, mask)) for column in (columns.offset, columns.timestamp_ms))
+        pairs = compress(zip(columns.keys(), columns.values(), strict=True), mask)
+        header = BatchHeader(timestamp_type=wrapper.timestamp_type, append_time_ms=wrapper.max_timestamp_ms)
+        return self._encoded(offsets, stamps, pairs, header, self._codecs.by_id(wrapper.codec_id), None)
 
 
 class MessageFormatV0(MessageFormat):
     """Magic 0: no timestamps; inner offsets are absolute."""
 
     magic: ClassVar[int] = 0
-    key_position: ClassVar[int] = KEY_POSITIONS[0]
+    _content: ClassVar[Struct] = Struct(">bbi")  # magic, attributes, size of the key
 
-    def timestamp_ms(self, view: memoryview, at: int) -> int:
-        """None."""
-        del view, at
-        return NO_TIMESTAMP
+    def _before_key(self, attributes: int, stamp: int, key_size: int) -> bytes:
+        del stamp
+        return self._content.pack(0, attributes, key_size)
 
-    def inner_offset(self, wrapper: RecordBatch, field: int, last_field: int) -> int:
-        """Its own field."""
+    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
         del wrapper, last_field
-        return field
+        return 0
 
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
     ) -> BatchTable:
-        """As for magic 1, but wrappers are encoded again: the offsets inside them are absolute."""
+        """As for magic 1, but wrappers are compressed again: the offsets inside them are absolute."""
         if not any(batch.codec_id for batch in batches):
             return super().assign(data, batches, base_offset, leader_epoch, append_time_ms)
-        start, end, moved = batches.position[0], batches.position[0], bytearray()
+        start, end, moved = batches.position[0], batches.position[-1] + batches.size_bytes[-1], bytearray()
         for batch in batches:
-            end = batch.position + batch.size_bytes
-            one = self.scan(data, batch.position, end, check_crc=False)
-            records = [
-                record
-                for columns in self.decode(data, one, limit_bytes=len(data) * MAX_RATIO)
-                for record in columns.to_records()
-            ]
-            codec = self._codecs.by_id(batch.codec_id) if batch.codec_id else None
-            moved += self.encode(records, BatchHeader(base_offset=base_offset), codec, None)
-            base_offset += len(records)
+            if batch.codec_id:
+                piece, last_offset = self._moved(data, batch, base_offset)
+            else:
+                piece, last_offset = data[batch.position : batch.position + batch.size_bytes], base_offset
+                INT64.pack_into(piece, 0, last_offset)
+            moved += piece
+            base_offset = last_offset + 1
         data[start:end] = moved
         return self.scan(data, start, start + len(moved), check_crc=False)
+
+    def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
+        """A wrapper whose messages begin at ``base_offset`` and keep their distances, and the last one's offset."""
+        arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
+        tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
+        shift, offset = base_offset - tables[0].last_offset[0], base_offset
+        for table in tables:
+            for position, field in zip(table.position, table.last_offset, strict=True):
+                offset = field + shift
+                INT64.pack_into(arena, position, offset)
+        codec = self._codecs.by_id(wrapper.codec_id)
+        packed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
+        return self._messages([(offset, NO_TIMESTAMP, None, packed)], codec.id), offset
 
 
 class MessageFormatV1(MessageFormat):
     """Magic 1: timestamps; inner offsets are relative, the wrapper has the offset of the last one."""
 
     magic: ClassVar[int] = 1
-    key_position: ClassVar[int] = KEY_POSITIONS[1]
+    _content: ClassVar[Struct] = Struct(">bbqi")  # magic, attributes, timestamp, size of the key
 
-    def timestamp_ms(self, view: memoryview, at: int) -> int:
-        """Behind the attributes."""
-        return int(INT64.unpack_from(view, at + MESSAGE_HEADER_BYTES)[0])
+    def _before_key(self, attributes: int, stamp: int, key_size: int) -> bytes:
+        return self._content.pack(1, attributes, stamp, key_size)
 
-    def inner_offset(self, wrapper: RecordBatch, field: int, last_field: int) -> int:
-        """Relative to the last one; a wrapper at offset 0 counts from 0, as old librdkafka wrote them."""
+    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
+        """A wrapper at offset 0 counts from 0, as old librdkafka wrote them."""
         if wrapper.last_offset == 0:
-            return field
+            return 0
         if wrapper.last_offset < last_field:
             raise CorruptBatchError("a wrapper's offset is below its last inner one", "", wrapper.position)
-        return wrapper.last_offset - last_field + field
+        return wrapper.last_offset - last_field
 
 
-def _field(raw: bytes, at: int, end: int, entry: int) -> tuple[int, int]:
-    """Position and size of the bytes behind the length at ``at``; -1 for any negative length."""
-    if at + 4 > end:
-        raise CorruptBatchError("a message ends inside its fields", "", entry)
-    size = INT32.unpack_from(raw, at)[0]
-    if size > end - at - 4:
-        raise CorruptBatchError(f"a field of {size} bytes reaches past its message", "", entry)
-    return at + 4, max(size, -1)
-
-
-def _seal(out: bytearray, start: int, end: int) -> None:
-    with memoryview(out) as view:
-        crc = crc32(view[start + MESSAGE_CHECKED_FROM : end])
-    out[start + MESSAGE_CRC_POSITION : start + MESSAGE_CHECKED_FROM] = crc.to_bytes(4, "big")
+def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with one arena: each wrapper alone, plain messages within 2 GiB."""
+    attributes, position, size = batches.attributes, batches.position, batches.size_bytes
+    start = 0
+    for row in range(1, len(batches)):
+        is_wrapper = (attributes[row] | attributes[start]) & CODEC_MASK
+        if is_wrapper or position[row] + size[row] - position[start] > MAX_ARENA_BYTES:
+            yield start, row
+            start = row
+    if len(batches):
+        yield start, len(batches)

@@ -1,0 +1,145 @@
+"""Entries of magic 0 and 1 as columns, and the set of them that a compressed wrapper holds.
+
+Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.DeepRecordsIterator.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from stratalog.spi import (
+    CODEC_MASK,
+    NO_EPOCH,
+    BatchTable,
+    Buffer,
+    CorruptBatchError,
+    Fields,
+    RecordColumns,
+    ScanStop,
+)
+from stratalog_formats.kernels.choice import Kernels
+from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
+
+KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # of the key's length, by magic
+_NO_LONGS: Final = memoryview(array("q"))
+_NO_INTS: Final = memoryview(array("i"))
+
+
+class FieldPlaces:
+    """Positions and sizes of keys and values in an arena, message by message; sizes are -1 for null."""
+
+    __slots__ = ("key_position", "key_size", "value_position", "value_size")
+
+    def __init__(self) -> None:
+        self.key_position, self.key_size = array("i"), array("i")
+        self.value_position, self.value_size = array("i"), array("i")
+
+    def add(self, arena: Buffer, messages: BatchTable, entry: int = -1) -> None:
+        """The fields of ``messages``, whose positions are into ``arena``; bytes after a value are ignored.
+
+        Args:
+            arena: the bytes.
+            messages: of one magic.
+            entry: the position to name in errors, -1 for that of the message.
+
+        Raises:
+            CorruptBatchError: a field reaches past its message.
+        """
+        unpack, first = INT32.unpack_from, KEY_POSITIONS[messages.magic] + 4
+        add_key, add_key_size = self.key_position.append, self.key_size.append
+        add_value, add_value_size = self.value_position.append, self.value_size.append
+        for position, size in zip(messages.position, messages.size_bytes, strict=True):
+            end = position + size
+            key_at = value_at = position + first
+            if key_at + 4 > end:
+                raise CorruptBatchError("a message ends inside its fields", "", position if entry < 0 else entry)
+            (key_size,) = unpack(arena, key_at - 4)
+            if key_size > 0:
+                value_at += key_size
+            value_at += 4
+            if value_at > end:
+                text = f"a key of {key_size} bytes reaches past its message"
+                raise CorruptBatchError(text, "", position if entry < 0 else entry)
+            (value_size,) = unpack(arena, value_at - 4)
+            if value_size > end - value_at:
+                text = f"a value of {value_size} bytes reaches past its message"
+                raise CorruptBatchError(text, "", position if entry < 0 else entry)
+            add_key(key_at)
+            add_key_size(key_size if key_size >= 0 else -1)
+            add_value(value_at)
+            add_value_size(value_size if value_size >= 0 else -1)
+
+    def columns(
+        self, arena: Buffer, offsets: memoryview, stamps: memoryview, kinds: Iterable[int], fields: Fields
+    ) -> RecordColumns:
+        """The columns that were asked for; messages have no headers and no epoch."""
+        count = len(offsets)
+        with_offset, with_time = Fields.OFFSET in fields, Fields.TIMESTAMP in fields
+        with_key, with_value = Fields.KEY in fields, Fields.VALUE in fields
+        no_headers = _constant(0, count) if Fields.HEADERS in fields else _NO_INTS
+        return RecordColumns(
+            arena=arena,
+            count=count,
+            offset=offsets if with_offset else _NO_LONGS,
+            timestamp_ms=stamps if with_time else _NO_LONGS,
+            timestamp_type=memoryview(array("i", kinds)) if with_time else _NO_INTS,
+            leader_epoch=_constant(NO_EPOCH, count) if with_offset else _NO_INTS,
+            key_position=memoryview(self.key_position) if with_key else _NO_INTS,
+            key_size=memoryview(self.key_size) if with_key else _NO_INTS,
+            value_position=memoryview(self.value_position) if with_value else _NO_INTS,
+            value_size=memoryview(self.value_size) if with_value else _NO_INTS,
+            header_first=no_headers,
+            header_count=no_headers,
+            header_key_position=_NO_INTS,
+            header_key_size=_NO_INTS,
+            header_value_position=_NO_INTS,
+            header_value_size=_NO_INTS,
+        )
+
+
+def _constant(value: int, count: int) -> memoryview:
+    return memoryview(array("i", (value,)) * count)
+
+
+def messages_in(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> list[BatchTable]:
+    """The messages in a decompressed set, one table a run of equal magic; one that is cut off at the end is left out.
+
+    Args:
+        kernels: which twin does the work.
+        arena: the set.
+        magic: of the wrapper.
+        entry: its position, for errors.
+
+    Raises:
+        CorruptBatchError: there are none, one is too small, compressed itself, or of a magic that has no messages.
+    """
+    tables = list(_runs(kernels, arena, magic, entry))
+    if not tables:
+        raise CorruptBatchError("a compressed message holds no messages", "", entry)
+    for table in tables:
+        for attributes in table.attributes:
+            if attributes & CODEC_MASK:
+                raise CorruptBatchError("a compressed message inside another", "", entry)
+    return tables
+
+
+def _runs(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> Iterator[BatchTable]:
+    at = 0
+    while True:
+        table = kernels.scan_messages(magic, arena, at, len(arena), False)
+        if len(table):
+            yield table
+        at = table.stop_position
+        if table.stop is ScanStop.CORRUPT:
+            raise CorruptBatchError(f"inside a compressed message: {table.reason}", "", entry)
+        if table.stop is not ScanStop.OTHER_MAGIC or _is_cut(arena, at):
+            return
+        magic = arena[at + FRAME_BYTES - 1]
+        if magic not in KEY_POSITIONS:
+            raise CorruptBatchError(f"a message of magic {magic} inside one of {table.magic}", "", entry)
+
+
+def _is_cut(arena: Buffer, at: int) -> bool:
+    return int(INT32.unpack_from(arena, at + 8)[0]) > len(arena) - at - OVERHEAD_BYTES

@@ -1,0 +1,196 @@
+"""Cleaning: what stays of batches when some of their records go.
+
+Source: apache/kafka MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from typing import Final, TypeAlias
+
+from stratalog.spi import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchTable,
+    Buffer,
+    Codec,
+    CodecTable,
+    CorruptBatchError,
+    Fields,
+    InvalidRecordError,
+    RecordBatch,
+    RecordFormat,
+    TimestampType,
+    Verdict,
+)
+from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES
+from stratalog_formats.kernels.scan import seal_batch
+from stratalog_formats.kernels.varint import read_varint, varint
+
+_FLAGS: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
+_GONE: Final = b""
+
+Rewrite: TypeAlias = Callable[[RecordBatch, bytes, bool], Buffer | None]
+"""From a batch, its verdicts and whether it stays when empty: what stays of it, or None if that is all of its bytes."""
+
+
+def kept_pieces(
+    data: Buffer,
+    batches: BatchTable,
+    verdicts: Sequence[Buffer],
+    retain_empty: Sequence[bool] | None,
+    rewrite: Rewrite,
+) -> Iterator[Buffer]:
+    """What stays of all batches; neighbours that lose nothing are one piece of ``data``.
+
+    Raises:
+        InvalidRecordError: not one sequence of verdicts, or not one choice, a batch.
+    """
+    chosen = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
+    if any(count != len(batches) for count in chosen):
+        raise InvalidRecordError(f"{len(batches)} batches have {chosen} lists of verdicts and choices")
+    view, start, end = memoryview(data), 0, 0
+    for batch, verdict, empty in zip(batches, verdicts, retain_empty or repeat(False)):  # noqa: B905 - repeat never ends
+        piece = rewrite(batch, bytes(verdict), empty)
+        if piece is None and batch.position == end:
+            end += batch.size_bytes
+            continue
+        if start < end:
+            yield view[start:end]
+        start = end = batch.position
+        if piece is None:
+            end += batch.size_bytes
+        elif len(piece):
+            yield piece
+    if start < end:
+        yield view[start:end]
+
+
+def retain_batches(
+    form: RecordFormat,
+    codecs: CodecTable,
+    data: Buffer,
+    batches: BatchTable,
+    verdicts: Sequence[Buffer],
+    horizon_ms: int | None,
+    retain_empty: Sequence[bool] | None,
+    limit_bytes: int,
+) -> Iterator[Buffer]:
+    """``RecordFormat.retain`` for magic 2, which ``form`` decodes."""
+
+    def rewrite(batch: RecordBatch, verdict: bytes, empty: bool) -> Buffer | None:  # noqa: FBT001 - called by position
+        if len(verdict) != batch.record_count:
+            raise wrong_count(len(verdict), batch.record_count, batch.position)
+        horizon = batch.delete_horizon_ms
+        is_due = horizon is None and horizon_ms is not None and Verdict.DROP_AT_HORIZON in verdict
+        if is_due:
+            horizon = horizon_ms
+        if verdict.count(Verdict.DROP) == len(verdict):
+            return _header_alone(batch) if empty else _GONE
+        if Verdict.DROP not in verdict and not is_due:
+            return None
+        piece = memoryview(data)[batch.position : batch.position + batch.size_bytes]
+        codec = codecs.by_id(batch.codec_id) if batch.codec_id else None
+        try:
+            return _rewritten(form, codec, piece, verdict, horizon, limit_bytes)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(error.reason, "", batch.position) from error
+
+    return kept_pieces(data, batches, verdicts, retain_empty, rewrite)
+
+
+def wrong_count(verdicts: int, records: int, position: int) -> InvalidRecordError:
+    """The caller judged other records than these."""
+    return InvalidRecordError(f"{verdicts} verdicts for {records} records position={position}")
+
+
+def _rewritten(
+    form: RecordFormat,
+    codec: Codec | None,
+    piece: memoryview,
+    verdict: bytes,
+    horizon_ms: int | None,
+    limit_bytes: int,
+) -> bytearray:
+    """The batch that is ``piece``, with the records that are not dropped; some are."""
+    table = form.scan(piece, 0, len(piece), check_crc=False)
+    batch = table[0]
+    columns = next(form.decode(piece, table, fields=Fields.TIMESTAMP, limit_bytes=limit_bytes))
+    raw = columns.arena if isinstance(columns.arena, bytes) else bytes(columns.arena)
+    times = columns.timestamp_ms
+    kept = [row for row, word in enumerate(verdict) if word != Verdict.DROP]
+    base_ms = times[kept[0]] if horizon_ms is None else horizon_ms
+    spans = _spans(raw, 0 if codec else BATCH_HEADER_BYTES, len(verdict))
+    is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    if base_ms == batch.base_timestamp_ms and not is_append_time:
+        parts = [raw[slice(*spans[row])] for row in kept]
+    else:
+        parts = [_shifted(raw, *spans[row], times[row] - base_ms) for row in kept]
+    out, attributes = bytearray(BATCH_HEADER_BYTES), batch.attributes & _FLAGS
+    if codec is None:
+        out += b"".join(parts)
+    else:
+        out += codec.compress(b"".join(parts), level=None, magic=form.magic)
+        attributes |= codec.id
+    if horizon_ms is not None:
+        attributes |= DELETE_HORIZON_BIT
+    largest = batch.max_timestamp_ms if is_append_time else max(times[row] for row in kept)
+    _seal(out, batch, attributes, base_ms, largest, len(kept))
+    return out
+
+
+def _spans(raw: bytes, at: int, count: int) -> list[tuple[int, int]]:
+    """Start and end of each record, its length included; decoding has shown that they are inside ``raw``."""
+    spans = []
+    for _ in range(count):
+        length, body = read_varint(raw, at)
+        spans.append((at, body + length))
+        at = body + length
+    return spans
+
+
+def _shifted(raw: bytes, start: int, end: int, delta_ms: int) -> bytes:
+    """A record with another timestamp delta; attributes become 0, as those of every record that is written."""
+    _, body = read_varint(raw, start)
+    _, rest = read_varint(raw, body + 1, 64)
+    content = b"\0" + varint(delta_ms) + raw[rest:end]
+    return varint(len(content)) + content
+
+
+def _header_alone(batch: RecordBatch) -> bytearray:
+    """A batch without records, that keeps a producer's sequence and the range of offsets."""
+    out = bytearray(BATCH_HEADER_BYTES)
+    _seal(out, batch, batch.attributes & _FLAGS, NO_TIMESTAMP, batch.max_timestamp_ms, 0)
+    return out
+
+
+def _seal(out: bytearray, batch: RecordBatch, attributes: int, base_ms: int, max_ms: int, count: int) -> None:
+    seal_batch(
+        out,
+        batch.base_offset,
+        batch.leader_epoch,
+        attributes,
+        batch.last_offset - batch.base_offset,
+        base_ms,
+        max_ms,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        count,
+    )
+
+
+def restamp_batch(data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
+    """``RecordFormat.restamp`` for magic 2: the header says so, the records keep their deltas."""
+    if batch.timestamp_type is TimestampType.CREATE_TIME and batch.max_timestamp_ms == max_timestamp_ms:
+        return True
+    piece = data[batch.position : batch.position + batch.size_bytes]
+    attributes = batch.attributes & (_FLAGS | CODEC_MASK | DELETE_HORIZON_BIT) & ~TIMESTAMP_TYPE_BIT
+    _seal(piece, batch, attributes, batch.base_timestamp_ms, max_timestamp_ms, batch.record_count)
+    data[batch.position : batch.position + batch.size_bytes] = piece
+    return True
