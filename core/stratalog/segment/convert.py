@@ -1,0 +1,108 @@
+"""Sets of records for readers that know older magics only.
+
+Source: apache/kafka RecordsUtil.downConvert.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Final
+
+from stratalog.errors import CorruptBatchError, InvalidRecordError, UnsupportedCompressionError
+from stratalog.model.batches import CODEC_MASK, BatchTable, Buffer, RecordBatch, ScanStop, TimestampType
+from stratalog.model.records import Fields, RecordColumns
+from stratalog.segment.components import FormatTable
+from stratalog.segment.framing import scan
+from stratalog.spi.formats import BatchHeader, CodecTable, RecordFormat
+
+BATCH_MAGIC: Final = 2  # with it came headers, producers, control batches and zstd
+_ZSTD_ID: Final = 4
+_INT32_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """A set after conversion; ``records_converted`` are those of batches that were not merely copied."""
+
+    data: bytes
+    records_converted: int
+
+
+def convert(
+    data: Buffer,
+    formats: FormatTable,
+    codecs: CodecTable,
+    magic: int,
+    *,
+    first_offset: int = 0,
+    limit_bytes: int,
+) -> Converted:
+    """The set ``data`` with no batch above ``magic``. Batches at or below it are copied; a cut entry is left out.
+
+    To magic 1 are lost: headers, the fields of producers, transactional flags, leader epochs, control batches, and where
+    batches that are not compressed begin and end; to magic 0 timestamps and their type as well. Offsets, with their
+    gaps, keys and values stay.
+
+    Args:
+        data: whole batches, as a fetch returns them.
+        formats: of all magics in ``data``, and of ``magic``.
+        codecs: those that the batches name.
+        magic: the highest that the reader knows.
+        first_offset: records below it are left out of batches that are not compressed; compressed ones stay whole.
+        limit_bytes: the largest decompressed batch.
+
+    Raises:
+        UnsupportedCompressionError: a batch is compressed with zstd, which older magics do not have.
+        CorruptBatchError: an entry or its records are bad; position is into ``data``, file is "".
+        DecompressedSizeError: a batch decompresses past ``limit_bytes``.
+    """
+    found = scan(formats, data, 0, len(data), check_crc=False)
+    if found.stop is ScanStop.CORRUPT:
+        raise CorruptBatchError(found.reason, "", found.stop_position)
+    view, out, converted = memoryview(data), bytearray(), 0
+    for table in found.tables:
+        if table.magic <= magic:
+            out += view[table.position[0] : table.position[-1] + table.size_bytes[-1]]
+            continue
+        source, target = formats.of(table.magic, "", table.position[0]), formats.of(magic, "", table.position[0])
+        for row, batch in enumerate(table):
+            if magic < BATCH_MAGIC and batch.is_control:
+                continue
+            columns = _columns(source, data, table.take(row, row + 1), magic, first_offset, limit_bytes)
+            if columns.count:
+                out += _encoded(columns, batch, target, codecs)
+                converted += columns.count
+    return Converted(bytes(out), converted)
+
+
+def _columns(
+    source: RecordFormat, data: Buffer, row: BatchTable, magic: int, first_offset: int, limit_bytes: int
+) -> RecordColumns:
+    """The records of one batch that the reader gets, without headers where ``magic`` has none."""
+    codec_id = row.attributes[0] & CODEC_MASK
+    if magic < BATCH_MAGIC and codec_id == _ZSTD_ID:
+        raise UnsupportedCompressionError(f"magic {magic} has no zstd position={row.position[0]}")
+    columns = next(source.decode(data, row, fields=Fields.ALL, limit_bytes=limit_bytes), RecordColumns(b"", 0))
+    if not codec_id:
+        columns = columns.take(bisect_left(columns.offset, first_offset), columns.count)
+    if magic < BATCH_MAGIC:
+        none = memoryview(bytes(_INT32_BYTES * columns.count)).cast("i")
+        columns = replace(columns, header_first=none, header_count=none)
+    return columns
+
+
+def _encoded(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, codecs: CodecTable) -> bytearray:
+    """The records as a set of the target's magic: entries, or one wrapper if they were compressed."""
+    is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+    header = BatchHeader(
+        base_offset=columns.offset[0],
+        leader_epoch=batch.leader_epoch,
+        timestamp_type=TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME,
+        append_time_ms=batch.max_timestamp_ms,
+    )
+    codec = codecs.by_id(batch.codec_id) if batch.codec_id else None
+    try:
+        return target.encode_columns(columns, header, codec, None, keep_offsets=True)
+    except InvalidRecordError as error:  # it can be read, but nobody who encodes would have written it
+        raise CorruptBatchError(error.reason, "", batch.position) from error

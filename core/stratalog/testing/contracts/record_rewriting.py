@@ -1,0 +1,238 @@
+"""What holds for every record format that writes from columns, patches batches in place, or cleans them."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from itertools import product
+
+import pytest
+
+from stratalog.errors import DecompressedSizeError, InvalidRecordError
+from stratalog.model.batches import ScanStop, TimestampType
+from stratalog.model.records import Fields, Record, RecordColumns
+from stratalog.segment.components import FormatTable
+from stratalog.segment.convert import convert
+from stratalog.spi.formats import BatchHeader, Codec, CodecTable, RecordFormat, Verdict
+from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, RecordFormatBed, Row
+
+DROP, KEEP, AT_HORIZON = Verdict.DROP, Verdict.KEEP, Verdict.DROP_AT_HORIZON
+
+
+class RecordRewritingContract(RecordFormatBed):
+    """The part of ``RecordFormatContract`` that is about bytes made from bytes."""
+
+    def columns(self, form: RecordFormat, data: bytes | bytearray) -> RecordColumns:
+        """All records of ``data``, which have one arena."""
+        table = form.scan(data, 0, len(data), check_crc=True)
+        (columns,) = form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
+        return columns
+
+    def cleaned(
+        self,
+        form: RecordFormat,
+        data: bytes | bytearray,
+        words: Sequence[int],
+        horizon_ms: int | None = None,
+    ) -> bytes:
+        """What stays of ``data`` when its records, one after another, get ``words`` as verdicts."""
+        if type(form).retain is RecordFormat.retain:
+            pytest.skip("the format does not rewrite batches")
+        table = form.scan(data, 0, len(data), check_crc=True)
+        verdicts, start = [], 0
+        for row in range(len(table)):
+            (columns,) = form.decode(data, table.take(row, row + 1), fields=Fields.OFFSET, limit_bytes=LIMIT_BYTES)
+            verdicts.append(bytes(words[start : start + columns.count]))
+            start += columns.count
+        assert start == len(words)
+        return b"".join(form.retain(data, table, verdicts, horizon_ms, limit_bytes=LIMIT_BYTES))
+
+    def rows(self, form: RecordFormat, data: bytes | bytearray) -> list[Row]:
+        """The records of ``data``, which must be whole and have good CRCs."""
+        table = form.scan(data, 0, len(data), check_crc=True)
+        assert table.stop is ScanStop.END
+        return self.read(form, data, table)
+
+    # --- cleaning ----------------------------------------------------------------------------------------------------
+
+    def test_every_choice_of_records_stays_with_its_offset_and_time(
+        self, record_format: RecordFormat, codec: Codec
+    ) -> None:
+        """All subsets of a batch of four: what stays is untouched but for what is around it."""
+        expected = self.expected(self.records(4), 100)
+        for used in (None, codec):
+            data = self.written(record_format, used, count=4)
+            for words in product((KEEP, DROP), repeat=4):
+                rest = self.cleaned(record_format, data, words)
+                kept = [row for row, word in zip(expected, words, strict=True) if word is KEEP]
+                assert self.rows(record_format, rest) == kept
+                assert bool(rest) == bool(kept)
+
+    def test_batches_that_lose_nothing_keep_their_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Also among others that do: as Kafka copies them."""
+        first, last = self.written(record_format, codec, count=3), self.written(record_format, None, base_offset=300)
+        middle = self.written(record_format, codec, count=2, base_offset=200)
+        data = bytes(first + middle + last)
+        assert self.cleaned(record_format, data, [KEEP] * 12) == data
+        assert self.cleaned(record_format, data, [AT_HORIZON] * 12) == data
+        assert self.cleaned(record_format, data, [KEEP] * 3 + [DROP] * 2 + [KEEP] * 7) == bytes(first + last)
+
+    def test_cleaning_twice_is_cleaning_once(self, record_format: RecordFormat, codec: Codec) -> None:
+        """What was rewritten can be rewritten."""
+        for used in (None, codec):
+            data = self.written(record_format, used)
+            once = self.cleaned(record_format, data, [DROP, KEEP, KEEP, DROP, KEEP, KEEP, KEEP])
+            twice = self.cleaned(record_format, once, [DROP, KEEP, KEEP, KEEP, DROP])
+            at_once = self.cleaned(record_format, data, [DROP, DROP, KEEP, DROP, KEEP, KEEP, DROP])
+            assert self.rows(record_format, twice) == self.rows(record_format, at_once)
+            assert [row[0] for row in self.rows(record_format, twice)] == [102, 104, 105]
+
+    def test_the_time_of_an_append_stays_when_its_first_record_goes(
+        self, record_format: RecordFormat, codec: Codec
+    ) -> None:
+        """And so does whose time it is."""
+        if not self.has_timestamps:
+            pytest.skip("the format has no timestamps")
+        header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
+        for used in (None, codec):
+            data = record_format.encode(self.records(), header, used, None)
+            rest = self.cleaned(record_format, data, [DROP, *[KEEP] * 5, DROP])
+            table = record_format.scan(rest, 0, len(rest), check_crc=True)
+            assert {batch.timestamp_type for batch in table} == {TimestampType.LOG_APPEND_TIME}
+            assert [row[:2] for row in self.rows(record_format, rest)] == [
+                (offset, START_MS + 9) for offset in range(1, 6)
+            ]
+
+    def test_a_horizon_changes_no_record(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Whether the format has a place for it or not."""
+        for used in (None, codec):
+            data = self.written(record_format, used)
+            rest = self.cleaned(record_format, data, [KEEP, AT_HORIZON, *[KEEP] * 5], START_MS + 86_400_000)
+            assert self.rows(record_format, rest) == self.expected(self.records(), 100)
+
+    def test_verdicts_are_one_a_record(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Others were meant for other bytes."""
+        if type(record_format).retain is RecordFormat.retain:
+            pytest.skip("the format does not rewrite batches")
+        for used in (None, codec):
+            data = self.written(record_format, used, count=3)
+            table = record_format.scan(data, 0, len(data), check_crc=True)
+            good = [bytes([KEEP])] * 3 if len(table) == 3 else [bytes([KEEP, DROP, KEEP])]
+            for wrong in ([*good[:-1], good[-1] + bytes([DROP])], good[:-1], [*good, b""]):
+                with pytest.raises(InvalidRecordError):
+                    list(record_format.retain(data, table, wrong, None, limit_bytes=LIMIT_BYTES))
+            with pytest.raises(InvalidRecordError):
+                list(record_format.retain(data, table, good, None, retain_empty=[], limit_bytes=LIMIT_BYTES))
+
+    def test_cleaning_is_bounded(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Two megabytes of zeros are not unpacked where 1,000 bytes are the limit."""
+        if type(record_format).retain is RecordFormat.retain:
+            pytest.skip("the format does not rewrite batches")
+        data = record_format.encode([Record(value=bytes(1 << 20))] * 2, BatchHeader(), codec, None)
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        with pytest.raises(DecompressedSizeError):
+            list(record_format.retain(data, table, [bytes([KEEP, DROP])], None, limit_bytes=1000))
+
+    # --- columns -----------------------------------------------------------------------------------------------------
+
+    def test_columns_are_written_as_their_records_are(self, record_format: RecordFormat, codec: Codec) -> None:
+        """To the same bytes, from any arena, whatever offsets they had."""
+        for used in (None, codec):
+            columns = self.columns(record_format, self.written(record_format, used))
+            for base_offset in (0, 1 << 40):
+                header = BatchHeader(base_offset=base_offset, leader_epoch=3)
+                data = record_format.encode_columns(columns, header, None, None)
+                assert data == record_format.encode(self.records(), header, None, None)
+                packed = record_format.encode_columns(columns, header, codec, None)
+                assert self.rows(record_format, packed) == self.expected(self.records(), base_offset)
+
+    def test_gaps_between_offsets_are_kept_if_asked_for(self, record_format: RecordFormat, codec: Codec) -> None:
+        """As cleaning leaves them, and conversion must not lose them."""
+        parts = [self.columns(record_format, self.written(record_format, None)).take(row, row + 1) for row in (1, 3, 4)]
+        joined = self.joined(parts)
+        expected = [self.expected(self.records(), 500)[row] for row in (1, 3, 4)]
+        for used in (None, codec):
+            header = BatchHeader(base_offset=501)
+            if not self.keeps_gaps:
+                with pytest.raises(InvalidRecordError):
+                    record_format.encode_columns(joined, header, used, None, keep_offsets=True)
+                continue
+            data = record_format.encode_columns(joined, header, used, None, keep_offsets=True)
+            assert self.rows(record_format, data) == expected
+            close = record_format.encode_columns(joined, header, used, None)
+            assert [row[0] for row in self.rows(record_format, close)] == [501, 502, 503]
+
+    @staticmethod
+    def joined(parts: Sequence[RecordColumns]) -> RecordColumns:
+        """Columns over one arena, one after another."""
+        names = [field.name for field in fields(RecordColumns) if field.name not in {"arena", "count"}]
+        flat = {name for name in names if name.startswith("header_") and name not in {"header_first", "header_count"}}
+        columns = {}
+        for name in names:
+            listed = [getattr(part, name) for part in parts]
+            kind = listed[0].format
+            column = listed[0].tolist() if name in flat else [value for one in listed for value in one.tolist()]
+            columns[name] = memoryview(array(kind, column))
+        return RecordColumns(parts[0].arena, sum(part.count for part in parts), **columns)
+
+    def test_offsets_that_do_not_ascend_are_refused(self, record_format: RecordFormat) -> None:
+        """If they are to be kept."""
+        columns = self.columns(record_format, self.written(record_format, None))
+        for rows in ((2, 1), (3, 3)):
+            joined = self.joined([columns.take(row, row + 1) for row in rows])
+            with pytest.raises(InvalidRecordError):
+                record_format.encode_columns(joined, BatchHeader(), None, None, keep_offsets=True)
+
+    def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
+        """None at all; times that do not exist, with the record's index."""
+        columns = self.columns(record_format, self.written(record_format, None))
+        with pytest.raises(InvalidRecordError):
+            record_format.encode_columns(columns.take(0, 0), BatchHeader(), None, None)
+        wrong = array("q", columns.timestamp_ms.tolist())
+        wrong[3] = -2
+        with pytest.raises(InvalidRecordError) as caught:
+            record_format.encode_columns(replace(columns, timestamp_ms=memoryview(wrong)), BatchHeader(), None, None)
+        assert caught.value.record_errors[0][0] == 3
+
+    # --- in place ----------------------------------------------------------------------------------------------------
+
+    def test_assigning_keeps_the_gaps_inside_a_batch(self, record_format: RecordFormat, codec: Codec) -> None:
+        """The batch after it follows its last offset."""
+        if not self.keeps_gaps:
+            pytest.skip("the format has no gaps")
+        columns = self.columns(record_format, self.written(record_format, None))
+        gaps = self.joined([columns.take(row, row + 1) for row in (0, 2, 5)])
+        data = record_format.encode_columns(gaps, BatchHeader(base_offset=100), codec, None, keep_offsets=True)
+        data += self.written(record_format, codec, count=2, base_offset=200)
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        record_format.assign(data, table, 5000, 8, None)
+        assert [row[0] for row in self.rows(record_format, data)] == [5000, 5002, 5005, 5006, 5007]
+
+    def test_a_batchs_time_is_put_right_in_place(self, record_format: RecordFormat, codec: Codec) -> None:
+        """CreateTime again, with the maximum that was given, and a good CRC; or the format says that it does not."""
+        for used in (None, codec):
+            data = self.written(record_format, used, count=1)
+            table = record_format.assign(data, record_format.scan(data, 0, len(data), check_crc=True), 7, 3, START_MS)
+            before = bytes(data)
+            if not record_format.restamp(data, table[0], START_MS + 8):
+                assert bytes(data) == before
+                continue
+            (batch,) = again = record_format.scan(data, 0, len(data), check_crc=True)
+            assert again.stop is ScanStop.END
+            assert (batch.base_offset, batch.last_offset) == (7, 7)
+            if self.has_timestamps:
+                assert (batch.timestamp_type, batch.max_timestamp_ms) == (TimestampType.CREATE_TIME, START_MS + 8)
+            unchanged = bytes(data)
+            assert record_format.restamp(data, batch, batch.max_timestamp_ms)
+            assert bytes(data) == unchanged
+
+    # --- conversion --------------------------------------------------------------------------------------------------
+
+    def test_a_set_of_its_own_magic_is_not_converted(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Copied byte for byte, so is what a later magic asks for."""
+        data = bytes(self.written(record_format, None) + self.written(record_format, codec, base_offset=200))
+        formats, codecs = FormatTable([record_format]), CodecTable([("codec", codec)])
+        for magic in (record_format.magic, record_format.magic + 1):
+            result = convert(data, formats, codecs, magic, limit_bytes=LIMIT_BYTES)
+            assert (result.data, result.records_converted) == (data, 0)
