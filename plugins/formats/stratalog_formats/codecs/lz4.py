@@ -1,26 +1,36 @@
 """lz4, codec 3: one LZ4 frame of independent blocks; V0 with its own broken header checksum.
 
 What Kafka wrote for magic 0 hashes the frame's magic bytes too (KAFKA-3160), and what it reads of magic 0 it does not
-check; libraries refuse such frames, so the header is made anew before decoding.
+check. It verifies neither content size nor content checksum, and takes no blocks that depend on each other. No library
+reads frames that way, so the frame is read here, and the library decompresses blocks.
 
 Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 """
 
 from __future__ import annotations
 
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - a class, under a name that says so
 from typing import ClassVar, Final
 
 import lz4.frame
+from cramjam import DecompressionError
+from cramjam import lz4 as library
+from xxhash import xxh32_intdigest
 
 from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
+from stratalog_formats.codecs.levels import checked_level
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _VERSION, _INDEPENDENT, _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM = 0x40, 0x20, 0x10, 0x08, 0x04
 _BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _FAST_LEVEL: Final = 9  # Kafka's default level selects its fast compressor, any other the high compression one
+_WORD: Final = Struct("<I")  # size of a block, or a checksum
 _STORED: Final = 1 << 31
-_END_MARK: Final = bytes(4)
 _MAX_RATIO: Final = 256  # a byte of a match's length stands for 255 bytes
+
+_Block = tuple[memoryview, int, bool]
+"""A block, its position in the frame, and whether it is stored as it is."""
 
 
 class Lz4Codec(Codec):
@@ -30,44 +40,45 @@ class Lz4Codec(Codec):
     levels: ClassVar[range | None] = range(1, 18)
 
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """One frame."""
-        wanted = 0 if level in {None, _FAST_LEVEL} else level
-        frame = bytearray(
-            lz4.frame.compress(
-                data,
-                compression_level=wanted,
-                block_size=lz4.frame.BLOCKSIZE_MAX64KB,
-                block_linked=False,
-                store_size=False,
-            )
+        """One frame. ConfigError for a level outside ``levels``."""
+        wanted = checked_level("lz4", level, range(1, 18), _FAST_LEVEL)
+        frame: bytes = lz4.frame.compress(
+            data,
+            compression_level=0 if wanted == _FAST_LEVEL else max(wanted, lz4.frame.COMPRESSIONLEVEL_MINHC),
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            store_size=False,
         )
         if magic == 0:
-            frame[6] = _header_checksum(bytes(frame[:6]))
-        return bytes(frame)
+            return b"".join((frame[:6], bytes((_header_checksum(frame[:6]),)), memoryview(frame)[7:]))
+        return frame
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """The first frame; what follows it is ignored, as Kafka does."""
-        raw = bytes(data)
-        flags, header_bytes = _checked_header(raw, magic)
-        end, most_bytes = _blocks_end(raw, flags, header_bytes)
-        frame = _plain_header(flags, raw[5]) + raw[header_bytes:end] + _END_MARK
-        unpacker = lz4.frame.LZ4FrameDecompressor()  # it allocates all that it may return before it begins
-        try:
-            found: bytes = unpacker.decompress(frame, max_length=min(limit_bytes, most_bytes) + 1)
-        except RuntimeError as error:
-            raise CorruptBatchError(f"bad lz4 data: {error}", "") from error
-        if len(found) > limit_bytes:
-            raise DecompressedSizeError(f"lz4 data grows past {limit_bytes} bytes", "")
-        if not unpacker.eof:
-            raise CorruptBatchError("the lz4 frame does not end", "", len(raw))
-        return memoryview(found)
+        view = memoryview(data)
+        flags, header_bytes = _checked_header(view, magic)
+        block_bytes = _BLOCK_SIZES[view[5] >> 4]
+        blocks, before_last_bytes = _blocks(view, flags, header_bytes, block_bytes)
+        found = bytearray(min(before_last_bytes, limit_bytes) + block_bytes)  # each finds room for a whole block
+        size = 0
+        with memoryview(found) as into:
+            for block, position, stored in blocks:
+                if stored:
+                    into[size : size + len(block)] = block
+                    size += len(block)
+                else:
+                    size += _unpack(block, into[size : size + block_bytes], position)
+                if size > limit_bytes:
+                    raise DecompressedSizeError(f"lz4 data grows past {limit_bytes} bytes", "", position)
+        del found[size:]
+        return memoryview(found).toreadonly()
 
 
-def _checked_header(raw: bytes, magic: int) -> tuple[int, int]:
+def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
     """Flags and size of the frame header; magic 0 does not check its checksum."""
-    if len(raw) < 7 or raw[:4] != _MAGIC:
+    if len(view) < 7 or view[:4].tobytes() != _MAGIC:
         raise CorruptBatchError("no lz4 frame", "")
-    flags, descriptor = raw[4], raw[5]
+    flags, descriptor = view[4], view[5]
     if flags & 0xC0 != _VERSION or flags & 0x03:
         raise CorruptBatchError(f"lz4 flags {flags:#04x} are not supported", "", 4)
     if not flags & _INDEPENDENT:
@@ -75,53 +86,54 @@ def _checked_header(raw: bytes, magic: int) -> tuple[int, int]:
     if descriptor & 0x8F or descriptor >> 4 not in _BLOCK_SIZES:
         raise CorruptBatchError(f"lz4 block descriptor {descriptor:#04x} is not supported", "", 5)
     size = 15 if flags & _CONTENT_SIZE else 7
-    if len(raw) < size:
-        raise CorruptBatchError("the lz4 header is cut off", "", len(raw))
-    if magic and raw[size - 1] != _header_checksum(raw[4 : size - 1]):
+    if len(view) < size:
+        raise CorruptBatchError("the lz4 header is cut off", "", len(view))
+    if magic and view[size - 1] != _header_checksum(view[4 : size - 1]):
         raise CorruptBatchError("the lz4 header checksum does not match", "", size - 1)
     return flags, size
 
 
-def _plain_header(flags: int, descriptor: int) -> bytes:
-    """A header with the right checksum, without content size and content checksum, which Kafka does not verify."""
-    head = bytes((flags & ~(_CONTENT_SIZE | _CONTENT_CHECKSUM), descriptor))
-    return _MAGIC + head + bytes((_header_checksum(head),))
+def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> tuple[list[_Block], int]:
+    """The blocks up to the end mark, their checksums verified, and how many bytes all but the last may hold."""
+    blocks: list[_Block] = []
+    before_last_bytes = last_bytes = 0
+    try:
+        while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
+            position += 4
+            if size > block_bytes:
+                raise CorruptBatchError(f"an lz4 block of {size} bytes is above {block_bytes}", "", position)
+            block = view[position : position + size]
+            blocks.append((block, position, word >= _STORED))
+            before_last_bytes += last_bytes
+            last_bytes = min(block_bytes, size * _MAX_RATIO)
+            position += size
+            if flags & _BLOCK_CHECKSUM:
+                if _WORD.unpack_from(view, position)[0] != xxh32_intdigest(block):
+                    raise CorruptBatchError("an lz4 block checksum does not match", "", position)
+                position += 4
+        if flags & _CONTENT_CHECKSUM:
+            _WORD.unpack_from(view, position + 4)
+    except StructError:
+        raise CorruptBatchError("the lz4 frame is cut off", "", len(view)) from None
+    return blocks, before_last_bytes
 
 
-def _blocks_end(raw: bytes, flags: int, position: int) -> tuple[int, int]:
-    """Where the end mark stands, and how many bytes the blocks may hold; their contents are not looked at."""
-    limit, most_bytes = _BLOCK_SIZES[raw[5] >> 4], 0
-    while True:
-        if position + 4 > len(raw):
-            raise CorruptBatchError("the lz4 frame does not end", "", len(raw))
-        word = int.from_bytes(raw[position : position + 4], "little")
-        size = word & ~_STORED
-        if size == 0:
-            break
-        if size > limit:
-            raise CorruptBatchError(f"an lz4 block of {size} bytes is above {limit}", "", position)
-        most_bytes += size if word & _STORED else min(limit, size * _MAX_RATIO)
-        position += 4 + size + (4 if flags & _BLOCK_CHECKSUM else 0)
-    if position + (8 if flags & _CONTENT_CHECKSUM else 4) > len(raw):
-        raise CorruptBatchError("the lz4 frame is cut off", "", len(raw))
-    return position, most_bytes
+def _unpack(block: memoryview, room: memoryview, position: int) -> int:
+    """Decompress a block into ``room``, which is a whole block's; the size of its contents.
+
+    A block that fails the library tries again, taking its first four bytes for the size of the contents, or, where it
+    was told that a size is there, for contents. Neither may succeed: a size above the room never does, nor does
+    the size of a whole block as contents, for these would begin with a reference to what is before them.
+    """
+    try:
+        if len(block) >= _WORD.size and _WORD.unpack_from(block)[0] > len(room):
+            made: int = library.decompress_block_into(block, room, output_len=len(room))
+        else:
+            made = library.decompress_block_into(_WORD.pack(len(room)) + block, room)
+    except DecompressionError as error:
+        raise CorruptBatchError(f"bad lz4 block: {error}", "", position) from error
+    return made
 
 
-def _header_checksum(header: bytes) -> int:
-    return _xxh32(header) >> 8 & 0xFF
-
-
-def _xxh32(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes: all that a frame header needs."""
-    mask = 0xFFFFFFFF
-    value = (374761393 + len(data)) & mask
-    words = len(data) // 4 * 4
-    for start in range(0, words, 4):
-        value = (value + int.from_bytes(data[start : start + 4], "little") * 3266489917) & mask
-        value = ((value << 17 | value >> 15) & mask) * 668265263 & mask
-    for byte in data[words:]:
-        value = (value + byte * 374761393) & mask
-        value = ((value << 11 | value >> 21) & mask) * 2654435761 & mask
-    value = (value ^ value >> 15) * 2246822519 & mask
-    value = (value ^ value >> 13) * 3266489917 & mask
-    return value ^ value >> 16
+def _header_checksum(header: Buffer) -> int:
+    return xxh32_intdigest(header) >> 8 & 0xFF

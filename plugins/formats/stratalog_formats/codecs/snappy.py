@@ -6,17 +6,22 @@ Source: apache/kafka SnappyCompression, over xerial's SnappyInputStream.
 from __future__ import annotations
 
 from struct import Struct
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from cramjam import DecompressionError
-from cramjam import snappy as blocks
+from cramjam import snappy as library
 
 from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
 
-_MAGIC = b"\x82SNAPPY\0"
-_HEAD = _MAGIC + Struct(">ii").pack(1, 1)
-_SIZE = Struct(">i")
-_BLOCK_BYTES = 32_768
+_MAGIC: Final = b"\x82SNAPPY\0"
+_HEAD: Final = _MAGIC + Struct(">ii").pack(1, 1)
+_SIZE: Final = Struct(">i")
+_MAGIC_AS_SIZE: Final[int] = _SIZE.unpack_from(_MAGIC)[0]
+_BLOCK_BYTES: Final = 32_768
+_MAX_RATIO: Final = 22  # three bytes copy 64 at most
+
+_Block = tuple[memoryview, int]
+"""A compressed block, and where its contents end in those of all."""
 
 
 class SnappyCodec(Codec):
@@ -28,41 +33,65 @@ class SnappyCodec(Codec):
     def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
         """A xerial stream."""
         del level, magic
-        view, parts = memoryview(data), [_HEAD]
+        view = memoryview(data)
+        parts: list[Buffer] = [_HEAD]
         for start in range(0, len(view), _BLOCK_BYTES):
-            block = bytes(blocks.compress_raw(view[start : start + _BLOCK_BYTES]))
-            parts += (_SIZE.pack(len(block)), block)
+            block = library.compress_raw(view[start : start + _BLOCK_BYTES])
+            parts += (_SIZE.pack(len(block)), memoryview(block))
         return b"".join(parts)
 
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """A xerial stream, or one raw block."""
         del magic
-        raw = bytes(data)
-        if not raw:
+        view = memoryview(data)
+        if not view:
             raise CorruptBatchError("the snappy data is empty", "")
-        if len(raw) < len(_HEAD) or not raw.startswith(_MAGIC):
-            return memoryview(_block(raw, 0, limit_bytes))
-        position, pieces, left = len(_HEAD), list[bytes](), limit_bytes
-        while len(raw) - position >= _SIZE.size:  # fewer bytes at the end are ignored, as Kafka does
-            if raw.startswith(_MAGIC, position):
-                if len(raw) - position < len(_HEAD) or _SIZE.unpack_from(raw, position + len(_MAGIC))[0] < 1:
-                    raise CorruptBatchError("bad snappy stream header", "", position)
-                position += len(_HEAD)
-                continue
-            size = _SIZE.unpack_from(raw, position)[0]
-            position += _SIZE.size
-            if not 0 <= size <= len(raw) - position:
-                raise CorruptBatchError(f"a snappy block of {size} bytes does not fit", "", position)
-            pieces.append(_block(raw[position : position + size], position, left))
-            left -= len(pieces[-1])
+        try:
+            if len(view) < len(_HEAD) or view[: len(_MAGIC)].tobytes() != _MAGIC:
+                blocks = [(view, _claimed_bytes(view, 0, limit_bytes))]
+            else:
+                blocks = _stream(view, limit_bytes)
+            found, start = memoryview(bytearray(blocks[-1][1] if blocks else 0)), 0
+            for block, end in blocks:
+                library.decompress_raw_into(block, found[start:end])
+                start = end
+        except DecompressionError as error:
+            raise CorruptBatchError(f"bad snappy block: {error}", "") from error
+        return found.toreadonly()
+
+
+def _stream(view: memoryview, limit_bytes: int) -> list[_Block]:
+    """The blocks of a xerial stream; fewer bytes than a size at the end are ignored, as Kafka does."""
+    position, end, total = len(_HEAD), len(view), 0
+    blocks: list[_Block] = []
+    while end - position >= _SIZE.size:
+        size: int = _SIZE.unpack_from(view, position)[0]
+        position += _SIZE.size
+        if 0 <= size <= end - position:
+            block = view[position : position + size]
+            total += _claimed_bytes(block, position, limit_bytes - total)
+            blocks.append((block, total))
             position += size
-        return memoryview(b"".join(pieces))
+        elif size == _MAGIC_AS_SIZE:
+            position = _next_header_end(view, position - _SIZE.size)
+        else:
+            raise CorruptBatchError(f"a snappy block of {size} bytes does not fit", "", position)
+    return blocks
 
 
-def _block(raw: bytes, position: int, limit_bytes: int) -> bytes:
-    try:
-        if blocks.decompress_raw_len(raw) > limit_bytes:
-            raise DecompressedSizeError(f"a snappy block grows past {limit_bytes} bytes", "", position)
-        return bytes(blocks.decompress_raw(raw))
-    except DecompressionError as error:
-        raise CorruptBatchError(f"bad snappy block: {error}", "", position) from error
+def _claimed_bytes(block: memoryview, position: int, limit_bytes: int) -> int:
+    """The size that a block says its contents have; memory is taken only for one that is possible and allowed."""
+    size: int = library.decompress_raw_len(block)
+    if size > len(block) * _MAX_RATIO:
+        raise CorruptBatchError(f"a snappy block of {len(block)} bytes cannot hold {size}", "", position)
+    if size > limit_bytes:
+        raise DecompressedSizeError(f"a snappy block grows past {limit_bytes} bytes", "", position)
+    return size
+
+
+def _next_header_end(view: memoryview, position: int) -> int:
+    """A header may stand where a block's size is expected; of the first one, Kafka does not look at the versions."""
+    head = view[position : position + len(_HEAD)]
+    if len(head) < len(_HEAD) or head[: len(_MAGIC)].tobytes() != _MAGIC or _SIZE.unpack_from(head, len(_MAGIC))[0] < 1:
+        raise CorruptBatchError("bad snappy stream header", "", position)
+    return position + len(_HEAD)
