@@ -14,11 +14,13 @@ from stratalog.model.offsets import Durability, Isolation, LogOffsets
 from stratalog.model.records import Record, RecordColumns
 from stratalog.reading.open import open_reader
 from stratalog.reading.reader import Reader, TopicInfo
+from stratalog.segment.convert import Converted
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AppendResult",
+    "Converted",
     "Durability",
     "Engine",
     "Fetched",

@@ -5,7 +5,7 @@ Source: apache/kafka UnifiedLog.read, LogSegment.read.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +16,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.offsets import Isolation, LogOffsets
 from stratalog.model.segments import AbortedTransaction, FileSlice
 from stratalog.segment.components import Components
+from stratalog.segment.convert import Converted, convert
 from stratalog.segment.framing import scan
 from stratalog.segment.search import aborted_transactions, find_batch
 from stratalog.segment.segment import Segment
@@ -31,11 +32,15 @@ class Fetched:
         next_offset: where to fetch next; the offset asked for if nothing was returned.
         offsets: all bounds of the log, of the same view.
         aborted_transactions: for read_committed, those with data in the range; else empty.
+        offset: the one asked for.
+        parts: the log's components, by which ``converted`` reads and writes.
     """
 
     slices: tuple[FileSlice, ...]
     next_offset: int
     offsets: LogOffsets
+    offset: int
+    parts: Components = field(repr=False, compare=False)
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
 
     @property
@@ -46,6 +51,22 @@ class Fetched:
     def read(self) -> bytes:
         """All bytes, copied."""
         return b"".join(piece.data for piece in self.slices)
+
+    def converted(self, magic: int) -> Converted:
+        """The batches for a reader that knows no magic above ``magic``, as Kafka gives them to old consumers.
+
+        Fetch requests below version 2 are of readers of magic 0, below version 4 of magic 1. Batches at or below
+        ``magic`` are copied as they stand. The others are encoded again, without what the older magic has no place for:
+        headers, producers and control batches below 2, timestamps below 1. Offsets stay. Where nothing is left the result
+        is empty: fetch on from ``next_offset``.
+
+        Raises:
+            UnsupportedCompressionError: a batch is compressed with zstd, and ``magic`` is below 2.
+            CorruptBatchError: records do not fit their batch; position is into ``read()``, file is "".
+            DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
+        """
+        formats, codecs, limit_bytes = self.parts.formats, self.parts.codecs, self.parts.limits.decompressed_bytes
+        return convert(self.read(), formats, codecs, magic, first_offset=self.offset, limit_bytes=limit_bytes)
 
     def release(self) -> None:
         """Unpin the slices. Twice is fine."""
@@ -100,10 +121,10 @@ def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound:
         except BaseException:
             piece.release()
             raise
-        return Fetched((piece,), last_offset + 1, view.offsets, aborted)
+        return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)
-    return Fetched((), offset, view.offsets)
+    return Fetched((), offset, view.offsets, offset, parts)
 
 
 def _whole_batches(data: Buffer, bound: int, parts: Components, *, check_crc: bool) -> tuple[int, int]:

@@ -1,0 +1,47 @@
+"""What old consumers fetch."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.errors import UnsupportedCompressionError
+from stratalog.model.control import ControlType
+from stratalog.model.records import Fields
+from stratalog.segment.framing import scan
+from stratalog.testing.logs import LogBed, records
+
+
+def test_an_old_consumer_reads_a_log_fetch_by_fetch(bed: LogBed) -> None:
+    """From an offset inside a batch on, with control batches left out, at next_offset as everybody."""
+    bed.write_segment(
+        0,
+        [
+            bed.batch(0, records(4), producer=(5, 0, 0), transactional=True),
+            bed.marker(4, 5, ControlType.COMMIT),
+            bed.batch(5, records(3, start=5), codec="gzip"),
+        ],
+    )
+    log = bed.open_reader(clean=False)
+    for magic in (0, 1):
+        offset, found = 2, []
+        while True:
+            with log.fetch(offset, max_bytes=1, isolation="log_end") as fetched:
+                if not fetched.slices:
+                    break
+                old = fetched.converted(magic)
+                assert (fetched.offset, fetched.converted(2).data) == (offset, fetched.read())
+            offset = fetched.next_offset
+            for table in scan(bed.parts.formats, old.data, 0, len(old.data), check_crc=True).tables:
+                assert table.magic == magic
+                form = bed.parts.formats.of(magic, "", 0)
+                for columns in form.decode(old.data, table, fields=Fields.ALL, limit_bytes=1 << 20):
+                    found += [(record.offset, record.key) for record in columns.to_records()]
+        assert found == [(number, b"k%d" % number) for number in (2, 3, 5, 6, 7)]
+
+
+def test_zstd_is_not_for_old_consumers(bed: LogBed) -> None:
+    bed.write_segment(0, [bed.batch(0, records(2), codec="zstd")])
+    with bed.open_reader(clean=False).fetch(0, isolation="log_end") as fetched:
+        with pytest.raises(UnsupportedCompressionError):
+            fetched.converted(1)
+        assert fetched.converted(2).data == fetched.read()

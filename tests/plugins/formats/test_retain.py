@@ -1,0 +1,274 @@
+"""What cleaning leaves of batches of magic 2 and of messages, beyond the contract of every format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.spi import (
+    BatchHeader,
+    Codec,
+    CodecTable,
+    CorruptBatchError,
+    Fields,
+    InvalidRecordError,
+    Record,
+    RecordBatch,
+    RecordFormat,
+    TimestampType,
+    Verdict,
+)
+from stratalog_formats.codecs.gzip import GzipCodec
+from stratalog_formats.codecs.lz4 import Lz4Codec
+from stratalog_formats.codecs.snappy import SnappyCodec
+from stratalog_formats.codecs.zstd import ZstdCodec
+from stratalog_formats.records.batches import BatchFormat
+from stratalog_formats.records.messages import MessageFormatV0, MessageFormatV1
+from stratalog_formats.records.retain import retain_batches
+
+CODECS: dict[str, Codec] = {"gzip": GzipCodec(), "snappy": SnappyCodec(), "lz4": Lz4Codec(), "zstd": ZstdCodec()}
+TABLE = CodecTable(CODECS.items())
+V0, V1, V2 = MessageFormatV0(TABLE), MessageFormatV1(TABLE), BatchFormat(TABLE)
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))["vectors"]
+LIMIT_BYTES = 1 << 24
+START_MS = 1_700_000_000_000
+HORIZON_MS = START_MS + 86_400_000
+KEEP, DROP, AT_HORIZON = Verdict.KEEP, Verdict.DROP, Verdict.DROP_AT_HORIZON
+HEADER = BatchHeader(
+    base_offset=100,
+    leader_epoch=2,
+    producer_id=4000,
+    producer_epoch=3,
+    base_sequence=10,
+    transactional=True,
+)
+
+
+def vector(name: str) -> dict[str, Any]:
+    return next(found for found in VECTORS if found["name"] == name)
+
+
+def some(count: int = 5, step_ms: int = 1) -> list[Record]:
+    return [
+        Record(timestamp_ms=START_MS + number * step_ms, key=b"k%d" % number, value=b"v%d" % number)
+        for number in range(count)
+    ]
+
+
+def cleaned(
+    data: bytes | bytearray,
+    *words: Sequence[int],
+    horizon_ms: int | None = None,
+    empty: Sequence[bool] | None = None,
+) -> bytes:
+    """What stays of batches of magic 2 with these verdicts."""
+    table = V2.scan(data, 0, len(data), check_crc=True)
+    verdicts = [bytes(word) for word in words]
+    return b"".join(retain_batches(V2, TABLE, data, table, verdicts, horizon_ms, empty, LIMIT_BYTES))
+
+
+def only(data: bytes | bytearray, form: RecordFormat = V2) -> tuple[RecordBatch, list[Record]]:
+    """The one batch in ``data``, and its records."""
+    table = form.scan(data, 0, len(data), check_crc=True)
+    (batch,) = table
+    assert table.stop_position == len(data)
+    listed = [
+        record
+        for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
+        for record in columns.to_records()
+    ]
+    return batch, listed
+
+
+# --- batches of magic 2 ------------------------------------------------------------------------------------------
+
+
+def test_gaps_are_left_as_kafka_leaves_them() -> None:
+    """The vector's offsets 101, 102 and 104 were removed by Kafka."""
+    kept = {record["offset"]: record for record in vector("v2_compacted_gaps")["inputs"]["records"]}
+    given = [
+        Record(
+            timestamp_ms=START_MS + offset - 100,
+            key=bytes.fromhex(kept[offset]["key"]) if offset in kept else b"gone",
+            value=bytes.fromhex(kept[offset]["value"]) if offset in kept else b"too",
+        )
+        for offset in range(100, 105)
+    ]
+    data = V2.encode(given, BatchHeader(base_offset=100), None, None)
+    words = [KEEP if offset in kept else DROP for offset in range(100, 105)]
+    assert cleaned(data, words).hex() == vector("v2_compacted_gaps")["hex"]
+
+
+def test_a_horizon_is_set_as_kafka_sets_it() -> None:
+    inputs = vector("v2_delete_horizon")["inputs"]
+    (tombstone,) = inputs["records"]
+    given = Record(timestamp_ms=tombstone["timestamp"], key=bytes.fromhex(tombstone["key"]))
+    data = V2.encode([given], BatchHeader(base_offset=8), None, None)
+    result = cleaned(data, [AT_HORIZON], horizon_ms=inputs["delete_horizon_ms"])
+    assert result.hex() == vector("v2_delete_horizon")["hex"]
+
+
+def test_an_emptied_batch_is_kafkas_to_the_byte() -> None:
+    inputs = vector("v2_empty_retained")["inputs"]
+    header = BatchHeader(
+        base_offset=inputs["base_offset"],
+        leader_epoch=inputs["partition_leader_epoch"],
+        producer_id=inputs["producer_id"],
+        producer_epoch=inputs["producer_epoch"],
+        base_sequence=inputs["base_sequence"],
+    )
+    for codec in (None, *CODECS.values()):
+        times = [START_MS, START_MS + 3, START_MS + 1, START_MS + 2, START_MS]
+        data = V2.encode([Record(timestamp_ms=ms) for ms in times], header, codec, None)
+        once = cleaned(data, [DROP] * 5, empty=[True])
+        assert once.hex() == vector("v2_empty_retained")["hex"]
+        assert cleaned(once, [], empty=[True]) == once
+        assert cleaned(once, []) == b""
+
+
+@pytest.mark.parametrize("codec", [None, *CODECS])
+@pytest.mark.parametrize("step_ms", [0, 1, 1_000_000, -7])
+def test_what_is_around_the_records_stays(codec: str | None, step_ms: int) -> None:
+    """Base and last offset, on which sequences stand, producer, epoch, flags and codec; time and count are new."""
+    given = some(step_ms=step_ms)
+    data = V2.encode(given, HEADER, CODECS[codec] if codec else None, None)
+    before, _ = only(data)
+    for words in ([DROP, KEEP, KEEP, KEEP, DROP], [KEEP, DROP, DROP, KEEP, DROP], [DROP, DROP, KEEP, DROP, DROP]):
+        batch, listed = only(cleaned(data, words))
+        rows = [row for row, word in enumerate(words) if word is KEEP]
+        assert [record.offset for record in listed] == [100 + row for row in rows]
+        assert [record.timestamp_ms for record in listed] == [given[row].timestamp_ms for row in rows]
+        assert [record.value for record in listed] == [given[row].value for row in rows]
+        assert (batch.base_offset, batch.last_offset, batch.record_count) == (100, 104, len(rows))
+        assert batch.base_timestamp_ms == listed[0].timestamp_ms
+        assert batch.max_timestamp_ms == max(record.timestamp_ms for record in listed)
+        for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence", "attributes"):
+            assert getattr(batch, name) == getattr(before, name)
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+def test_a_rewritten_batch_is_what_encoding_its_records_gives(codec: str | None) -> None:
+    """Whether its records were copied or their times written anew."""
+    used = CODECS[codec] if codec else None
+    for words in ([KEEP, KEEP, KEEP, KEEP, DROP], [DROP, KEEP, KEEP, KEEP, KEEP]):
+        rest = [record for record, word in zip(some(), words, strict=True) if word is KEEP]
+        batch, listed = only(cleaned(V2.encode(some(), HEADER, used, None), words))
+        first = rest[0]
+        expected = V2.encode(rest, HEADER, used, None)
+        again, _ = only(expected)
+        assert [record._replace(offset=-1) for record in listed] == [
+            record._replace(leader_epoch=2, offset=-1) for record in rest
+        ]
+        assert (batch.base_timestamp_ms, batch.max_timestamp_ms) == (first.timestamp_ms, again.max_timestamp_ms)
+        assert batch.size_bytes <= again.size_bytes + 4 if used else batch.size_bytes == again.size_bytes
+
+
+def test_a_horizon_is_set_once_and_stays() -> None:
+    data = V2.encode(some(), HEADER, None, None)
+    first = cleaned(data, [KEEP, AT_HORIZON, KEEP, KEEP, KEEP], horizon_ms=HORIZON_MS)
+    batch, listed = only(first)
+    assert (batch.delete_horizon_ms, batch.record_count) == (HORIZON_MS, 5)
+    assert [record.timestamp_ms for record in listed] == [record.timestamp_ms for record in some()]
+    assert cleaned(first, [AT_HORIZON] * 5, horizon_ms=HORIZON_MS + 1) == first
+    later, listed = only(cleaned(first, [DROP, AT_HORIZON, KEEP, KEEP, DROP], horizon_ms=HORIZON_MS + 1))
+    assert later.delete_horizon_ms == HORIZON_MS
+    assert [record.timestamp_ms for record in listed] == [START_MS + 1, START_MS + 2, START_MS + 3]
+    gone, _ = only(cleaned(first, [DROP] * 5, empty=[True]))
+    assert (gone.delete_horizon_ms, gone.base_timestamp_ms, gone.max_timestamp_ms) == (None, -1, START_MS + 4)
+
+
+def test_no_horizon_is_set_without_a_tombstone_or_without_one_to_set() -> None:
+    data = bytes(V2.encode(some(), HEADER, None, None))
+    assert cleaned(data, [KEEP] * 5, horizon_ms=HORIZON_MS) == data
+    assert cleaned(data, [AT_HORIZON] * 5) == data
+    batch, _ = only(cleaned(data, [DROP, KEEP, KEEP, KEEP, KEEP], horizon_ms=HORIZON_MS))
+    assert batch.delete_horizon_ms is None
+    batch, _ = only(cleaned(data, [DROP, AT_HORIZON, KEEP, KEEP, KEEP], horizon_ms=HORIZON_MS))
+    assert batch.delete_horizon_ms == HORIZON_MS
+
+
+def test_a_marker_gets_a_horizon_and_stays_a_marker() -> None:
+    """KIP-534: the marker of a transaction of which nothing is left."""
+    data = bytes.fromhex(vector("v2_abort_marker")["hex"])
+    batch, (record,) = only(cleaned(data, [AT_HORIZON], horizon_ms=HORIZON_MS))
+    assert (batch.is_control, batch.is_transactional, batch.delete_horizon_ms) == (True, True, HORIZON_MS)
+    assert (record.key, record.value, record.timestamp_ms) == (bytes(4), bytes.fromhex("000000000007"), START_MS)
+    emptied, listed = only(cleaned(data, [DROP], empty=[True]))
+    assert (emptied.is_control, emptied.is_transactional, emptied.record_count, listed) == (True, True, 0, [])
+
+
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_the_time_of_the_append_stays_the_largest(codec: str | None) -> None:
+    header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 77)
+    data = V2.encode(some(), header, CODECS[codec] if codec else None, None)
+    batch, listed = only(cleaned(data, [KEEP, DROP, KEEP, DROP, DROP]))
+    assert (batch.max_timestamp_ms, batch.timestamp_type) == (START_MS + 77, TimestampType.LOG_APPEND_TIME)
+    assert [record.timestamp_ms for record in listed] == [START_MS + 77] * 2
+    assert batch.base_timestamp_ms == START_MS + 77
+    emptied, _ = only(cleaned(data, [DROP] * 5, empty=[True]))
+    assert (emptied.timestamp_type, emptied.max_timestamp_ms) == (TimestampType.LOG_APPEND_TIME, START_MS + 77)
+
+
+def test_neighbours_that_lose_nothing_are_one_piece_of_the_input() -> None:
+    pieces = [bytes(V2.encode(some(2), BatchHeader(base_offset=offset), None, None)) for offset in range(0, 10, 2)]
+    data = b"".join(pieces)
+    table = V2.scan(data, 0, len(data), check_crc=True)
+    words = [bytes([KEEP, KEEP])] * 2 + [bytes([DROP, DROP])] + [bytes([KEEP, KEEP])] * 2
+    found = list(retain_batches(V2, TABLE, data, table, words, None, None, LIMIT_BYTES))
+    assert [bytes(piece) for piece in found] == [pieces[0] + pieces[1], pieces[3] + pieces[4]]
+    assert all(isinstance(piece, memoryview) and piece.obj is data for piece in found)
+
+
+def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
+    """Rows of a scan, not all of them: nothing of what lies between is taken along."""
+    pieces = [bytes(V2.encode(some(2), BatchHeader(base_offset=offset), None, None)) for offset in range(0, 6, 2)]
+    data = b"".join(pieces)
+    table = V2.scan(data, 0, len(data), check_crc=True).keep([True, False, True])
+    kept = retain_batches(V2, TABLE, data, table, [bytes(2)] * 2, None, None, LIMIT_BYTES)
+    assert b"".join(kept) == pieces[0] + pieces[2]
+
+
+@pytest.mark.parametrize("codec", [None, "zstd"])
+def test_records_that_lie_are_corrupt_at_their_batch(codec: str | None) -> None:
+    used = CODECS[codec] if codec else None
+    first = bytes(V2.encode(some(2), BatchHeader(), None, None))
+    second = bytearray(V2.encode(some(3), BatchHeader(base_offset=2), used, None))
+    second[61] ^= 0x44
+    data = first + second
+    table = V2.scan(data, 0, len(data), check_crc=False)
+    words = [bytes([KEEP, KEEP]), bytes([DROP, KEEP, KEEP])]
+    with pytest.raises(CorruptBatchError) as caught:
+        list(retain_batches(V2, TABLE, data, table, words, None, None, LIMIT_BYTES))
+    assert (caught.value.file, caught.value.position) == ("", len(first))
+
+
+# --- messages ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("form", [V0, V1], ids=["v0", "v1"])
+def test_a_wrapper_takes_the_offset_of_the_last_message_that_stays(form: RecordFormat, codec: str) -> None:
+    data = form.encode(some(), BatchHeader(base_offset=100), CODECS[codec], None)
+    table = form.scan(data, 0, len(data), check_crc=True)
+    words = bytes([DROP, KEEP, DROP, AT_HORIZON, DROP])
+    rest = b"".join(form.retain(data, table, [words], HORIZON_MS, limit_bytes=LIMIT_BYTES))
+    batch, listed = only(rest, form)
+    assert (batch.last_offset, batch.codec_id) == (103, CODECS[codec].id)
+    assert [(record.offset, record.value) for record in listed] == [(101, b"v1"), (103, b"v3")]
+    assert batch.max_timestamp_ms == (START_MS + 3 if form.magic else -1)
+
+
+@pytest.mark.parametrize("codec", [None, "gzip"])
+@pytest.mark.parametrize("form", [V0, V1], ids=["v0", "v1"])
+def test_messages_have_no_empty_batches(form: RecordFormat, codec: str | None) -> None:
+    """Kafka calls it an illegal state."""
+    data = form.encode(some(1), BatchHeader(), CODECS[codec] if codec else None, None)
+    table = form.scan(data, 0, len(data), check_crc=True)
+    with pytest.raises(InvalidRecordError, match="empty"):
+        list(form.retain(data, table, [bytes([DROP])], None, retain_empty=[True], limit_bytes=LIMIT_BYTES))
+    kept = form.retain(data, table, [bytes([KEEP])], None, retain_empty=[True], limit_bytes=LIMIT_BYTES)
+    assert b"".join(kept) == data
