@@ -17,7 +17,7 @@ import stratalog
 from codec_parts.formats import BATCHES
 from codec_parts.hostile import healthy
 from harness import UnsupportedPlatformError, peak_of
-from stratalog.model.records import to_arrow
+from stratalog.model.arrow import to_arrow
 from stratalog.spi import StorageError
 
 if TYPE_CHECKING:

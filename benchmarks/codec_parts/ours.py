@@ -9,7 +9,7 @@ from codec_parts.operations import Operation
 from codec_parts.peer import Maker, Peer, arrow_rows, encode_job, objects_job
 from codec_parts.workloads import Workload, canonical, canonical_bounds, row_of
 from harness import Job
-from stratalog.model.records import to_arrow
+from stratalog.model.arrow import to_arrow
 from stratalog.spi import BatchHeader, BatchTable, Record, RecordColumns
 
 

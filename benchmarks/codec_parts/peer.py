@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from codec_parts.operations import Operation
 from codec_parts.workloads import Row, Workload, canonical
 from harness import Job
-from stratalog.model.records import arrow_schema
+from stratalog.model.arrow import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - inside functions pa is the module at run time

@@ -10,9 +10,10 @@ from stratalog.log.columns import read_columns
 from stratalog.log.fetch import Fetched, fetch
 from stratalog.log.timestamps import offset_for_timestamp
 from stratalog.log.view import LogView
+from stratalog.model.arrow import to_arrow
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import LogOffsets
-from stratalog.model.records import Fields, Record, RecordColumns, to_arrow
+from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import SegmentSummary
@@ -73,7 +74,7 @@ class LogReader(ABC):
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
         """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""
-        return to_arrow(list(self.columns(start, end, isolation)), self.name.partition)
+        return to_arrow(self.columns(start, end, isolation), self.name.partition)
 
     def fetch(self, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted") -> Fetched:
         """Raw batches from the one that holds ``offset``: whole ones, at least one, of one segment.

@@ -1,15 +1,466 @@
-"""Records as objects, compiled."""
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Records as objects, compiled; the twin of ``record_py``, which says what each function does.
+
+Positions and sizes come from anywhere and are checked by hand, so the compiler's own checks are off.
+"""
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport Py_EQ, Py_NE, PyObject_RichCompare
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
+from libc.string cimport memcpy
+
+from stratalog.model.views cimport (
+    Cursor,
+    Source,
+    inside,
+    point_arena,
+    point_headers,
+    point_rows,
+    size_of,
+    start_of,
+)
+
+from stratalog.model.batches import TimestampType
+from stratalog.model.record_py import (
+    FLAT_COLUMNS,
+    checked_fields,
+    integer,
+    name_bytes,
+    no_record,
+    null_name,
+    outside,
+    outside_headers,
+    restore_record,
+    text_of,
+    too_large,
+    typed_view,
+    views_of,
+)
+
+cdef extern from "Python.h":
+    long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
+    object PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors)
+    const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef object CREATE_TIME = TimestampType.CREATE_TIME
+cdef tuple TYPES = (TimestampType.NONE, TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
+cdef tuple NO_HEADERS = ()
+cdef object KEEP = object()
+cdef tuple HEADER_COLUMNS = ("header_first", "header_count", *FLAT_COLUMNS)
 
 
 @cython.final
 @cython.freelist(256)
-@cython.no_gc
+@cython.no_gc  # its fields are of exact types that hold no Record: no cycle, and the collector need not walk millions
 cdef class Record:
-    """One record."""
+    """One record, as it is read or to be written. Immutable; it has no subclasses.
 
-    def __init__(self, offset=-1, timestamp_ms=-1, timestamp_type=None, key=None, value=None, headers=(), leader_epoch=-1, partition=-1):
-        self.offset, self.timestamp_ms, self.timestamp_type = offset, timestamp_ms, timestamp_type
-        self.key, self.value, self.headers = key, value, headers
-        self.leader_epoch, self.partition = leader_epoch, partition
+    It unpacks, compares, orders and hashes as the tuple of its fields.
+
+    Attributes:
+        offset: int64; assigned by the log when written, -1 before.
+        timestamp_ms: int64; -1 is "no timestamp": an append then stamps its own clock.
+        timestamp_type: NONE for V0, else CREATE_TIME or LOG_APPEND_TIME; ignored when written.
+        key: None and empty are different.
+        value: None is a tombstone in a compacted topic.
+        headers: pairs of name and value, in order; a name may repeat. A list is taken too, and becomes a tuple.
+        leader_epoch: int32; of the batch, -1 where the format has none (V0, V1).
+        partition: int32; of the log it was read from, -1 before.
+
+    Raises:
+        TypeError: a field is of another type.
+        InvalidRecordError: a number does not fit its bits.
+    """
+
+    _fields = ("offset", "timestamp_ms", "timestamp_type", "key", "value", "headers", "leader_epoch", "partition")
+    _field_defaults = {
+        "offset": -1,
+        "timestamp_ms": -1,
+        "timestamp_type": CREATE_TIME,
+        "key": None,
+        "value": None,
+        "headers": (),
+        "leader_epoch": -1,
+        "partition": -1,
+    }
+    __match_args__ = _fields
+
+    def __init__(
+        self,
+        offset=-1,
+        timestamp_ms=-1,
+        timestamp_type=CREATE_TIME,
+        key=None,
+        value=None,
+        headers=NO_HEADERS,
+        leader_epoch=-1,
+        partition=-1,
+    ):
+        if self.headers is not None:
+            raise TypeError("a record does not change")
+        fill(self, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition)
+
+    @classmethod
+    def _make(cls, fields):
+        cdef tuple listed = tuple(fields)
+        if len(listed) != 8:
+            raise TypeError(f"Expected 8 arguments, got {len(listed)}")
+        return cls(*listed)
+
+    def _replace(
+        self,
+        *,
+        offset=KEEP,
+        timestamp_ms=KEEP,
+        timestamp_type=KEEP,
+        key=KEEP,
+        value=KEEP,
+        headers=KEEP,
+        leader_epoch=KEEP,
+        partition=KEEP,
+    ):
+        return fill(
+            Record.__new__(Record),
+            self.offset if offset is KEEP else offset,
+            self.timestamp_ms if timestamp_ms is KEEP else timestamp_ms,
+            self.timestamp_type if timestamp_type is KEEP else timestamp_type,
+            self.key if key is KEEP else key,
+            self.value if value is KEEP else value,
+            self.headers if headers is KEEP else headers,
+            self.leader_epoch if leader_epoch is KEEP else leader_epoch,
+            self.partition if partition is KEEP else partition,
+        )
+
+    def _asdict(self):
+        return dict(zip(Record._fields, as_tuple(self)))
+
+    def __iter__(self):
+        return iter(as_tuple(self))
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return as_tuple(self)[index]
+
+    def __richcmp__(self, other, int operation):
+        cdef Record record
+        if isinstance(other, Record):
+            record = <Record>other
+            if operation == Py_EQ or operation == Py_NE:
+                return equal(<Record>self, record) is (operation == Py_EQ)
+            other = as_tuple(record)
+        elif not isinstance(other, tuple):
+            return NotImplemented
+        return PyObject_RichCompare(as_tuple(<Record>self), other, operation)
+
+    def __hash__(self):
+        return hash(as_tuple(self))
+
+    def __repr__(self):
+        return (
+            f"Record(offset={self.offset}, timestamp_ms={self.timestamp_ms}, timestamp_type={self.timestamp_type!r}, "
+            f"key={self.key!r}, value={self.value!r}, headers={self.headers!r}, leader_epoch={self.leader_epoch}, "
+            f"partition={self.partition})"
+        )
+
+    def __reduce__(self):
+        return restore_record, as_tuple(self)
+
+    def __copy__(self):
+        return self
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+cdef inline tuple as_tuple(Record record):
+    return (
+        record.offset,
+        record.timestamp_ms,
+        record.timestamp_type,
+        record.key,
+        record.value,
+        record.headers,
+        record.leader_epoch,
+        record.partition,
+    )
+
+
+cdef inline object equal(Record a, Record b):
+    return (
+        a.offset == b.offset
+        and a.timestamp_ms == b.timestamp_ms
+        and a.leader_epoch == b.leader_epoch
+        and a.partition == b.partition
+        and a.timestamp_type is b.timestamp_type
+        and a.key == b.key
+        and a.value == b.value
+        and a.headers == b.headers
+    )
+
+
+# --- fields ------------------------------------------------------------------------------------------------------
+
+
+cdef inline bint is_content(object value) noexcept:
+    return value is None or PyBytes_CheckExact(value)
+
+
+cdef bint are_headers(object headers) noexcept:
+    """Whether it is a tuple of pairs of exactly the right types."""
+    cdef Py_ssize_t i
+    cdef object header
+    if not PyTuple_CheckExact(headers):
+        return False
+    for i in range(PyTuple_GET_SIZE(headers)):
+        header = <object>PyTuple_GET_ITEM(headers, i)
+        if not PyTuple_CheckExact(header) or PyTuple_GET_SIZE(header) != 2:
+            return False
+        if not PyUnicode_CheckExact(<object>PyTuple_GET_ITEM(header, 0)):
+            return False
+        if not is_content(<object>PyTuple_GET_ITEM(header, 1)):
+            return False
+    return True
+
+
+cdef Record fill(Record into, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition):
+    """Set the fields of a new record, or raise the error that says which is wrong."""
+    cdef long long numbers[4]
+    cdef int overflow[4]
+    if not (
+        PyLong_CheckExact(offset)
+        and PyLong_CheckExact(timestamp_ms)
+        and PyLong_CheckExact(leader_epoch)
+        and PyLong_CheckExact(partition)
+        and type(timestamp_type) is TimestampType
+        and is_content(key)
+        and is_content(value)
+        and are_headers(headers)
+    ):
+        offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition = checked_fields(
+            offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition
+        )
+    numbers[0] = PyLong_AsLongLongAndOverflow(offset, &overflow[0])
+    numbers[1] = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow[1])
+    numbers[2] = PyLong_AsLongLongAndOverflow(leader_epoch, &overflow[2])
+    numbers[3] = PyLong_AsLongLongAndOverflow(partition, &overflow[3])
+    if (
+        overflow[0] or overflow[1] or overflow[2] or overflow[3]
+        or not INT32_MIN <= numbers[2] <= INT32_MAX
+        or not INT32_MIN <= numbers[3] <= INT32_MAX
+    ):
+        checked_fields(offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition)
+    into.offset, into.timestamp_ms, into.timestamp_type = numbers[0], numbers[1], timestamp_type
+    into.key, into.value, into.headers = <bytes>key, <bytes>value, <tuple>headers
+    into.leader_epoch, into.partition = <int32_t>numbers[2], <int32_t>numbers[3]
+    return into
+
+
+# --- from columns ------------------------------------------------------------------------------------------------
+
+
+cdef inline bytes item(Cursor arena, int64_t arena_bytes, int32_t position, int32_t size):
+    """One field as bytes; IndexError if it is not inside the arena."""
+    if size < 0:
+        return None
+    if not inside(position, size, arena_bytes):
+        outside(position, size)
+    return PyBytes_FromStringAndSize(<const char*>arena + position, size)
+
+
+cdef object name(const Source* source, int64_t n):
+    """The name of header ``n``."""
+    cdef int32_t position = source.name_position[n], size = source.name_size[n]
+    if size < 0:
+        null_name()
+    if not inside(position, size, source.arena_bytes):
+        outside(position, size)
+    try:
+        return PyUnicode_DecodeUTF8(<const char*>source.arena + position, size, NULL)
+    except UnicodeDecodeError:
+        return text_of(PyBytes_FromStringAndSize(<const char*>source.arena + position, size))
+
+
+cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
+    """The headers of one record that has some."""
+    cdef int64_t n
+    cdef tuple result, header
+    cdef object part
+    if first < 0 or count < 0 or <int64_t>first + count > source.headers:
+        outside_headers(first, count, source.headers)
+    result = PyTuple_New(count)
+    for n in range(count):
+        header = (
+            name(source, first + n),
+            item(source.arena, source.arena_bytes, source.content_position[first + n], source.content_size[first + n]),
+        )
+        Py_INCREF(header)
+        PyTuple_SET_ITEM(result, n, header)
+    return result
+
+
+def records_of(columns, partition):
+    cdef Source source
+    cdef list views = views_of(columns)
+    cdef object arena = point_arena(&source, columns.arena)
+    cdef int64_t i, count = len(views[0])
+    cdef int32_t number = integer("partition", partition, 32), kind
+    cdef list records = PyList_New(count)
+    cdef Record record
+    point_rows(&source, views, count)
+    point_headers(&source, views[8:], len(views[10]))
+    for i in range(count):
+        record = Record.__new__(Record)
+        kind = source.timestamp_type[i]
+        record.timestamp_type = TYPES[kind + 1] if -1 <= kind <= 1 else TimestampType(kind)
+        record.offset = source.offset[i]
+        record.timestamp_ms = source.timestamp_ms[i]
+        record.leader_epoch = source.leader_epoch[i]
+        record.partition = number
+        record.key = item(source.arena, source.arena_bytes, source.key_position[i], source.key_size[i])
+        record.value = item(source.arena, source.arena_bytes, source.value_position[i], source.value_size[i])
+        if source.header_count[i]:
+            record.headers = headers_at(&source, source.header_first[i], source.header_count[i])
+        else:
+            record.headers = NO_HEADERS
+        Py_INCREF(record)
+        PyList_SET_ITEM(records, i, record)
+    return records
+
+
+def items_of(arena, positions, sizes):
+    cdef object raw = memoryview(arena).cast("B")
+    positions, sizes = typed_view(positions, "i", "position"), typed_view(sizes, "i", "size")
+    cdef const int32_t* at = <const int32_t*>start_of(positions)
+    cdef const int32_t* size = <const int32_t*>start_of(sizes)
+    cdef int64_t i, count = len(positions)
+    cdef list result
+    cdef bytes found
+    if count != len(sizes):
+        raise ValueError(f"{count} positions and {len(sizes)} sizes")
+    result = PyList_New(count)
+    for i in range(count):
+        found = item(start_of(raw), size_of(raw), at[i], size[i])
+        Py_INCREF(found)
+        PyList_SET_ITEM(result, i, found)
+    return result
+
+
+def headers_of(columns):
+    cdef Source source
+    cdef list views = [typed_view(getattr(columns, name), "i", name) for name in HEADER_COLUMNS]
+    cdef object arena = point_arena(&source, columns.arena)
+    cdef int64_t i, count = len(views[0])
+    cdef list result
+    cdef tuple headers
+    if len(views[1]) != count:
+        raise ValueError(f"{count} rows of header_first and {len(views[1])} of header_count")
+    point_headers(&source, views, min([len(view) for view in views[2:]]))
+    result = PyList_New(count)
+    for i in range(count):
+        headers = NO_HEADERS
+        if source.header_count[i]:
+            headers = headers_at(&source, source.header_first[i], source.header_count[i])
+        Py_INCREF(headers)
+        PyList_SET_ITEM(result, i, headers)
+    return result
+
+
+# --- to columns --------------------------------------------------------------------------------------------------
+
+
+cdef struct Target:  # the columns in the order of ROW_COLUMNS and FLAT_COLUMNS
+    int64_t* wide[2]
+    int32_t* narrow[8]
+    int32_t* flat[4]
+    char* arena
+    int32_t used
+
+
+cdef inline int64_t content_size(bytes content) noexcept:
+    return 0 if content is None else PyBytes_GET_SIZE(content)
+
+
+cdef inline void place(Target* into, const char* data, Py_ssize_t size, int32_t* position, int32_t* number) noexcept:
+    """Copy one field to the end of the arena."""
+    position[0], number[0] = into.used, <int32_t>size
+    if size > 0:
+        memcpy(into.arena + into.used, data, size)
+        into.used += <int32_t>size
+
+
+cdef inline void place_bytes(Target* into, bytes content, int32_t* position, int32_t* number) noexcept:
+    if content is None:
+        place(into, NULL, -1, position, number)
+    else:
+        place(into, PyBytes_AS_STRING(content), PyBytes_GET_SIZE(content), position, number)
+
+
+cdef int64_t header_bytes(tuple headers, int64_t i) except -1:
+    """The bytes of the names and values of the record ``i``."""
+    cdef int64_t size = 0
+    cdef Py_ssize_t name_size
+    cdef tuple header
+    for header in headers:
+        try:
+            PyUnicode_AsUTF8AndSize(header[0], &name_size)
+        except UnicodeEncodeError:
+            name_bytes(header[0], i)
+        size += name_size + content_size(header[1])
+    return size
+
+
+cdef object new_column(int64_t rows, str code):
+    return memoryview(bytearray(rows * (8 if code == "q" else 4))).cast(code)
+
+
+def columns_of(records):
+    cdef list rows = list(records), columns
+    cdef int64_t count = len(rows), i, total = 0, headers = 0, h = 0
+    cdef Record record
+    cdef Target into
+    cdef tuple header
+    cdef const char* text
+    cdef Py_ssize_t size
+    for i in range(count):
+        if type(rows[i]) is not Record:
+            raise no_record(rows[i])
+        record = <Record>rows[i]
+        total += content_size(record.key) + content_size(record.value)
+        if record.headers:
+            total += header_bytes(record.headers, i)
+            headers += len(record.headers)
+        if total > INT32_MAX or headers > INT32_MAX:
+            raise too_large(i)
+    arena = PyBytes_FromStringAndSize(NULL, total)
+    into.arena, into.used = PyBytes_AS_STRING(arena), 0
+    columns = [new_column(count, "q") for i in range(2)]
+    columns += [new_column(count, "i") for i in range(8)]
+    columns += [new_column(headers, "i") for i in range(4)]
+    for i in range(2):
+        into.wide[i] = <int64_t*>start_of(columns[i])
+    for i in range(8):
+        into.narrow[i] = <int32_t*>start_of(columns[2 + i])
+    for i in range(4):
+        into.flat[i] = <int32_t*>start_of(columns[10 + i])
+    for i in range(count):
+        record = <Record>rows[i]
+        into.wide[0][i], into.wide[1][i] = record.offset, record.timestamp_ms
+        into.narrow[0][i], into.narrow[1][i] = record.timestamp_type, record.leader_epoch
+        place_bytes(&into, record.key, into.narrow[2] + i, into.narrow[3] + i)
+        place_bytes(&into, record.value, into.narrow[4] + i, into.narrow[5] + i)
+        into.narrow[6][i], into.narrow[7][i] = <int32_t>h, <int32_t>len(record.headers)
+        if record.headers:
+            for header in record.headers:
+                text = PyUnicode_AsUTF8AndSize(header[0], &size)
+                place(&into, text, size, into.flat[0] + h, into.flat[1] + h)
+                place_bytes(&into, header[1], into.flat[2] + h, into.flat[3] + h)
+                h += 1
+    return arena, count, columns

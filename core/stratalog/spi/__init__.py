@@ -68,7 +68,7 @@ from stratalog.model.events import (
 )
 from stratalog.model.names import LOCK_FILE, TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry, LogOffsets, OffsetPosition, TimestampOffset
-from stratalog.model.records import Fields, Headers, Record, RecordColumns, int64_column
+from stratalog.model.records import Fields, Headers, Record, RecordColumns, int32_column, int64_column
 from stratalog.model.segments import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
 from stratalog.spi.cleanup import (
     Action,
@@ -206,6 +206,7 @@ __all__ = [
     "Vfs",
     "extension",
     "hookimpl",
+    "int32_column",
     "int64_column",
     "key",
     "stored_from_json",

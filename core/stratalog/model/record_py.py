@@ -1,0 +1,399 @@
+"""Records as objects, in pure Python: the class, and the ways from columns to objects and back.
+
+Everything here has a compiled twin in ``record_c``; ``records`` chooses. What refuses wrong input stands here alone.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
+from operator import index
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, Self, TypeAlias, final
+
+from stratalog.errors import ConfigError, InvalidRecordError
+from stratalog.model.batches import NO_EPOCH, NO_TIMESTAMP, Buffer, TimestampType
+
+if TYPE_CHECKING:
+    from stratalog.model.records import RecordColumns
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+_END_64: Final = 1 << 63
+_END_32: Final = 1 << 31
+_MAX_ARENA_BYTES: Final = _END_32 - 1  # positions in columns have 32 bits
+_ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+class _RecordFields(NamedTuple):
+    offset: int = -1
+    timestamp_ms: int = NO_TIMESTAMP
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers = ()
+    leader_epoch: int = NO_EPOCH
+    partition: int = -1
+
+
+@final
+class Record(_RecordFields):
+    """One record, as it is read or to be written. Immutable; it has no subclasses.
+
+    It unpacks, compares, orders and hashes as the tuple of its fields.
+
+    Attributes:
+        offset: int64; assigned by the log when written, -1 before.
+        timestamp_ms: int64; -1 is "no timestamp": an append then stamps its own clock.
+        timestamp_type: NONE for V0, else CREATE_TIME or LOG_APPEND_TIME; ignored when written.
+        key: None and empty are different.
+        value: None is a tombstone in a compacted topic.
+        headers: pairs of name and value, in order; a name may repeat. A list is taken too, and becomes a tuple.
+        leader_epoch: int32; of the batch, -1 where the format has none (V0, V1).
+        partition: int32; of the log it was read from, -1 before.
+
+    Raises:
+        TypeError: a field is of another type.
+        InvalidRecordError: a number does not fit its bits.
+    """
+
+    __slots__ = ()
+
+    def __new__(  # noqa: D102 - the class says it
+        cls,
+        offset: int = -1,
+        timestamp_ms: int = NO_TIMESTAMP,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        leader_epoch: int = NO_EPOCH,
+        partition: int = -1,
+    ) -> Self:
+        fields = (offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition)
+        if not (
+            type(offset) is type(timestamp_ms) is type(leader_epoch) is type(partition) is int
+            and type(timestamp_type) is TimestampType
+            and (key is None or type(key) is bytes)
+            and (value is None or type(value) is bytes)
+            and type(headers) is tuple
+            and not headers
+            and -_END_64 <= offset < _END_64
+            and -_END_64 <= timestamp_ms < _END_64
+            and -_END_32 <= leader_epoch < _END_32
+            and -_END_32 <= partition < _END_32
+        ):
+            fields = checked_fields(*fields)
+        return tuple.__new__(cls, fields)
+
+    def __init_subclass__(cls) -> Never:
+        raise TypeError("type 'Record' is not an acceptable base type")
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
+        return restore_record, tuple(self)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    if not TYPE_CHECKING:  # a type checker knows the named tuple's own by the names and types of their arguments
+
+        @classmethod
+        def _make(cls, fields: Iterable[object]) -> Self:
+            listed = tuple(fields)
+            if len(listed) != len(cls._fields):
+                raise TypeError(f"Expected {len(cls._fields)} arguments, got {len(listed)}")
+            return cls(*listed)
+
+        def _replace(self, /, **changes: object) -> Self:
+            return type(self)(**(dict(zip(self._fields, self, strict=True)) | changes))
+
+
+def restore_record(*fields: Any) -> object:  # Any: unpickled
+    """A record from its pickled fields, as the twin that is in use here."""
+    from stratalog.model.records import Record as Chosen  # noqa: PLC0415 - that module imports this one
+
+    return Chosen(*fields)
+
+
+# --- fields ------------------------------------------------------------------------------------------------------
+
+
+def checked_fields(
+    offset: Any,
+    timestamp_ms: Any,
+    timestamp_type: Any,
+    key: Any,
+    value: Any,
+    headers: Any,
+    leader_epoch: Any,
+    partition: Any,
+) -> tuple[int, int, TimestampType, bytes | None, bytes | None, Headers, int, int]:
+    """The fields of a record in their exact types, or the error that says which is wrong. Any: that is to be seen."""
+    if not isinstance(timestamp_type, TimestampType):
+        raise _wrong_type("timestamp_type", "a TimestampType", timestamp_type)
+    return (
+        integer("offset", offset, 64),
+        integer("timestamp_ms", timestamp_ms, 64),
+        timestamp_type,
+        _content("key", key),
+        _content("value", value),
+        _checked_headers(headers),
+        integer("leader_epoch", leader_epoch, 32),
+        integer("partition", partition, 32),
+    )
+
+
+def integer(name: str, value: Any, bits: int) -> int:
+    """A number that fits, as an int and nothing that derives from it."""
+    try:
+        number = int(index(value))
+    except TypeError:
+        raise _wrong_type(name, "an int", value) from None
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise InvalidRecordError(f"{name} {number} does not fit {bits} bits")
+    return number
+
+
+def _content(name: str, value: Any) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    if not isinstance(value, bytes):
+        raise _wrong_type(name, "bytes or None", value)
+    return b"".join((value,))  # of bytes(), a subclass could make what it likes
+
+
+def _checked_headers(headers: Any) -> Headers:
+    if not isinstance(headers, tuple | list):
+        raise _wrong_type("headers", "a tuple of pairs", headers)
+    return tuple(map(_checked_header, headers))
+
+
+def _checked_header(header: Any) -> tuple[str, bytes | None]:
+    if not isinstance(header, tuple | list) or len(header) != 2:
+        raise TypeError(f"a header is a pair of name and value, not {header!r}")
+    name, value = header
+    if not isinstance(name, str):
+        raise _wrong_type("a header's name", "a str", name)
+    return name if type(name) is str else str.__str__(name), _content("a header's value", value)
+
+
+def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
+    return TypeError(f"{name} is {wanted}, not {type(value).__name__}")
+
+
+def text_of(raw: bytes) -> str:
+    """UTF-8 as Java reads it: U+FFFD for what is none, one for the whole of an encoded surrogate.
+
+    Source: apache/kafka Utils.utf8.
+    """
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub(b"\xff", raw).decode("utf-8", "replace")
+
+
+# --- from columns ------------------------------------------------------------------------------------------------
+
+ROW_COLUMNS: Final = {
+    "offset": "q",
+    "timestamp_ms": "q",
+    "timestamp_type": "i",
+    "leader_epoch": "i",
+    "key_position": "i",
+    "key_size": "i",
+    "value_position": "i",
+    "value_size": "i",
+    "header_first": "i",
+    "header_count": "i",
+}
+FLAT_COLUMNS: Final = {
+    "header_key_position": "i",
+    "header_key_size": "i",
+    "header_value_position": "i",
+    "header_value_size": "i",
+}
+
+
+def views_of(columns: RecordColumns) -> list[memoryview]:
+    """Every column, its format and length checked, in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``.
+
+    Raises:
+        ConfigError: a column is absent: nobody asked for it when decoding.
+        TypeError: a column is not of its format.
+        ValueError: a column has another length than the others.
+    """
+    views = [typed_view(getattr(columns, name), code, name) for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items()]
+    lengths = [columns.count] * len(ROW_COLUMNS) + [len(columns.header_key_position)] * len(FLAT_COLUMNS)
+    for name, view, length in zip(ROW_COLUMNS | FLAT_COLUMNS, views, lengths, strict=True):
+        if not len(view) and length:
+            raise ConfigError(f"the column {name} is absent: decode with Fields.ALL")
+        if len(view) != length:
+            raise ValueError(f"the column {name} has {len(view)} rows instead of {length}")
+    return views
+
+
+def typed_view(column: Buffer, code: str, name: str) -> memoryview:
+    """A view of one column, which must be of this format; TypeError if it is not."""
+    view = memoryview(column)
+    if view.format != code or view.ndim != 1 or not view.c_contiguous:
+        raise TypeError(f"the column {name} is a memoryview of format {code}, not {view.format}")
+    return view
+
+
+def records_of(columns: RecordColumns, partition: int) -> list[Record]:
+    """All records of columns that have every field, as objects.
+
+    Raises:
+        IndexError: a field is not inside the arena, or a header not inside the flat columns.
+        ValueError: a timestamp type that does not exist; what ``views_of`` raises.
+    """
+    views = views_of(columns)
+    raw = _as_bytes(columns.arena)
+    offset, timestamp_ms, timestamp_type, leader_epoch, key_at, key_size, value_at, value_size = views[:8]
+    rows = zip(
+        offset,
+        timestamp_ms,
+        map(_type_of, timestamp_type),
+        items_of(raw, key_at, key_size),
+        items_of(raw, value_at, value_size),
+        _headers(raw, *views[8:]),
+        leader_epoch,
+        repeat(integer("partition", partition, 32)),
+        strict=False,  # the last one never ends
+    )
+    return list(map(_UNCHECKED, rows))
+
+
+def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:
+    """The fields at these positions (IndexError: one is not inside the arena), None for negative sizes."""
+    raw = _as_bytes(arena)
+    end = len(raw)
+    pairs = zip(typed_view(positions, "i", "position"), typed_view(sizes, "i", "size"), strict=True)
+    return [
+        None if size < 0 else raw[at : at + size] if 0 <= at <= end - size else outside(at, size) for at, size in pairs
+    ]
+
+
+def headers_of(columns: RecordColumns) -> list[Headers]:
+    """The headers of each record; IndexError as ``records_of``."""
+    names = ("header_first", "header_count", *FLAT_COLUMNS)
+    views = [typed_view(getattr(columns, name), "i", name) for name in names]
+    return _headers(_as_bytes(columns.arena), *views)
+
+
+def outside(position: int, size: int) -> Never:
+    """Raise what a field that is not inside the arena gets."""
+    raise IndexError(f"a field of {size} bytes at {position} is not inside the arena")
+
+
+def outside_headers(first: int, count: int, total: int) -> Never:
+    """Raise what headers that are not inside the flat columns get."""
+    raise IndexError(f"headers [{first}, {first + count}) are not inside {total}")
+
+
+def null_name() -> Never:
+    """Raise what a header without a name gets."""
+    raise IndexError("a header's name is null")
+
+
+_UNCHECKED: Final = partial(tuple.__new__, Record)
+_TYPES: Final = {int(kind): kind for kind in TimestampType}
+
+
+def _type_of(number: int) -> TimestampType:
+    kind = _TYPES.get(number)
+    return TimestampType(number) if kind is None else kind
+
+
+def _as_bytes(arena: Buffer) -> bytes:
+    return arena if isinstance(arena, bytes) else bytes(arena)
+
+
+def _headers(
+    raw: bytes,
+    firsts: memoryview,
+    counts: memoryview,
+    key_at: memoryview,
+    key_size: memoryview,
+    value_at: memoryview,
+    value_size: memoryview,
+) -> list[Headers]:
+    total = min(len(key_at), len(key_size), len(value_at), len(value_size))
+    if not total and not any(counts):
+        return [()] * len(counts)
+    result: list[Headers] = []
+    for first, count in zip(firsts, counts, strict=True):
+        if not count:
+            result.append(())
+            continue
+        if first < 0 or count < 0 or first + count > total:
+            outside_headers(first, count, total)
+        chosen = slice(first, first + count)
+        names = [
+            null_name() if name is None else text_of(name) for name in items_of(raw, key_at[chosen], key_size[chosen])
+        ]
+        result.append(tuple(zip(names, items_of(raw, value_at[chosen], value_size[chosen]), strict=True)))
+    return result
+
+
+# --- to columns --------------------------------------------------------------------------------------------------
+
+
+def columns_of(records: Iterable[Record]) -> tuple[bytes, int, Iterator[memoryview]]:
+    """Arena, count and columns of records, the columns in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``.
+
+    Raises:
+        TypeError: something is no Record.
+        InvalidRecordError: a header's name is no text; more than 2 GiB of keys, values and headers.
+    """
+    columns = {name: array(code) for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items()}
+    parts, used, count = list[bytes](), 0, 0
+
+    def place(item: bytes | None, position: array[int], size: array[int]) -> None:
+        nonlocal used
+        position.append(used)
+        size.append(-1 if item is None else len(item))
+        if item:
+            parts.append(item)
+            used += len(item)
+            if used > _MAX_ARENA_BYTES:
+                raise too_large(count)
+
+    for count, record in enumerate(records):
+        if type(record) is not Record:
+            raise no_record(record)
+        place(record.key, columns["key_position"], columns["key_size"])
+        place(record.value, columns["value_position"], columns["value_size"])
+        columns["header_first"].append(len(columns["header_key_size"]))
+        columns["header_count"].append(len(record.headers))
+        for name, value in record.headers:
+            place(name_bytes(name, count), columns["header_key_position"], columns["header_key_size"])
+            place(value, columns["header_value_position"], columns["header_value_size"])
+        for field in ("offset", "timestamp_ms", "timestamp_type", "leader_epoch"):
+            columns[field].append(getattr(record, field))
+    return b"".join(parts), len(columns["offset"]), map(memoryview, columns.values())
+
+
+def name_bytes(name: str, index: int) -> bytes:
+    """The bytes of a header's name; ``index`` is the record's."""
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        text = f"header name {name!r} is not Unicode text"
+        raise InvalidRecordError(text, ((index, text),)) from error
+
+
+def too_large(index: int) -> InvalidRecordError:
+    """The record ``index`` does not fit one arena any more."""
+    text = "keys, values and headers need more than 2 GiB"
+    return InvalidRecordError(text, ((index, text),))
+
+
+def no_record(found: object) -> TypeError:
+    """Something else stands among records."""
+    return TypeError(f"a Record is needed, not {type(found).__name__}")
