@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.errors import DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
+from stratalog.errors import ClosedError, DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
 from stratalog.log.folder import write_epochs
 from stratalog.log.replay import replay
 from stratalog.log.roll import roll
@@ -57,6 +57,7 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: an idempotent producer broke a rule.
         DiskFullError: no space; the log stays as it was before the segment's write, and goes on reading.
         LogDirOfflineError: writing failed; the log is out of service.
+        KeyboardInterrupt and others that are not ours: the log is out of service, and recovered when it is opened again.
     """
     size = max(max(piece.table.size_bytes) for piece in prepared)
     with state.lock:
@@ -83,6 +84,10 @@ def _written(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
         raise
     except StorageError as error:
         state.failure = error
+        raise
+    except BaseException as error:  # Ctrl-C, say: the file may hold what the offsets do not count, which recovery finds
+        reason = f"log {state.log} is out of service, as an append ended early ({type(error).__name__}): open it again"
+        state.failure = ClosedError(reason)
         raise
     finally:
         state.publish()

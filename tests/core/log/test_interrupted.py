@@ -1,0 +1,77 @@
+"""Appends that are interrupted at any line: what the next ones and the next opening make of it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ClosedError
+from stratalog.model.records import Record
+from stratalog.testing.logs import LogBed
+
+MODULES = ("log/append.py", "log/roll.py", "log/replay.py", "segment/appender.py", "stratalog_local/segment_file.py")
+
+
+@contextlib.contextmanager
+def interrupted_at(line: int) -> Iterator[Callable[[], bool]]:
+    """Raise KeyboardInterrupt at the ``line``-th line that runs in MODULES; the value tells whether it came to that."""
+    left = [line]
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:  # itself, or None: the type names itself
+        if not frame.f_code.co_filename.endswith(MODULES):
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield lambda: left[0] <= 0
+    finally:
+        sys.settrace(before)
+
+
+def reopened(bed: LogBed, *, clean: bool) -> list[bytes | None]:
+    """What the log holds after opening it again; one more record is appended and looked for."""
+    log = bed.open(clean=clean)
+    log.append([Record(value=b"later")])
+    found = list(log.records())
+    assert [record.offset for record in found] == list(range(log.offsets().log_end))
+    assert found[-1].value == b"later"
+    return [record.value for record in found[:-1]]
+
+
+@pytest.mark.parametrize("size", [10, 200], ids=["same segment", "next segment"])
+def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
+    tmp_path: Path, bed: LogBed, size: int
+) -> None:
+    """After Ctrl-C between writing and counting, the next append gave the same offsets out again."""
+    refused = 0
+    for line in itertools.count(1):
+        again = LogBed(tmp_path / str(line), bed.registry, TopicConfig(segment_bytes=300, index_interval_bytes=1))
+        log = again.open()
+        log.append([Record(value=b"first")])
+        with interrupted_at(line) as reached, contextlib.suppress(KeyboardInterrupt):
+            log.append([Record(value=b"x" * size)])
+        expected = [[b"first", b"next"], [b"first", b"x" * size, b"next"]]
+        try:
+            log.append([Record(value=b"next")])
+        except ClosedError as error:
+            refused += "KeyboardInterrupt" in str(error)
+            expected = [found[:-1] for found in expected]
+        assert reopened(again, clean=log.close()) in expected, line
+        again.close()
+        if not reached():
+            break
+    assert refused > 20
