@@ -51,8 +51,8 @@ class DirectoryReader(Reader):
             high_watermark=watermark if state.clean else None,
             writable=False,
         )
-        loaded = load(files, self._parts, TopicConfig(), request)
         topic_id = self._topic_id(name)
+        loaded = load(files, self._parts, TopicConfig(), request)
         remote = None
         if self.tier is not None and topic_id is not None:
             remote = self.tier.log(name, topic_id)

@@ -9,7 +9,7 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import UnknownComponentError
+from stratalog.errors import PluginImportError, UnknownComponentError
 from stratalog.registry.registry import Registry
 from stratalog.segment.cache import ByteCache
 from stratalog.segment.components import Components, FormatTable
@@ -62,16 +62,15 @@ class ComponentHost:
         """A store for a log directory; the caller closes it."""
         scheme, path = split_scheme(location)
         provider = self.registry.segment_stores().by_scheme(scheme or "file")
-        return provider.open(
-            self.context(provider, location=path if scheme in {"", "file"} else location, read_only=read_only)
-        )
+        place = path if scheme in {"", "file"} else location
+        return open_component(provider, self.context(provider, location=place, read_only=read_only))
 
     @property
     def layouts(self) -> LayoutTable:
         """The tier layouts, by name and by what manifest entries require."""
         if self._layouts is None:
             self._layouts = LayoutTable(
-                self.registry.tier_layouts(), lambda provider: provider.open(self.context(provider))
+                self.registry.tier_layouts(), lambda provider: open_component(provider, self.context(provider))
             )
         return self._layouts
 
@@ -117,7 +116,7 @@ class ComponentHost:
     def _open(self, kind: str, provider: Provider[C]) -> C:
         key = (kind, provider.name)
         if key not in self._opened:
-            self._opened[key] = provider.open(self.context(provider))
+            self._opened[key] = open_component(provider, self.context(provider))
         return cast(C, self._opened[key])
 
     def _indexes(self, names: tuple[str, ...]) -> dict[IndexRole, IndexFormat[Any]]:
@@ -137,3 +136,15 @@ def split_scheme(location: str) -> tuple[str, str]:
     """``scheme://rest`` as (scheme, rest); a plain path has the scheme ``""``."""
     scheme, mark, rest = location.partition("://")
     return (scheme.lower(), rest) if mark else ("", location)
+
+
+def open_component(provider: Provider[C], context: OpenContext) -> C:
+    """The component behind a provider.
+
+    Raises:
+        PluginImportError: it needs a module that is not installed, or that is broken.
+    """
+    try:
+        return provider.open(context)
+    except ImportError as error:  # providers import when they open
+        raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ClosedError, UnknownTopicError
+from stratalog.errors import ClosedError, CorruptCheckpointError, UnknownTopicError
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
@@ -75,10 +76,19 @@ class Reader(ABC):
             grouped.setdefault(name.topic, []).append(name)
         return {
             topic: TopicInfo(
-                topic, self._topic_id(names[0]), tuple(name.partition for name in names), self._config(topic)
+                topic, self._readable_id(names), tuple(name.partition for name in names), self._config(topic)
             )
             for topic, names in grouped.items()
         }
+
+    def _readable_id(self, names: Iterable[TopicPartition]) -> TopicId | None:
+        """The first id that can be read: one log's damaged file must not hide all others; ``log`` tells of it."""
+        for name in names:
+            with contextlib.suppress(CorruptCheckpointError):
+                found = self._topic_id(name)
+                if found is not None:
+                    return found
+        return None
 
     def log(self, topic: str, partition: int) -> StaticLog:
         """One log.

@@ -16,10 +16,12 @@ from stratalog.errors import (
     CorruptBatchError,
     CorruptCheckpointError,
     LogDirNotFoundError,
+    PluginImportError,
     UnknownComponentError,
     UnknownSettingError,
     UnknownTopicError,
 )
+from stratalog.spi import Codec, OpenContext, Provider, hookimpl
 
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100, "file.delete.delay.ms": 0, "retention.ms": -1}
 
@@ -170,6 +172,34 @@ def test_a_malformed_small_file_is_named(tmp_path: Path, name: str) -> None:
     (tmp_path / "orders-0" / name).write_bytes(b"nonsense\n")
     with open_reader(tmp_path) as reader, pytest.raises(CorruptCheckpointError, match=name):
         reader.log("orders", 0)
+
+
+def test_topics_are_listed_though_a_log_cannot_be_opened(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        made = engine.create_topic("orders", partitions=2)
+        engine.create_topic("others")
+    for damaged in ("orders-0", "others-0"):
+        (tmp_path / damaged / "partition.metadata").write_bytes(b"nonsense\n")
+    with open_reader(tmp_path) as reader:
+        topics = reader.topics()
+    assert (topics["orders"].topic_id, topics["orders"].partitions) == (made.topic_id, (0, 1))
+    assert topics["others"].topic_id is None
+
+
+def test_a_component_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
+    """It ended in a bare ModuleNotFoundError that did not say whose it was."""
+
+    class Broken:
+        @hookimpl
+        def stratalog_codecs(self) -> tuple[Provider[Codec], ...]:
+            def opened(_: OpenContext) -> Codec:
+                raise ModuleNotFoundError("no module named zip9")
+
+            return (Provider(name="zip9", open=opened),)
+
+    fill(tmp_path)
+    with pytest.raises(PluginImportError, match="'zip9' cannot be opened: no module"):
+        open_reader(tmp_path, plugins=[Broken()])
 
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
