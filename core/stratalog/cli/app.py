@@ -96,7 +96,9 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def _report(error: StorageError, *, as_json: bool) -> None:
+    notes = list(getattr(error, "__notes__", ()))
     if as_json:
-        sys.stderr.write(json.dumps({"error": type(error).__name__, "message": str(error)}) + "\n")
+        told: dict[str, object] = {"error": type(error).__name__, "message": str(error)}
+        sys.stderr.write(json.dumps({**told, "notes": notes} if notes else told) + "\n")
     else:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write("\n  ".join([f"error: {error}", *notes]) + "\n")

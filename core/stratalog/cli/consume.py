@@ -41,12 +41,17 @@ def consume(
         info = reader.topics().get(topic)
         if info is None:
             raise UnknownTopicError(f"there is no topic {topic} in {reader.location}")
-        for number in info.partitions if partition is None else (partition,):
+        numbers = info.partitions if partition is None else (partition,)
+        ended = 0
+        for number in numbers:
             log = reader.log(topic, number)
             first: int | None = start
             if start_ms is not None:
                 first = log.offset_for_timestamp(start_ms, isolation)
             if first is None:
+                continue
+            if first > log.offsets().log_end and ended < len(numbers) - 1:
+                ended += 1  # no error while another partition may hold the offset
                 continue
             for record in islice(log.records(first, isolation=isolation), limit):
                 if output.as_json:

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import click
 
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.engine.offload import OffloadResult
+from stratalog.engine.engine import Engine
+from stratalog.errors import StorageError, StoreError
+from stratalog.model.names import TopicPartition
 
 
 @click.command()
 @click.option("--roll", is_flag=True, help="Close every active segment first, so that everything goes.")
 @place_options
 @json_option
-def offload(place: Place, output: Output, *, roll: bool) -> None:
-    """Move every closed segment to the tier. Local files stay until `stratalog retention` lets them go."""
+def offload(place: Place, output: Output, *, roll: bool) -> int:
+    """Move every closed segment to the tier. Local files stay until `stratalog retention` lets them go.
+
+    The exit code is 1 if a partition failed; the others have had their turn.
+    """
+    rows: list[tuple[object, ...]] = []
+    failed = False
     with place.engine() as engine:
+        engine.offload([])  # complains of a missing tier once, and not for each partition
         names = engine.partitions()
-        results: list[OffloadResult] = []
         with output.progress("offloading", len(names)) as bar:
             for name in names:
-                if roll:
-                    engine.log(*name).roll()
-                results.extend(engine.offload([name]))
+                try:
+                    rows.extend(_offload(engine, name, roll=roll))
+                except StoreError:
+                    raise  # the others would fare the same
+                except StorageError as error:
+                    failed = True
+                    rows.append((*name, 0, 0, None, str(error)))
                 bar.advance()
-    rows = [
-        (result.log.topic, result.log.partition, result.segments, result.size_bytes, result.tier_end)
-        for result in results
-    ]
-    output.table("offloaded", ("topic", "partition", "segments", "bytes", "tier_end_offset"), rows)
+    output.table("offloaded", ("topic", "partition", "segments", "bytes", "tier_end_offset", "error"), rows)
+    return 1 if failed else 0
+
+
+def _offload(engine: Engine, name: TopicPartition, *, roll: bool) -> Iterator[tuple[object, ...]]:
+    if roll:
+        engine.log(*name).roll()
+    for result in engine.offload([name]):
+        yield (*result.log, result.segments, result.size_bytes, result.tier_end, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +12,8 @@ from typing import Any, TypeVar
 import click
 
 from stratalog.cli.output import Output
+from stratalog.config.engine import EngineConfig
+from stratalog.config.files import read_settings
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.errors import ConfigError
@@ -30,29 +33,35 @@ class Place:
 
     def engine(self) -> Engine:
         """An engine over the directories."""
-        self._check_exists()
-        return open_engine(self.directories or None, tier=self.tier, config=self.config)
+        for directory in self.directories or self._settings().log_dirs:
+            if not Path(directory).is_dir():
+                raise ConfigError(f"there is no directory {directory}")
+        return self.new_engine()
 
     def new_engine(self) -> Engine:
         """An engine; directories that are missing are made."""
         return open_engine(self.directories or None, tier=self.tier, config=self.config)
 
     def reader(self) -> Reader:
-        """A reader over the directory, and the tier behind it; over the tier alone without a directory."""
-        if len(self.directories) > 1:
-            raise ConfigError("reading takes one --dir: run the command once for each")
-        if self.directories:
-            return open_reader(self.directories[0], tier=self.tier, config=self.config)
-        if self.tier is None:
-            raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
-        if "://" not in self.tier:
-            raise ConfigError(f"tier {self.tier!r} is no URI: s3://bucket/prefix or file:///folder are")
-        return open_reader(self.tier, config=self.config)
+        """A reader over the directory, and the tier behind it; over the tier alone if that is all that is named.
 
-    def _check_exists(self) -> None:
-        for directory in self.directories:
-            if not Path(directory).is_dir():
-                raise ConfigError(f"there is no directory {directory}")
+        What is not named is taken from the settings, as an engine does.
+        """
+        settings = self._settings()
+        tier = self.tier or settings.tier
+        directories = self.directories or (() if self.tier else settings.log_dirs)
+        if len(directories) > 1:
+            raise ConfigError("reading takes one --dir: run the command once for each")
+        if directories:
+            return open_reader(directories[0], tier=tier, config=self.config)
+        if tier is None:
+            raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
+        if "://" not in tier:
+            raise ConfigError(f"tier {tier!r} is no URI: s3://bucket/prefix or file:///folder are")
+        return open_reader(tier, config=self.config)
+
+    def _settings(self) -> EngineConfig:
+        return read_settings(self.config, os.environ).engine
 
 
 def place_options(function: Function) -> Function:

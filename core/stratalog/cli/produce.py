@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
+import io
+import os
+import select
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import click
@@ -13,6 +17,16 @@ from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 
 LINES_AT_ONCE = 10_000
+READ_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Appended:
+    """What has been appended so far: ``records``, from offset ``first`` to ``last`` (inclusive)."""
+
+    records: int = 0
+    first: int | None = None
+    last: int | None = None
 
 
 def _not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -44,25 +58,72 @@ def produce(
     key_separator: str | None,
     durability: str,
 ) -> None:
-    """Append each line of FILE (standard input if none is given) to TOPIC as one record."""
-    count, first, last = 0, None, None
-    with place.engine() as engine:
-        log = engine.log(topic, partition)
-        while lines := list(islice(file, LINES_AT_ONCE)):
-            result = log.append([_record(line, key_separator) for line in lines], durability)
-            count += len(lines)
-            first = result.base_offset if first is None else first
-            last = result.last_offset
-    output.table(
-        "appended",
-        ("topic", "partition", "records", "first_offset", "last_offset"),
-        [(topic, partition, count, first, last)],
-    )
+    """Append each line of FILE (standard input if none is given) to TOPIC as one record.
+
+    Lines that come slowly are appended as they come. If something ends it early, what was appended until then stays,
+    and is told.
+    """
+    done, ended = Appended(), False
+    separator = None if key_separator is None else os.fsencode(key_separator)
+    try:
+        with place.engine() as engine:
+            log = engine.log(topic, partition)
+            for lines in _lines(file):
+                result = log.append([_record(line, separator) for line in lines], durability)
+                done.records += len(lines)
+                done.first = result.base_offset if done.first is None else done.first
+                done.last = result.last_offset
+        ended = True
+    finally:
+        if ended or done.records:
+            output.table(
+                "appended",
+                ("topic", "partition", "records", "first_offset", "last_offset"),
+                [(topic, partition, done.records, done.first, done.last)],
+            )
 
 
-def _record(line: bytes, separator: str | None) -> Record:
-    text = line.rstrip(b"\r\n")
+def _lines(file: BinaryIO) -> Iterator[list[bytes]]:
+    """The lines of a file, as many at once as there are without waiting: at most ``LINES_AT_ONCE``."""
+    rest: list[bytes] = []
+    while data := _read(file):
+        *whole, last = data.split(b"\n")
+        if whole:
+            rest.append(whole[0])
+            whole[0], rest = b"".join(rest), []
+        if last:
+            rest.append(last)
+        for start in range(0, len(whole), LINES_AT_ONCE):
+            yield whole[start : start + LINES_AT_ONCE]
+    if rest:
+        yield [b"".join(rest)]
+
+
+def _read(file: BinaryIO) -> bytes:
+    """Up to ``READ_BYTES``: waits for the first of them, then takes what is there; nothing at the end of the file."""
+    parts = [_read_once(file, READ_BYTES)]
+    size = len(parts[0])
+    while parts[-1] and size < READ_BYTES and _is_ready(file):
+        parts.append(_read_once(file, READ_BYTES - size))
+        size += len(parts[-1])
+    return b"".join(parts)
+
+
+def _read_once(file: BinaryIO, size_bytes: int) -> bytes:
+    return file.read1(size_bytes) if isinstance(file, io.BufferedReader) else file.read(size_bytes)
+
+
+def _is_ready(file: BinaryIO) -> bool:
+    """Whether reading would not wait; False where that cannot be asked."""
+    try:
+        return bool(select.select([file], [], [], 0)[0])
+    except (OSError, ValueError):  # no descriptor behind it, or Windows
+        return False
+
+
+def _record(line: bytes, separator: bytes | None) -> Record:
+    text = line.rstrip(b"\r")
     if separator is None:
         return Record(value=text)
-    key, mark, value = text.partition(separator.encode())
+    key, mark, value = text.partition(separator)
     return Record(key=key, value=value) if mark else Record(value=text)

@@ -6,29 +6,37 @@ import click
 
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.engine.engine import Engine
+from stratalog.errors import StorageError
+from stratalog.model.names import TopicPartition
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Only say what would go, and why.")
 @place_options
 @json_option
-def retention(place: Place, output: Output, *, dry_run: bool) -> None:
-    """Apply retention to both tiers: by time, by size, by log start offset."""
+def retention(place: Place, output: Output, *, dry_run: bool) -> int:
+    """Apply retention to both tiers: by time, by size, by log start offset.
+
+    The exit code is 1 if a partition could not be opened; the others have had their turn.
+    """
     with place.engine() as engine:
+        unopened = _unopened(engine)
         results = engine.apply_retention(dry_run=dry_run)
-    rows = [
+    rows: list[tuple[object, ...]] = [
         (
-            result.log.topic,
-            result.log.partition,
+            *result.log,
             result.deleted_segments,
             result.deleted_bytes,
             result.evicted_segments,
             result.evicted_bytes,
             result.log_start,
             "; ".join(result.reasons),
+            "",
         )
         for result in results
     ]
+    rows.extend((*name, 0, 0, 0, 0, None, "", str(error)) for name, error in unopened.items())
     columns = (
         "topic",
         "partition",
@@ -38,5 +46,17 @@ def retention(place: Place, output: Output, *, dry_run: bool) -> None:
         "evicted_bytes",
         "log_start",
         "reasons",
+        "error",
     )
     output.table("would go" if dry_run else "gone", columns, rows)
+    return 1 if unopened else 0
+
+
+def _unopened(engine: Engine) -> dict[TopicPartition, StorageError]:
+    found = {}
+    for name in engine.partitions():
+        try:
+            engine.log(*name)
+        except StorageError as error:
+            found[name] = error
+    return found

@@ -198,7 +198,9 @@ class Engine:
         """
         self._check_open()
         if self._tier is None:
-            raise ConfigError("the engine has no tier: open it with tier=URI")
+            raise ConfigError(
+                "there is no tier to move segments to: open_engine(tier=URI), --tier URI, or tier in the settings"
+            )
 
         def work(log: Log) -> OffloadResult | None:
             remote = self._tier_log(log)

@@ -74,7 +74,9 @@ def _settings(
         values["tier"] = tier
     engine = settings.engine.replaced(values, "open_engine")
     if not engine.log_dirs:
-        raise ConfigError("no log directory was given: open_engine(path), or log.dirs in the settings")
+        raise ConfigError(
+            "say where the logs are: open_engine(DIRECTORY), --dir DIRECTORY, or log.dirs in the settings"
+        )
     if len(set(engine.log_dirs)) < len(engine.log_dirs):
         raise ConfigError(f"a log directory is named twice: {', '.join(engine.log_dirs)}")
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from stratalog import Record, open_engine
+from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
+from stratalog.errors import LogDirOfflineError
 from stratalog.model.offsets import Durability, Isolation
 from stratalog.registry.resolve import Offer, Shelf
 from stratalog.spi import Command
@@ -301,3 +306,159 @@ def test_plugins_block_is_obeyed(stratalog: Run, monkeypatch: pytest.MonkeyPatch
     refused = stratalog("topics", "list", "--tier", "s3://bucket/prefix")
     assert refused.code == 2
     assert "blocked" in refused.err
+
+
+# --- what ends early, and what fails in part ----------------------------------------------------------------------
+
+
+def damage(folder: Path, partition: int) -> None:
+    (folder / f"orders-{partition}" / "partition.metadata").write_text("nonsense")
+
+
+def test_lines_that_were_appended_before_an_error_are_told(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+    """A million lines, one of them too large: how many are in, and from where to go on, was not said."""
+    (tmp_path / "lines").write_bytes(b"x\n" * 20_005 + b"y" * 3_000_000 + b"\n" + b"z\n")
+    ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
+    assert ended.code == 2
+    assert "max.message.bytes" in ended.err
+    with open_reader(filled) as reader:
+        log = reader.log("orders", 0)
+        end = log.offsets().log_end
+        assert {record.value for record in log.records(60)} == {b"x"}
+    assert end > 60
+    assert [(item["records"], item["first_offset"], item["last_offset"]) for item in ended.items] == [
+        (end - 60, 60, end - 1)
+    ]
+
+
+def test_a_command_that_appended_nothing_only_says_why(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_bytes(b"y" * 3_000_000)
+    ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
+    assert (ended.code, ended.out) == (2, "")
+
+
+@pytest.mark.parametrize("read_bytes", [1, 2, 7, 1 << 20])
+def test_lines_are_the_same_however_they_are_read(
+    stratalog: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_bytes: int
+) -> None:
+    monkeypatch.setattr("stratalog.cli.produce.READ_BYTES", read_bytes)
+    monkeypatch.setattr("stratalog.cli.produce.LINES_AT_ONCE", 3)
+    lines = [b"", b"one", b"two words", b"", b"", b"a\rb", b"long" * 20, b"end"]
+    for text in (b"\n".join(lines), b"\r\n".join(lines), b"\n".join(lines) + b"\n"):
+        folder, file = tmp_path / str(len(list(tmp_path.iterdir()))), tmp_path / "lines"
+        file.write_bytes(text)
+        stratalog("topics", "create", "orders", "--dir", folder)
+        assert stratalog("produce", "orders", file, "--dir", folder).code == 0
+        with open_reader(folder) as reader:
+            assert [record.value for record in reader.log("orders", 0).records()] == lines
+
+
+@pytest.mark.parametrize("interrupt", [False, True])
+def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt: bool) -> None:
+    """They waited for ten thousand others, and were lost if the command was interrupted."""
+    main = "from stratalog.cli import main; main()"
+    command = [sys.executable, "-c", main, "produce", "orders", "--json", "--dir", os.fspath(filled)]
+
+    def size_bytes() -> int:
+        return sum(file.stat().st_size for file in (filled / "orders-0").glob("*.log"))
+
+    with subprocess.Popen(  # noqa: S603 - our own interpreter
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdin is not None
+        for text in (b"first\nsec", b"ond\nlast"):
+            size = size_bytes()
+            running.stdin.write(text)
+            running.stdin.flush()
+            while running.poll() is None and size_bytes() == size:
+                os.sched_yield()
+        if interrupt:
+            running.send_signal(signal.SIGINT)
+        out, err = running.communicate()
+    with open_reader(filled) as reader:
+        values = [record.value for record in reader.log("orders", 0).records(60)]
+    if interrupt:  # perhaps before the second append had its answer
+        assert (running.returncode, values) == (130, [b"first", b"second"]), err
+        assert json.loads(out)["records"] in {1, 2}
+    else:
+        assert (running.returncode, values) == (0, [b"first", b"second", b"last"]), err
+        assert json.loads(out)["records"] == 3
+
+
+def test_a_separator_may_be_any_bytes(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+    """One that is not UTF-8 ended in a traceback."""
+    (tmp_path / "lines").write_bytes(b"key\xffvalue\n")
+    ended = stratalog("produce", "orders", tmp_path / "lines", "--key-separator", "\udcff", "--dir", filled)
+    assert ended.code == 0
+    with open_reader(filled) as reader:
+        (record,) = reader.log("orders", 0).records(60)
+    assert (record.key, record.value) == (b"key", b"value")
+
+
+def test_partitions_that_end_before_an_offset_are_no_error_while_one_has_it(
+    stratalog: Run, filled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_bytes(b"more\n")
+    stratalog("produce", "orders", tmp_path / "lines", "-p", 1, "--dir", filled)
+    got = stratalog("consume", "orders", "--from", 60, "--dir", filled, "--json")
+    assert (got.code, [item["partition"] for item in got.items]) == (0, [1])
+    stratalog("produce", "orders", tmp_path / "lines", "-p", 1, "--dir", filled)
+    got = stratalog("consume", "orders", "--from", 61, "--dir", filled, "--json")
+    assert (got.code, [item["partition"] for item in got.items]) == (0, [1])
+    assert stratalog("consume", "orders", "-p", 0, "--from", 61, "--dir", filled).code == 2
+
+
+def test_settings_say_where_the_logs_are_to_every_command(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+    """Commands that write took the directory of a settings file, those that read did not."""
+    (tmp_path / "bucket").mkdir()
+    tier = (tmp_path / "bucket").as_uri()
+    settings = tmp_path / "stratalog.toml"
+    settings.write_text(
+        f'"log.dirs" = ["{filled}"]\ntier = "{tier}"\n[topic_defaults]\n"retention.ms" = -1\n"local.retention.bytes" = 0\n'
+    )
+    assert stratalog("offload", "--roll", "--config", settings).code == 0
+    assert stratalog("retention", "--config", settings).code == 0
+    for place in (("--config", settings), ("--config", settings, "--dir", filled), ("--tier", tier)):
+        assert len(stratalog("consume", "orders", *place, "--json").items) == 120
+        assert stratalog("topics", "list", *place, "--json").items[0]["topic"] == "orders"
+    shutil.rmtree(filled)
+    assert "no directory" in stratalog("offload", "--config", settings).err
+    assert not filled.exists()
+
+
+def test_a_damaged_partition_does_not_hide_others(stratalog: Run, filled: Path) -> None:
+    """One damaged file of one partition made every topic of the directory unreadable."""
+    damage(filled, 0)
+    listed = stratalog("topics", "list", "--dir", filled, "--json")
+    assert listed.code == 1
+    assert "partition.metadata" in str(listed.items[0]["error"])
+    assert listed.items[0]["topic_id"]
+    assert len(stratalog("consume", "orders", "-p", 1, "--dir", filled, "--json").items) == 60
+
+
+def test_offload_and_retention_name_what_failed_and_do_the_rest(stratalog: Run, filled: Path, tmp_path: Path) -> None:
+    damage(filled, 0)
+    (tmp_path / "bucket").mkdir()
+    place = ("--dir", filled, "--tier", (tmp_path / "bucket").as_uri(), "--json")
+    for command in (("offload", "--roll"), ("retention",)):
+        ended = stratalog(*command, *place)
+        assert ended.code == 1
+        errors = {item["partition"]: item["error"] for item in ended.items}
+        assert "partition.metadata" in str(errors[0])
+        assert errors[1] == ""
+    with open_reader((tmp_path / "bucket").as_uri()) as reader:
+        assert reader.log("orders", 1).offsets().log_end == 60
+
+
+def test_notes_of_an_error_are_told(stratalog: Run, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = LogDirOfflineError("no", "place")
+
+    def refused(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("stratalog.engine.engine.apply_retention", refused)
+    people, machines = stratalog("retention", "--dir", filled), stratalog("retention", "--dir", filled, "--json")
+    assert (people.code, machines.code) == (2, 2)
+    notes = [f"orders-0: {error}", f"orders-1: {error}", "0 of 2 logs are done, 2 failed"]
+    assert people.err.splitlines() == [f"error: {error}", *(f"  {note}" for note in notes)]
+    assert json.loads(machines.err)["notes"] == notes
