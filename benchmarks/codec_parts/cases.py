@@ -18,7 +18,6 @@ from harness import Bound, Case, LocalSide, Side, Worker, WorkerSide
 TARGET: Final = Shape()
 VALUE_BYTES: Final = (10, 100, 1024)
 BATCH_RECORDS: Final = (1, 10, 100, 1000)
-_DECODE, _ENCODE = Operation.OBJECTS, Operation.ENCODE
 _BOUNDS: Final = (
     (Operation.COLUMNS, NAME, "aiokafka", 30),
     (Operation.COLUMNS, NAME, java.NAME, 2),
@@ -31,8 +30,9 @@ _BOUNDS: Final = (
     (Operation.ENCODE_COLUMNS, NAME, java.NAME, 3),
     (Operation.SCAN, NAME, "crc32c alone", 0.85),
     (Operation.SCAN, NAME, "aiokafka", 4),
-    (_DECODE, PURE_NAME, "kafka-python", 5),
-    (_ENCODE, PURE_NAME, "kafka-python", 4),
+    (Operation.COLUMNS, PURE_NAME, "kafka-python", 5),
+    (Operation.OBJECTS, PURE_NAME, "kafka-python", 5),
+    (Operation.ENCODE, PURE_NAME, "kafka-python", 4),
 )
 
 

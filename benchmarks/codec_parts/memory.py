@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import stratalog
-from codec_parts.formats import NAME
 from codec_parts.hostile import KINDS
 from codec_parts.workloads import Shape, make
 from harness import Options, Reporter, Verdict, ceiling
@@ -49,7 +48,7 @@ def memory_verdicts(options: Options, reporter: Reporter, scratch: Path) -> Iter
             mib = (told["peak_bytes"] - told["result_bytes"]) / _MIB
             title = f"{told['rows']:,} records, {codec}: {_WAYS[way]}"
             reporter.memory(f"memory/{way}/{codec}", title, mib)
-            yield ceiling(_READ_TARGET, f"{NAME}: {title}", mib, _READ_MOST_MIB)
+            yield ceiling(_READ_TARGET, f"memory/{way}/{codec}", _WAYS[way], mib, _READ_MOST_MIB)
     yield from _hostile_verdicts(options, reporter, scratch)
 
 
@@ -69,7 +68,7 @@ def _hostile_verdicts(options: Options, reporter: Reporter, scratch: Path) -> It
         title = f"{kind.title}, limit {limit_bytes // _MIB} MiB: {told['outcome']}"
         reporter.memory(name, title, mib)
         if kind.hostile:
-            yield ceiling(_HOSTILE_TARGET, f"{NAME}: {title}", mib, limit_bytes / _MIB + _HOSTILE_MOST_MIB)
+            yield ceiling(_HOSTILE_TARGET, name, title, mib, limit_bytes / _MIB + _HOSTILE_MOST_MIB)
 
 
 def _child(*arguments: str) -> dict[str, int] | None:

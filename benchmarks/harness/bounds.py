@@ -14,6 +14,7 @@ class Verdict:
 
     Attributes:
         target: the row that it stands in.
+        case: the case's name.
         measured: what was measured, for people; why nothing was, if so.
         bound: the bound, for people.
         figure: what is compared; None if nothing was measured.
@@ -21,6 +22,7 @@ class Verdict:
     """
 
     target: str
+    case: str
     measured: str
     bound: str
     figure: float | None
@@ -54,15 +56,16 @@ class Bound:
         """What the results say."""
         bound = f"{self.at_least:g} x {self.peer}"
         result = results.get(self.case)
-        missing = [name for name in (self.side, self.peer) if result is None or name not in result.figures]
+        missing = [name for name in (self.side, self.peer) if result is not None and name not in result.figures]
         if result is None or missing:
-            return Verdict(self.target, f"{self.side}: no figures of {', '.join(missing)}", bound, None, None)
+            reason = f"{self.side}: no figures of {', '.join(missing) or 'any side'}"
+            return Verdict(self.target, self.case, reason, bound, None, None)
         ratio = result.ratio(self.side, self.peer)
         measured = f"{self.side}: {ratio.wall:.3g} x (rounds {ratio.low:.3g} to {ratio.high:.3g}; cpu {ratio.cpu:.3g})"
-        return Verdict(self.target, measured, bound, ratio.wall, ratio.wall >= self.at_least)
+        return Verdict(self.target, self.case, measured, bound, ratio.wall, ratio.wall >= self.at_least)
 
 
-def ceiling(target: str, name: str, figure_mib: float, at_most_mib: float) -> Verdict:
+def ceiling(target: str, case: str, title: str, figure_mib: float, at_most_mib: float) -> Verdict:
     """A verdict on memory."""
     bound = f"at most {at_most_mib:g} MiB"
-    return Verdict(target, f"{name}: {figure_mib:.1f} MiB", bound, figure_mib, figure_mib <= at_most_mib)
+    return Verdict(target, case, f"{title}: {figure_mib:.1f} MiB", bound, figure_mib, figure_mib <= at_most_mib)

@@ -68,17 +68,18 @@ class Reporter:
                 self._line(
                     "verdict",
                     target=verdict.target,
+                    case=verdict.case,
                     measured=verdict.measured,
                     bound=verdict.bound,
                     figure=verdict.figure,
                     reached=verdict.reached,
                 )
             return
-        print(f"\n{'target':<100}{'at least':<36}")
+        print(f"\n{'targets':<122}{'bound':<22}")
         for target, group in groupby(verdicts, lambda verdict: verdict.target):
             print(target)
             for verdict in group:
-                print(f"  {verdict.measured:<98}{verdict.bound:<36}{verdict.word}")
+                print(f"  {verdict.case:<34} {verdict.measured:<84} {verdict.bound:<21} {verdict.word}")
 
     def _figures(self, result: Result) -> None:
         case = result.case

@@ -1,0 +1,139 @@
+"""The codec benchmark does what it says: every side's outcome is looked at, and what it tells can be read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from codec_parts import java
+from codec_parts.cases import TARGET, bounds, shapes
+from codec_parts.formats import name_here
+from codec_parts.hostile import KINDS
+from codec_parts.libraries import LIBRARIES, library_bounds
+from codec_parts.operations import Operation, check
+from codec_parts.ours import Stratalog
+from codec_parts.python_peers import python_peers
+from codec_parts.workloads import Shape, Workload, load, make
+from harness import WrongOutcomeError
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "codec.py"
+
+
+@pytest.fixture(scope="module")
+def told() -> list[dict[str, Any]]:
+    """What a quick run tells, line by line."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--quick", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def workload() -> Workload:
+    return make(Shape(10, 10, headers=1), quick=True)
+
+
+def test_it_begins_with_the_machine(told: list[dict[str, Any]]) -> None:
+    assert told[0]["kind"] == "machine"
+    assert told[0]["load"] >= 0
+    assert told[0]["packages"]["stratalog"]
+
+
+def test_every_case_has_figures_of_ours(told: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]): line for line in told if line["kind"] == "figures"}
+    for shape in shapes(quick=True, full=False):
+        for operation in Stratalog().makers():
+            assert (f"{operation}/{shape.name}", name_here()) in figures
+    assert all(line["wall_s"] > 0 and line["rounds"] == 2 and line["calls"] > 0 for line in figures.values())
+
+
+@pytest.mark.parametrize("peer", ["aiokafka", "kafka-python"])
+def test_a_client_takes_part_where_it_is_installed(peer: str, told: list[dict[str, Any]]) -> None:
+    missing = [line["reason"] for line in told if line["kind"] == "missing"]
+    if not told[0]["packages"][peer]:
+        assert any(reason.startswith(peer) for reason in missing)
+        pytest.skip(f"{peer} is not installed")
+    cases = {line["case"] for line in told if line["kind"] == "figures" and line["side"] == peer}
+    for operation in set(Operation) - {Operation.ARROW, Operation.ENCODE_COLUMNS}:
+        assert f"{operation}/{TARGET.name}" in cases
+
+
+def test_kafkas_own_classes_take_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
+    missing = [line["reason"] for line in told if line["kind"] == "missing"]
+    sides = {line["side"] for line in told if line["kind"] == "figures"}
+    assert (java.NAME in sides) != any(reason.startswith(java.NAME) for reason in missing)
+
+
+def test_each_codec_stands_beside_its_library(told: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]) for line in told if line["kind"] == "figures"}
+    for name, library in LIBRARIES.items():
+        assert (f"compress/{name}/{TARGET.name}", library.name) in figures
+        assert (f"decompress/{name}/{TARGET.name}", library.name) in figures
+
+
+def test_each_bound_has_a_verdict_or_says_what_is_missing(told: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]) for line in told if line["kind"] == "figures"}
+    verdicts = [line for line in told if line["kind"] == "verdict" and "memory" not in line["target"]]
+    expected = [*bounds(), *library_bounds(TARGET)]
+    assert len(verdicts) == len(expected)
+    for bound, verdict in zip(expected, verdicts, strict=True):
+        assert (verdict["target"], verdict["case"]) == (bound.target, bound.case)
+        measured = {(bound.case, bound.side), (bound.case, bound.peer)} <= figures
+        assert (verdict["reached"] is not None) == measured
+
+
+def test_clients_that_are_not_installed_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiokafka", None)
+    monkeypatch.setitem(sys.modules, "kafka", None)
+    peers, missing = python_peers()
+    assert [peer.name for peer in peers] == ["crc32c alone"]
+    assert [reason.partition(":")[0] for reason in missing if "bench" in reason] == ["aiokafka", "kafka-python"]
+
+
+def test_a_jdk_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(java.JavaMissingError, match="a JDK is needed"):
+        java.java_worker(tmp_path)
+
+
+def test_memory_is_told_for_each_hostile_batch(told: list[dict[str, Any]]) -> None:
+    cases = {line["case"] for line in told if line["kind"] == "memory"}
+    if not cases:
+        pytest.skip("this system does not tell the peak of memory")
+    assert {f"memory/hostile/{kind.name}" for kind in KINDS} <= cases
+
+
+@pytest.mark.parametrize("operation", Operation)
+def test_an_outcome_that_is_not_whole_is_refused(operation: Operation, workload: Workload) -> None:
+    job = Stratalog().makers()[operation](workload)
+    outcome = job.outcome()
+    check("whole", operation, workload, outcome)
+    with pytest.raises(WrongOutcomeError, match="cut"):
+        check("cut", operation, workload, outcome[:-1])
+
+
+def test_a_batch_with_a_bad_crc_is_refused(workload: Workload) -> None:
+    outcome = bytearray(Stratalog().makers()[Operation.ENCODE](workload).outcome())
+    outcome[-1] ^= 1
+    with pytest.raises(WrongOutcomeError, match="bad"):
+        check("flipped", Operation.ENCODE, workload, bytes(outcome))
+
+
+@pytest.mark.parametrize("shape", shapes(quick=True, full=False), ids=lambda shape: shape.name)
+def test_a_worker_finds_in_a_file_what_was_written_to_it(shape: Shape) -> None:
+    made = make(shape, quick=True)
+    found = load(made.data)
+    assert (found.codec, found.records, found.rows) == (made.codec, made.records, made.rows)
+
+
+def test_all_combinations_are_measured_when_asked_for() -> None:
+    every = shapes(quick=False, full=True)
+    assert len(set(every)) == len(every) == 3 * 4 * 5 + 1
+    assert every[0] == TARGET
+    assert set(shapes(quick=False, full=False)) <= set(every)
