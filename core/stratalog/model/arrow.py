@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from itertools import accumulate
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 from stratalog.errors import PluginImportError
+from stratalog.extensions import extension
 from stratalog.model.batches import NO_TIMESTAMP
+from stratalog.model.record_py import integer, outside_headers, views_of
 from stratalog.model.records import RecordColumns
 
 if TYPE_CHECKING:
@@ -14,6 +21,11 @@ if TYPE_CHECKING:
 
 _MAX_ARROW_MS: Final = ((1 << 63) - 1) // 1000
 _MIN_ARROW_MS: Final = -_MAX_ARROW_MS
+_LIMIT: Final = (1 << 31) - 1  # Arrow's offsets have 32 bits
+_REPLACEMENT_BYTES: Final = 3  # of U+FFFD, for what may have been one byte
+
+Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
+"""Arrow batches of columns, a partition, a limit in bytes and the schema. Any: pyarrow is optional."""
 
 
 def arrow_schema() -> pyarrow.Schema:
@@ -21,10 +33,195 @@ def arrow_schema() -> pyarrow.Schema:
 
     Timestamps are null for "no timestamp", and for those that microseconds in 64 bits cannot hold (beyond the year
     294,246: what a producer sends that takes nanoseconds for milliseconds); ``Record`` has the number.
+
+    Raises:
+        PluginImportError: pyarrow is not installed; the text names the extra.
+    """
+    schema: pyarrow.Schema = _schema(_pyarrow())
+    return schema
+
+
+def to_arrow(chunks: Iterable[RecordColumns], partition: int) -> pyarrow.Table:
+    """One table in ``arrow_schema()``, with a chunk for each of ``chunks`` that has records.
+
+    The chunks are taken one by one; nothing of the table refers to their memory, so that what a chunk was decoded from
+    can go before the next one is read. Only a chunk that needs more than 2 GiB in one column becomes several.
+
+    Raises:
+        PluginImportError: pyarrow is not installed; the text names the extra.
+        ConfigError: a column is absent; the text names it.
+        IndexError, TypeError, ValueError: columns that are not what ``RecordColumns`` says.
+        OverflowError: one record needs more than 2 GiB in one column (only columns that overlap can make it so).
     """
     pa = _pyarrow()
+    schema = _schema(pa)
+    partition = integer("partition", partition, 32)
+    batches = [batch for chunk in chunks if chunk.count for batch in record_batches(chunk, partition, _LIMIT, schema)]
+    table: pyarrow.Table = pa.Table.from_batches(batches, schema=schema)
+    return table
+
+
+# --- compiled ----------------------------------------------------------------------------------------------------
+
+
+def packed_batches(kernel: ModuleType) -> Batches:
+    """The way by the compiled twin: it packs Arrow's buffers, and they are wrapped."""
+
+    def batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
+        pa, start = _pyarrow(), 0
+        while start < chunk.count:
+            packed = kernel.pack(chunk, start, partition, limit, pa.allocate_buffer)
+            yield pa.RecordBatch.from_arrays(_wrapped(pa, schema, packed), schema=schema)
+            start += packed[0]
+
+    return batches
+
+
+def _wrapped(pa: Any, schema: Any, packed: tuple[Any, ...]) -> list[Any]:
+    """The columns of the schema from what ``pack`` returns."""
+    rows, header_rows, fixed, stamped, keys, values, list_offsets, names, contents = packed
+    partitions, offsets, stamps, types, epochs = fixed
+
+    def column(kind: Any, length: int, buffers: list[Any], nulls: int = 0) -> Any:
+        return pa.Array.from_buffers(kind, length, buffers, nulls)
+
+    binary = pa.binary()
+    header_parts = [column(pa.string(), header_rows, names), column(binary, header_rows, contents[1], contents[0])]
+    return [
+        column(pa.int32(), rows, [None, partitions]),
+        column(pa.int64(), rows, [None, offsets]),
+        column(schema.field("timestamp").type, rows, [stamped[1], stamps], stamped[0]),
+        column(pa.int32(), rows, [None, types]),
+        column(binary, rows, keys[1], keys[0]),
+        column(binary, rows, values[1], values[0]),
+        _headers(pa, schema, rows, list_offsets, header_parts),
+        column(pa.int32(), rows, [None, epochs]),
+    ]
+
+
+def _headers(pa: Any, schema: Any, rows: int, list_offsets: Any, parts: list[Any]) -> Any:
+    """The column of headers from names and values, and where in them each row begins."""
+    kind = schema.field("headers").type
+    pairs = pa.Array.from_buffers(kind.value_type, len(parts[0]), [None], children=parts)
+    return pa.Array.from_buffers(kind, rows, [None, list_offsets], children=[pairs])
+
+
+# --- pure Python -------------------------------------------------------------------------------------------------
+
+
+def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
+    """The way without a compiler: pyarrow converts lists. Any: pyarrow is optional."""
+    pa = _pyarrow()
+    views_of(chunk)
+    start = 0
+    for end in _cuts(chunk, limit):
+        part = chunk if (start, end) == (0, chunk.count) else chunk.take(start, end)
+        yield pa.RecordBatch.from_arrays(_converted(pa, schema, part, partition), schema=schema)
+        start = end
+
+
+def _converted(pa: Any, schema: Any, chunk: RecordColumns, partition: int) -> list[Any]:
+    headers = chunk.headers()
+    list_offsets = pa.py_buffer(array("i", accumulate(map(len, headers), initial=0)))
+    header_parts = [
+        pa.array([name for row in headers for name, _ in row], type=pa.string()),
+        pa.array([value for row in headers for _, value in row], type=pa.binary()),
+    ]
+    return [
+        pa.repeat(pa.scalar(partition, pa.int32()), chunk.count),
+        _copied(pa, pa.int64(), chunk.offset),
+        _timestamps(pa, chunk.timestamp_ms).cast(schema.field("timestamp").type),
+        _copied(pa, pa.int32(), chunk.timestamp_type),
+        pa.array(chunk.keys(), type=pa.binary()),
+        pa.array(chunk.values(), type=pa.binary()),
+        _headers(pa, schema, chunk.count, list_offsets, header_parts),
+        _copied(pa, pa.int32(), chunk.leader_epoch),
+    ]
+
+
+def _copied(pa: Any, kind: Any, column: memoryview) -> Any:
+    """A column of numbers; a copy, for the original may be a slice of much more."""
+    return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column.tobytes())])
+
+
+def _timestamps(pa: Any, timestamp_ms: memoryview) -> Any:
+    """Microseconds, null where there is no timestamp or 64 bits cannot hold it."""
+    pc = import_module("pyarrow.compute")  # part of the extra
+    ms = _copied(pa, pa.int64(), timestamp_ms)
+    fits = pc.and_(pc.greater_equal(ms, _MIN_ARROW_MS), pc.less_equal(ms, _MAX_ARROW_MS))
+    return pc.multiply(pc.if_else(pc.and_(fits, pc.not_equal(ms, NO_TIMESTAMP)), ms, None), 1000)
+
+
+def _cuts(chunk: RecordColumns, limit: int) -> Iterator[int]:
+    """Where the batches end that a chunk has to be cut into; they may be smaller than they could be."""
+    if _largest(chunk) <= limit:
+        yield chunk.count
+        return
+    start, used = 0, [0] * 5
+    sizes = zip(
+        _positive(chunk.key_size),
+        _positive(chunk.value_size),
+        _sums(chunk, [_REPLACEMENT_BYTES * size for size in _positive(chunk.header_key_size)]),
+        _sums(chunk, _positive(chunk.header_value_size)),
+        chunk.header_count,
+        strict=True,
+    )
+    for row, more in enumerate(sizes):
+        if max(more) > limit:
+            raise OverflowError(f"record {row} of the columns needs more than Arrow's offsets of 32 bits can say")
+        used = [a + b for a, b in zip(used, more, strict=True)]
+        if max(used) > limit:
+            yield row
+            start, used = row, list(more)
+    if start < chunk.count:
+        yield chunk.count
+
+
+def _largest(chunk: RecordColumns) -> int:
+    """What no column of the chunk can need more of, whatever its sizes say of each other."""
+    header_rows = sum(chunk.header_count)
+    return max(
+        chunk.count * max(chunk.key_size),
+        chunk.count * max(chunk.value_size),
+        header_rows,
+        header_rows * _REPLACEMENT_BYTES * max(chunk.header_key_size, default=0),
+        header_rows * max(chunk.header_value_size, default=0),
+    )
+
+
+def _positive(sizes: memoryview) -> list[int]:
+    return [max(size, 0) for size in sizes]
+
+
+def _sums(chunk: RecordColumns, sizes: list[int]) -> list[int]:
+    """The sizes of all headers of each record together."""
+    before = [0, *accumulate(sizes)]
+    total = len(sizes)
+    result = []
+    for first, count in zip(chunk.header_first, chunk.header_count, strict=True):
+        if count and (first < 0 or count < 0 or first + count > total):
+            outside_headers(first, count, total)
+        result.append(before[first + count] - before[first] if count else 0)
+    return result
+
+
+# --- which -------------------------------------------------------------------------------------------------------
+
+
+def _chosen() -> Batches:
+    kernel = extension("stratalog.model.arrow_c")
+    return converted_batches if kernel is None else packed_batches(kernel)
+
+
+record_batches: Final = _chosen()
+"""The twin that is in use."""
+
+
+@cache
+def _schema(pa: Any) -> Any:
+    """``pa`` is pyarrow: an extra, whose types only the public signatures know."""
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
-    schema: pyarrow.Schema = pa.schema(
+    return pa.schema(
         [
             pa.field("partition", pa.int32(), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
@@ -36,47 +233,9 @@ def arrow_schema() -> pyarrow.Schema:
             pa.field("leader_epoch", pa.int32(), nullable=False),
         ]
     )
-    return schema
 
 
-def to_arrow(chunks: Iterable[RecordColumns], partition: int) -> pyarrow.Table:
-    """One table with a chunk for each of ``chunks`` (all fields), in ``arrow_schema()``.
-
-    Raises:
-        PluginImportError: pyarrow is not installed; the text names the extra.
-    """
-    pa = _pyarrow()
-    schema = arrow_schema()
-    batches = [_arrow_batch(chunk, partition, schema) for chunk in chunks if chunk.count]
-    table: pyarrow.Table = pa.Table.from_batches(batches, schema=schema)
-    return table
-
-
-def _arrow_batch(chunk: RecordColumns, partition: int, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    pa = _pyarrow()
-    stamps = pa.array(
-        [
-            ms * 1000 if ms != NO_TIMESTAMP and _MIN_ARROW_MS <= ms <= _MAX_ARROW_MS else None
-            for ms in chunk.timestamp_ms
-        ],
-        type=schema.field("timestamp").type,
-    )
-    headers = [[{"key": key, "value": value} for key, value in row] for row in chunk.headers()]
-    arrays = [
-        pa.array([partition] * chunk.count, type=pa.int32()),
-        pa.array(chunk.offset.tolist(), type=pa.int64()),
-        stamps,
-        pa.array(chunk.timestamp_type.tolist(), type=pa.int32()),
-        pa.array(chunk.keys(), type=pa.binary()),
-        pa.array(chunk.values(), type=pa.binary()),
-        pa.array(headers, type=schema.field("headers").type),
-        pa.array(chunk.leader_epoch.tolist(), type=pa.int32()),
-    ]
-    batch: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(arrays, schema=schema)
-    return batch
-
-
-def _pyarrow() -> Any:  # the extra is optional: only the public signatures know its types
+def _pyarrow() -> Any:
     try:
         import pyarrow as pa  # noqa: PLC0415 - an extra: only who asks for Arrow needs it
     except ImportError as error:

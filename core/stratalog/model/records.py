@@ -15,7 +15,7 @@ from stratalog.model.record_py import Headers
 
 __all__ = ["EXTENSIONS", "Fields", "Headers", "Record", "RecordColumns", "int32_column", "int64_column"]
 
-EXTENSIONS: Final = ("stratalog.model.record_c",)
+EXTENSIONS: Final = ("stratalog.model.record_c", "stratalog.model.arrow_c")
 """The compiled twins of this room."""
 
 _twin: Final = extension(EXTENSIONS[0]) or record_py

@@ -1,4 +1,6 @@
-"""The primitives of Kafka's schema-based structures, in their flexible form: compact strings, arrays, tagged fields.
+"""The primitives of Kafka's schema-based structures: fixed numbers; compact strings and arrays, and tagged fields.
+
+Structures that have plain forms in older versions are declared with ``stratalog.model.structures``.
 
 Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
 """
@@ -14,6 +16,7 @@ from stratalog.errors import InvalidRecordError
 
 T = TypeVar("T")
 
+_INT8: Final = Struct(">b")
 _INT16: Final = Struct(">h")
 _UINT16: Final = Struct(">H")
 _INT32: Final = Struct(">i")
@@ -34,7 +37,12 @@ class SchemaReader:
     """
 
     def __init__(self, data: bytes, name: str) -> None:
-        self._data, self._name, self._at = data, name, 0
+        self.name = name
+        self._data, self._at = data, 0
+
+    def int8(self) -> int:
+        """A signed integer of 1 byte."""
+        return self._number(_INT8)
 
     def int16(self) -> int:
         """A signed integer of 2 bytes."""
@@ -54,24 +62,24 @@ class SchemaReader:
 
     def uuid(self) -> uuid.UUID:
         """16 bytes, the most significant first."""
-        return uuid.UUID(bytes=self._take(_UUID_BYTES))
+        return uuid.UUID(bytes=self.take(_UUID_BYTES))
 
     def uvarint(self) -> int:
         """An unsigned varint; bits above the 32nd are dropped, as Kafka drops them."""
         value = shift = 0
         while True:
-            byte = self._take(1)[0]
+            byte = self.take(1)[0]
             value |= (byte & 127) << shift
             if byte < 128:
                 return value & 0xFFFF_FFFF
             if shift == _LAST_SHIFT:
-                raise InvalidRecordError(f"{self._name}: a varint is longer than five bytes")
+                raise InvalidRecordError(f"{self.name}: a varint is longer than five bytes")
             shift += 7
 
     def string(self) -> str:
         """A compact string that is not null."""
         size = self._count("string")
-        return self._take(size).decode("utf-8", "replace")
+        return self.take(size).decode("utf-8", "replace")
 
     def array(self, item: Callable[[], T]) -> tuple[T, ...]:
         """A compact array that is not null; ``item`` reads one element."""
@@ -82,25 +90,31 @@ class SchemaReader:
         found: dict[int, bytes] = {}
         for _ in range(self.uvarint()):
             tag, size = self.uvarint(), self.uvarint()
-            found[tag] = self._take(size)
+            found[tag] = self.take(size)
         return found
+
+    def take(self, size: int) -> bytes:
+        """The next ``size`` bytes."""
+        end = self._at + size
+        if end > len(self._data):
+            raise InvalidRecordError(f"{self.name} ends after {len(self._data)} bytes, inside its fields")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
 
     def _count(self, kind: str) -> int:
         count = self.uvarint() - 1
         if count < 0:
-            raise InvalidRecordError(f"{self._name}: a {kind} is null")
+            raise InvalidRecordError(f"{self.name}: a {kind} is null")
         return count
 
     def _number(self, form: Struct) -> int:
-        return int(form.unpack(self._take(form.size))[0])
+        return int(form.unpack(self.take(form.size))[0])
 
-    def _take(self, size: int) -> bytes:
-        end = self._at + size
-        if end > len(self._data):
-            raise InvalidRecordError(f"{self._name} ends after {len(self._data)} bytes, inside its fields")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken
+
+def int8(value: int) -> bytes:
+    """A signed integer of 1 byte."""
+    return _INT8.pack(value)
 
 
 def int16(value: int) -> bytes:

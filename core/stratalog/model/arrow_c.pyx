@@ -1,0 +1,460 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Columns packed into Arrow's buffers, compiled; ``arrow`` wraps them, and has a twin that needs no compiler.
+
+Two passes, both without the GIL: sizes, then bytes into buffers of exactly these sizes. The second pass checks again
+what it copies, because columns and arena may be a buffer that another thread writes meanwhile.
+"""
+
+from libc.stdint cimport INT32_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from stratalog.model.views cimport (
+    Cursor,
+    Source,
+    inside,
+    point_arena,
+    point_headers,
+    point_rows,
+    start_of,
+)
+
+from stratalog.model.record_py import null_name, outside, outside_headers, views_of
+
+cdef int64_t NO_TIMESTAMP = -1
+cdef int64_t LAST_MS = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
+
+
+# --- sizes -------------------------------------------------------------------------------------------------------
+
+
+cdef struct Extent:  # of the records that are packed together
+    int64_t rows
+    int64_t headers
+    int64_t key_bytes
+    int64_t key_nulls
+    int64_t value_bytes
+    int64_t value_nulls
+    int64_t name_bytes
+    int64_t content_bytes
+    int64_t content_nulls
+
+cdef enum Fault:
+    FINE
+    OUTSIDE  # a key, a value or a header is not inside the arena, or a header has no name
+    OUTSIDE_HEADERS
+    TOO_LARGE
+
+
+cdef bint is_inside(
+    const int32_t* position, const int32_t* size, int64_t rows, int64_t arena_bytes, int64_t* total_bytes, int64_t* nulls
+) noexcept nogil:
+    """Whether all fields of a column are; without branches, so that the compiler does several at a time."""
+    cdef uint32_t end = <uint32_t>min(arena_bytes, <int64_t>UINT32_MAX), bad = 0, null, wrong
+    cdef int64_t i, total = 0, count = 0
+    for i in range(rows):
+        null = size[i] < 0
+        wrong = position[i] < 0
+        wrong |= <uint32_t>position[i] + <uint32_t>size[i] > end
+        bad |= wrong & (null ^ 1)
+        count += null
+        total += 0 if null else size[i]
+    total_bytes[0], nulls[0] = total, count
+    return not bad
+
+
+cdef bint have_headers(const int32_t* counts, int64_t rows) noexcept nogil:
+    cdef int32_t found = 0
+    cdef int64_t i
+    for i in range(rows):
+        found |= counts[i]
+    return found != 0
+
+
+cdef bint fits_at_once(const Source* source, int64_t start, int64_t limit, Extent* extent) noexcept nogil:
+    """Whether all records from ``start`` on are fine and fit, none of them with headers: what is usual, found fast."""
+    cdef int64_t rows = source.count - start
+    cdef bint fits = not have_headers(source.header_count + start, rows) and is_inside(
+        source.key_position + start,
+        source.key_size + start,
+        rows,
+        source.arena_bytes,
+        &extent.key_bytes,
+        &extent.key_nulls,
+    ) and is_inside(
+        source.value_position + start,
+        source.value_size + start,
+        rows,
+        source.arena_bytes,
+        &extent.value_bytes,
+        &extent.value_nulls,
+    ) and extent.key_bytes <= limit and extent.value_bytes <= limit
+    extent.rows = rows
+    return fits
+
+
+cdef inline Fault add_field(
+    int32_t position, int32_t size, int64_t arena_bytes, int64_t* total_bytes, int64_t* nulls
+) noexcept nogil:
+    if size < 0:
+        nulls[0] += 1
+    elif not inside(position, size, arena_bytes):
+        return OUTSIDE
+    else:
+        total_bytes[0] += size
+    return FINE
+
+
+cdef Fault add_headers(const Source* source, int64_t i, Extent* extent, int64_t* n) noexcept nogil:
+    """Add the headers of record ``i``; ``n`` is left at a bad one."""
+    cdef int64_t first = source.header_first[i], count = source.header_count[i]
+    if first < 0 or count < 0 or first + count > source.headers:
+        return OUTSIDE_HEADERS
+    for n[0] in range(first, first + count):
+        if source.name_size[n[0]] < 0 or not inside(source.name_position[n[0]], source.name_size[n[0]], source.arena_bytes):
+            return OUTSIDE
+        extent.name_bytes += clean(source.arena + source.name_position[n[0]], source.name_size[n[0]], NULL, 0)
+        if add_field(
+            source.content_position[n[0]],
+            source.content_size[n[0]],
+            source.arena_bytes,
+            &extent.content_bytes,
+            &extent.content_nulls,
+        ):
+            return OUTSIDE
+    extent.headers += count
+    return FINE
+
+
+cdef Fault measure(const Source* source, int64_t start, int64_t limit, Extent* extent, int64_t* n) noexcept nogil:
+    """As many records from ``start`` on as fit, at least one; ``extent.rows`` is left at a bad one."""
+    cdef Extent now
+    cdef Fault fault
+    cdef int64_t i
+    memset(&now, 0, sizeof(now))
+    if fits_at_once(source, start, limit, extent):
+        return FINE
+    extent[0] = now
+    for i in range(start, source.count):
+        fault = add_field(
+            source.key_position[i], source.key_size[i], source.arena_bytes, &now.key_bytes, &now.key_nulls
+        )
+        if fault == FINE:
+            fault = add_field(
+                source.value_position[i], source.value_size[i], source.arena_bytes, &now.value_bytes, &now.value_nulls
+            )
+        if fault == FINE and source.header_count[i]:
+            fault = add_headers(source, i, &now, n)
+        if fault == FINE and (
+            now.key_bytes > limit
+            or now.value_bytes > limit
+            or now.name_bytes > limit
+            or now.content_bytes > limit
+            or now.headers > limit
+        ):
+            return FINE if extent.rows else TOO_LARGE
+        if fault != FINE:
+            return fault
+        now.rows += 1
+        extent[0] = now
+    return FINE
+
+
+cdef int check(Fault fault, const Source* source, int64_t i, int64_t n) except -1:
+    """Raise what is wrong with record ``i`` or, in its headers, with header ``n``."""
+    if fault == OUTSIDE_HEADERS:
+        outside_headers(source.header_first[i], source.header_count[i], source.headers)
+    if fault == TOO_LARGE:
+        raise OverflowError(f"record {i} of the columns needs more than Arrow's offsets of 32 bits can say")
+    if fault == OUTSIDE:
+        if source.key_size[i] >= 0 and not inside(source.key_position[i], source.key_size[i], source.arena_bytes):
+            outside(source.key_position[i], source.key_size[i])
+        if source.value_size[i] >= 0 and not inside(source.value_position[i], source.value_size[i], source.arena_bytes):
+            outside(source.value_position[i], source.value_size[i])
+        if source.name_size[n] < 0:
+            null_name()
+        if not inside(source.name_position[n], source.name_size[n], source.arena_bytes):
+            outside(source.name_position[n], source.name_size[n])
+        outside(source.content_position[n], source.content_size[n])
+    return 0
+
+
+# --- text --------------------------------------------------------------------------------------------------------
+
+
+cdef inline int64_t sequence(Cursor text, int64_t size, bint* valid) noexcept nogil:
+    """The length of the UTF-8 sequence that ``text`` begins with or, if that is not valid, of what one U+FFFD replaces."""
+    cdef uint8_t first = text[0], low = 0x80, high = 0xBF
+    cdef int64_t wanted, length = 1
+    valid[0] = True
+    if first < 0x80:
+        return 1
+    if 0xC2 <= first <= 0xDF:
+        wanted = 2
+    elif 0xE0 <= first <= 0xEF:
+        wanted = 3
+        if first == 0xE0:
+            low = 0xA0
+    elif 0xF0 <= first <= 0xF4:
+        wanted = 4
+        if first == 0xF0:
+            low = 0x90
+        elif first == 0xF4:
+            high = 0x8F
+    else:
+        valid[0] = False
+        return 1
+    while length < wanted and length < size and low <= text[length] <= high:
+        length += 1
+        low, high = 0x80, 0xBF
+    valid[0] = length == wanted and not (first == 0xED and text[1] >= 0xA0)  # the latter: an encoded surrogate
+    return length
+
+
+cdef inline bint is_ascii(Cursor text, int64_t size) noexcept nogil:
+    cdef uint8_t found = 0
+    cdef int64_t i
+    for i in range(size):
+        found |= text[i]
+    return found < 0x80
+
+
+cdef int64_t clean(Cursor text, int64_t size, uint8_t* into, int64_t room) noexcept nogil:
+    """Copy text, with U+FFFD for what is no UTF-8; the size of the result, -1 if that is above ``room``.
+
+    With ``into`` NULL the size alone. The same as ``text_of`` of the pure twin.
+    """
+    cdef int64_t at = 0, used = 0, length
+    cdef bint valid
+    if is_ascii(text, size):
+        if into != NULL:
+            if size > room:
+                return -1
+            memcpy(into, text, size)
+        return size
+    while at < size:
+        length = sequence(text + at, size - at, &valid)
+        if into != NULL:
+            if (length if valid else 3) > room - used:
+                return -1
+            if valid:
+                memcpy(into + used, text + at, length)
+            else:
+                into[used], into[used + 1], into[used + 2] = 0xEF, 0xBF, 0xBD
+        used += length if valid else 3
+        at += length
+    return used
+
+
+# --- bytes -------------------------------------------------------------------------------------------------------
+
+
+cdef struct Binary:  # one Arrow column of variable width, being filled
+    int32_t* offsets
+    uint8_t* data
+    uint8_t* validity  # NULL: no nulls
+    int64_t room
+    int64_t used
+
+
+cdef inline void clear_bit(uint8_t* bitmap, int64_t i) noexcept nogil:
+    bitmap[i >> 3] &= ~(<uint8_t>1 << (i & 7))
+
+
+cdef inline int put(Binary* into, int64_t i, const Source* source, int32_t position, int32_t size) noexcept nogil:
+    """Field ``i`` of the column; -1 if the columns have changed meanwhile."""
+    if size > 0:
+        if not inside(position, size, source.arena_bytes) or size > into.room - into.used:
+            return -1
+        memcpy(into.data + into.used, source.arena + position, size)
+        into.used += size
+    elif size < 0:
+        if into.validity == NULL:
+            return -1
+        clear_bit(into.validity, i)
+    into.offsets[i + 1] = <int32_t>into.used
+    return 0
+
+
+cdef int put_column(
+    Binary* into, const Source* source, const int32_t* position, const int32_t* size, int64_t rows, int64_t nulls
+) noexcept nogil:
+    cdef int64_t i
+    if nulls == rows and rows:  # as keys often are
+        memset(into.offsets, 0, 4 * (rows + 1))
+        memset(into.validity, 0, (rows + 7) // 8)
+        return 0
+    for i in range(rows):
+        if put(into, i, source, position[i], size[i]):
+            return -1
+    return 0
+
+
+cdef int put_headers(
+    int32_t* offsets, Binary* names, Binary* contents, const Source* source, int64_t start, const Extent* extent
+) noexcept nogil:
+    cdef int64_t i, n, first, count, size, done = 0
+    offsets[0] = 0
+    for i in range(extent.rows):
+        first, count = source.header_first[start + i], source.header_count[start + i]
+        if count:
+            if first < 0 or count < 0 or first + count > source.headers or count > extent.headers - done:
+                return -1
+            for n in range(first, first + count):
+                size = source.name_size[n]
+                if size < 0 or not inside(source.name_position[n], <int32_t>size, source.arena_bytes):
+                    return -1
+                size = clean(
+                    source.arena + source.name_position[n], size, names.data + names.used, names.room - names.used
+                )
+                if size < 0:
+                    return -1
+                names.used += size
+                names.offsets[done + 1] = <int32_t>names.used
+                if put(contents, done, source, source.content_position[n], source.content_size[n]):
+                    return -1
+                done += 1
+        offsets[i + 1] = <int32_t>done
+    return 0
+
+
+cdef int64_t put_timestamps(int64_t* into, const int64_t* ms, int64_t rows) noexcept nogil:
+    """Microseconds, 0 for what is null; the number of nulls."""
+    cdef int64_t i, nulls = 0
+    cdef bint fits
+    for i in range(rows):
+        fits = ms[i] != NO_TIMESTAMP and -LAST_MS <= ms[i] <= LAST_MS
+        into[i] = ms[i] * 1000 if fits else 0
+        nulls += not fits
+    return nulls
+
+
+cdef void put_stamped(uint8_t* bitmap, const int64_t* ms, int64_t rows) noexcept nogil:
+    cdef int64_t i
+    for i in range(rows):
+        if ms[i] == NO_TIMESTAMP or not -LAST_MS <= ms[i] <= LAST_MS:
+            clear_bit(bitmap, i)
+
+
+# --- buffers -----------------------------------------------------------------------------------------------------
+
+
+cdef uint8_t* allocated(object allocate, int64_t size, list into) except? NULL:
+    """A new buffer of ``size`` bytes, in ``into`` with a view that keeps its memory."""
+    buffer = allocate(size)
+    view = memoryview(buffer)
+    into.append(buffer)
+    into.append(view)
+    return <uint8_t*>start_of(view)
+
+
+cdef uint8_t* bitmap_of(object allocate, int64_t rows, int64_t nulls, list into) except? NULL:
+    """A bitmap in which all are valid; none if there are no nulls."""
+    cdef uint8_t* bitmap
+    if not nulls:
+        into.append(None)
+        into.append(None)
+        return NULL
+    bitmap = allocated(allocate, (rows + 7) // 8, into)
+    memset(bitmap, 0xFF, (rows + 7) // 8)
+    return bitmap
+
+
+cdef list open_binary(Binary* into, object allocate, int64_t rows, int64_t size, int64_t nulls):
+    """The three buffers of a column: validity, offsets, data, each with its view."""
+    cdef list buffers = []
+    into.validity = bitmap_of(allocate, rows, nulls, buffers)
+    into.offsets = <int32_t*>allocated(allocate, 4 * (rows + 1), buffers)
+    into.data = allocated(allocate, size, buffers)
+    into.room, into.used = size, 0
+    into.offsets[0] = 0
+    return buffers
+
+
+def pack(columns, int64_t start, int32_t partition, int64_t limit_bytes, allocate):
+    """The records from ``start`` on, as many as fit, as Arrow's buffers.
+
+    Args:
+        columns: RecordColumns with every field.
+        start: below their count.
+        partition: what the first column says in each row.
+        limit_bytes: at most so many keys' bytes, values' bytes, headers, ... together; at most 2^31 - 1.
+        allocate: makes a writable buffer of so many bytes.
+
+    Returns:
+        Rows, headers, and for each column of variable or nullable contents its nulls and its buffers as ``arrow`` takes
+        them apart.
+
+    Raises:
+        IndexError: a field is not inside the arena, or a header not inside the flat columns.
+        OverflowError: one record is above the limit.
+        RuntimeError: columns or arena changed meanwhile.
+        ConfigError, TypeError, ValueError: as ``views_of``.
+    """
+    cdef Source source
+    cdef Extent extent
+    cdef Binary keys, values, names, contents
+    cdef Fault fault
+    cdef int64_t n = 0, i, stamp_nulls
+    cdef int changed
+    cdef list views = views_of(columns)
+    cdef object arena = point_arena(&source, columns.arena)
+    if not 0 <= start < len(views[0]) or limit_bytes > INT32_MAX:
+        raise ValueError(f"start {start} or limit {limit_bytes}")
+    point_rows(&source, views, len(views[0]))
+    point_headers(&source, views[8:], len(views[10]))
+    memset(&extent, 0, sizeof(extent))
+    with nogil:
+        fault = measure(&source, start, limit_bytes, &extent, &n)
+    check(fault, &source, start + extent.rows, n)
+
+    cdef int64_t rows = extent.rows
+    cdef list fixed = [], stamp_bits = [], list_offsets = []
+    cdef int32_t* partitions = <int32_t*>allocated(allocate, 4 * rows, fixed)
+    cdef uint8_t* offsets = allocated(allocate, 8 * rows, fixed)
+    cdef int64_t* stamps = <int64_t*>allocated(allocate, 8 * rows, fixed)
+    cdef uint8_t* types = allocated(allocate, 4 * rows, fixed)
+    cdef uint8_t* epochs = allocated(allocate, 4 * rows, fixed)
+    cdef int32_t* headers = <int32_t*>allocated(allocate, 4 * (rows + 1), list_offsets)
+    cdef list key_buffers = open_binary(&keys, allocate, rows, extent.key_bytes, extent.key_nulls)
+    cdef list value_buffers = open_binary(&values, allocate, rows, extent.value_bytes, extent.value_nulls)
+    cdef list name_buffers = open_binary(&names, allocate, extent.headers, extent.name_bytes, 0)
+    cdef list content_buffers = open_binary(
+        &contents, allocate, extent.headers, extent.content_bytes, extent.content_nulls
+    )
+    with nogil:
+        for i in range(rows):
+            partitions[i] = partition
+        memcpy(offsets, source.offset + start, 8 * rows)
+        memcpy(types, source.timestamp_type + start, 4 * rows)
+        memcpy(epochs, source.leader_epoch + start, 4 * rows)
+        stamp_nulls = put_timestamps(stamps, source.timestamp_ms + start, rows)
+        changed = put_column(
+            &keys, &source, source.key_position + start, source.key_size + start, rows, extent.key_nulls
+        ) or put_column(
+            &values, &source, source.value_position + start, source.value_size + start, rows, extent.value_nulls
+        )
+        if not changed:
+            changed = put_headers(headers, &names, &contents, &source, start, &extent)
+    cdef uint8_t* stamped = bitmap_of(allocate, rows, stamp_nulls, stamp_bits)
+    if stamped != NULL:
+        put_stamped(stamped, source.timestamp_ms + start, rows)
+    if (
+        changed
+        or keys.used != keys.room
+        or values.used != values.room
+        or names.used != names.room
+        or contents.used != contents.room
+        or headers[rows] != extent.headers
+    ):
+        raise RuntimeError("the columns or their arena were written while they were packed")
+    return (
+        rows,
+        extent.headers,
+        fixed[::2],
+        (stamp_nulls, stamp_bits[0]),
+        (extent.key_nulls, key_buffers[::2]),
+        (extent.value_nulls, value_buffers[::2]),
+        list_offsets[0],
+        name_buffers[::2],
+        (extent.content_nulls, content_buffers[::2]),
+    )
