@@ -10,6 +10,7 @@ Source: apache/kafka GzipCompression, over Java's GZIPInputStream.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Generator, Iterator
 from struct import Struct
 from typing import ClassVar, Final
 
@@ -28,7 +29,8 @@ _TRAILER: Final = Struct("<II")  # CRC-32 and size of the contents
 _SIZE: Final = Struct("<I")
 _NO_MEMBER_BYTES: Final = _HEADER_BYTES + _TRAILER.size  # what holds no contents between the two is none
 _MAX_RATIO: Final = 1032  # two bits of deflate stand for 258 bytes at most
-_CHUNK_BYTES: Final = 1 << 10  # bounds what zlib makes at a time, beside what is there: 1 MiB
+_CHUNK_BYTES: Final = 1 << 9  # bounds what zlib makes at a time, beside what is there: 516 KiB
+_LARGE_BYTES: Final = 1 << 22
 _SEARCH_BYTES: Final = 1 << 16
 
 
@@ -60,6 +62,8 @@ def _only_member(view: memoryview, limit_bytes: int) -> bytearray | None:
     size: int = _SIZE.unpack_from(view, len(view) - _SIZE.size)[0]
     if not 0 < size <= min(limit_bytes, len(view) * _MAX_RATIO):  # allocated before libdeflate begins; 0 is "unknown"
         return None
+    if size > _LARGE_BYTES and _holds(view[1:], _START):  # not to be made in vain
+        return None
     try:
         found: bytearray = deflate.gzip_decompress(view, size)
     except deflate.DeflateError:
@@ -77,14 +81,27 @@ def _holds(view: memoryview, wanted: bytes) -> bool:
 
 
 def _members(view: memoryview, limit_bytes: int) -> bytearray:
+    """The contents of all members, read twice: memory is taken once, when it is known how much they are."""
+    size = 0
+    for piece in _pieces(view):
+        size += len(piece)
+        if size > limit_bytes:
+            raise DecompressedSizeError(f"gzip data grows past {limit_bytes} bytes", "")
+    found = bytearray(size)
+    end = 0
+    for piece in _pieces(view) if size else ():
+        found[end : end + len(piece)] = piece
+        end += len(piece)
+    return found
+
+
+def _pieces(view: memoryview) -> Iterator[bytes]:
     position = _header_end(view, 0)
     if position is None:
         raise CorruptBatchError("no gzip data", "")
-    found = bytearray()
     while position is not None:
-        position = _inflate(view, position, found, limit_bytes)
+        position = yield from _inflated(view, position)
         position = _header_end(view, position) if len(view) - position > _NO_MEMBER_BYTES else None
-    return found
 
 
 def _header_end(view: memoryview, start: int) -> int | None:
@@ -113,25 +130,24 @@ def _text_end(view: memoryview, position: int) -> int:
     return position
 
 
-def _inflate(view: memoryview, position: int, into: bytearray, limit_bytes: int) -> int:
-    """Append the contents at ``position`` to ``into``, check the trailer, give the position after it."""
-    start = len(into)
+def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:
+    """The contents at ``position`` in pieces of at most 516 KiB; checks the trailer and gives the position after it."""
+    checksum = size = 0
     unpacker = zlib.decompressobj(_RAW_WINDOW)
     while not unpacker.eof:
         chunk = view[position : position + _CHUNK_BYTES]  # what a member leaves over is copied: not all of it
         if not chunk:
             raise CorruptBatchError("the gzip data is cut off", "", len(view))
         try:
-            into += unpacker.decompress(chunk, limit_bytes - len(into) + 1)
+            piece = unpacker.decompress(chunk)
         except zlib.error as error:
             raise CorruptBatchError(f"bad gzip data: {error}", "", position) from error
-        if len(into) > limit_bytes:
-            raise DecompressedSizeError(f"gzip data grows past {limit_bytes} bytes", "")
         position += len(chunk) - len(unpacker.unused_data)
+        if piece:
+            checksum, size = zlib.crc32(piece, checksum), size + len(piece)
+            yield piece
     if len(view) - position < _TRAILER.size:
         raise CorruptBatchError("the gzip data is cut off", "", len(view))
-    with memoryview(into) as whole:
-        expected = (zlib.crc32(whole[start:]), len(into) - start & 0xFFFFFFFF)
-    if _TRAILER.unpack_from(view, position) != expected:
+    if _TRAILER.unpack_from(view, position) != (checksum, size & 0xFFFFFFFF):
         raise CorruptBatchError("the gzip checksum does not match", "", position)
     return position + _TRAILER.size

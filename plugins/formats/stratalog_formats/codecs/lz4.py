@@ -9,6 +9,7 @@ Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class, under a name that says so
 from typing import ClassVar, Final
@@ -28,9 +29,6 @@ _FAST_LEVEL: Final = 9  # Kafka's default level selects its fast compressor, any
 _WORD: Final = Struct("<I")  # size of a block, or a checksum
 _STORED: Final = 1 << 31
 _MAX_RATIO: Final = 256  # a byte of a match's length stands for 255 bytes
-
-_Block = tuple[memoryview, int, bool]
-"""A block, its position in the frame, and whether it is stored as it is."""
 
 
 class Lz4Codec(Codec):
@@ -58,18 +56,20 @@ class Lz4Codec(Codec):
         view = memoryview(data)
         flags, header_bytes = _checked_header(view, magic)
         block_bytes = _BLOCK_SIZES[view[5] >> 4]
-        blocks, before_last_bytes = _blocks(view, flags, header_bytes, block_bytes)
+        before_last_bytes = last_bytes = size = 0
+        for block, stored in _blocks(view, flags, header_bytes, block_bytes):
+            before_last_bytes += last_bytes
+            last_bytes = len(block) if stored else min(block_bytes, len(block) * _MAX_RATIO)
         found = bytearray(min(before_last_bytes, limit_bytes) + block_bytes)  # each finds room for a whole block
-        size = 0
         with memoryview(found) as into:
-            for block, position, stored in blocks:
+            for block, stored in _blocks(view, flags, header_bytes, block_bytes):
                 if stored:
                     into[size : size + len(block)] = block
                     size += len(block)
                 else:
-                    size += _unpack(block, into[size : size + block_bytes], position)
+                    size += _unpack(block, into[size : size + block_bytes])
                 if size > limit_bytes:
-                    raise DecompressedSizeError(f"lz4 data grows past {limit_bytes} bytes", "", position)
+                    raise DecompressedSizeError(f"lz4 data grows past {limit_bytes} bytes", "")
         del found[size:]
         return memoryview(found).toreadonly()
 
@@ -93,32 +93,30 @@ def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
     return flags, size
 
 
-def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> tuple[list[_Block], int]:
-    """The blocks up to the end mark, their checksums verified, and how many bytes all but the last may hold."""
-    blocks: list[_Block] = []
-    before_last_bytes = last_bytes = 0
+def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> Iterator[tuple[memoryview, bool]]:
+    """The blocks up to the end mark, and whether each is stored as it is; their checksums are verified.
+
+    They are looked up twice, as a list of them can be many times as large as the frame.
+    """
     try:
         while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
             position += 4
             if size > block_bytes:
                 raise CorruptBatchError(f"an lz4 block of {size} bytes is above {block_bytes}", "", position)
             block = view[position : position + size]
-            blocks.append((block, position, word >= _STORED))
-            before_last_bytes += last_bytes
-            last_bytes = min(block_bytes, size * _MAX_RATIO)
             position += size
             if flags & _BLOCK_CHECKSUM:
                 if _WORD.unpack_from(view, position)[0] != xxh32_intdigest(block):
                     raise CorruptBatchError("an lz4 block checksum does not match", "", position)
                 position += 4
+            yield block, word >= _STORED
         if flags & _CONTENT_CHECKSUM:
             _WORD.unpack_from(view, position + 4)
     except StructError:
         raise CorruptBatchError("the lz4 frame is cut off", "", len(view)) from None
-    return blocks, before_last_bytes
 
 
-def _unpack(block: memoryview, room: memoryview, position: int) -> int:
+def _unpack(block: memoryview, room: memoryview) -> int:
     """Decompress a block into ``room``, which is a whole block's; the size of its contents.
 
     A block that fails the library tries again, taking its first four bytes for the size of the contents, or, where it
@@ -131,7 +129,7 @@ def _unpack(block: memoryview, room: memoryview, position: int) -> int:
         else:
             made = library.decompress_block_into(_WORD.pack(len(room)) + block, room)
     except DecompressionError as error:
-        raise CorruptBatchError(f"bad lz4 block: {error}", "", position) from error
+        raise CorruptBatchError(f"bad lz4 block: {error}", "") from error
     return made
 
 

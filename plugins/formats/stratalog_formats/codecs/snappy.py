@@ -5,6 +5,7 @@ Source: apache/kafka SnappyCompression, over xerial's SnappyInputStream.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import ClassVar, Final
 
@@ -18,10 +19,8 @@ _HEAD: Final = _MAGIC + Struct(">ii").pack(1, 1)
 _SIZE: Final = Struct(">i")
 _MAGIC_AS_SIZE: Final[int] = _SIZE.unpack_from(_MAGIC)[0]
 _BLOCK_BYTES: Final = 32_768
+_KEPT_BLOCKS: Final = 1024  # more are looked up again: a list of tiny ones would be many times as large as they are
 _MAX_RATIO: Final = 22  # three bytes copy 64 at most
-
-_Block = tuple[memoryview, int]
-"""A compressed block, and where its contents end in those of all."""
 
 
 class SnappyCodec(Codec):
@@ -46,47 +45,41 @@ class SnappyCodec(Codec):
         view = memoryview(data)
         if not view:
             raise CorruptBatchError("the snappy data is empty", "")
+        framed = len(view) >= len(_HEAD) and view[: len(_MAGIC)].tobytes() == _MAGIC
+        kept: list[memoryview] = []
+        total = start = count = 0
         try:
-            if len(view) < len(_HEAD) or view[: len(_MAGIC)].tobytes() != _MAGIC:
-                blocks = [(view, _claimed_bytes(view, 0, limit_bytes))]
-            else:
-                blocks = _stream(view, limit_bytes)
-            found, start = memoryview(bytearray(blocks[-1][1] if blocks else 0)), 0
-            for block, end in blocks:
-                library.decompress_raw_into(block, found[start:end])
-                start = end
+            for block in _blocks(view) if framed else (view,):
+                size: int = library.decompress_raw_len(block)
+                total += size
+                if size > len(block) * _MAX_RATIO:
+                    raise CorruptBatchError(f"a snappy block of {len(block)} bytes cannot hold {size}", "")
+                if total > limit_bytes:
+                    raise DecompressedSizeError(f"snappy data grows past {limit_bytes} bytes", "")
+                count += 1
+                if count <= _KEPT_BLOCKS:
+                    kept.append(block)
+            found = memoryview(bytearray(total))
+            for block in kept if count == len(kept) else _blocks(view):
+                start += library.decompress_raw_into(block, found[start:])
         except DecompressionError as error:
             raise CorruptBatchError(f"bad snappy block: {error}", "") from error
         return found.toreadonly()
 
 
-def _stream(view: memoryview, limit_bytes: int) -> list[_Block]:
+def _blocks(view: memoryview) -> Iterator[memoryview]:
     """The blocks of a xerial stream; fewer bytes than a size at the end are ignored, as Kafka does."""
-    position, end, total = len(_HEAD), len(view), 0
-    blocks: list[_Block] = []
+    position, end = len(_HEAD), len(view)
     while end - position >= _SIZE.size:
         size: int = _SIZE.unpack_from(view, position)[0]
         position += _SIZE.size
         if 0 <= size <= end - position:
-            block = view[position : position + size]
-            total += _claimed_bytes(block, position, limit_bytes - total)
-            blocks.append((block, total))
+            yield view[position : position + size]
             position += size
         elif size == _MAGIC_AS_SIZE:
             position = _next_header_end(view, position - _SIZE.size)
         else:
             raise CorruptBatchError(f"a snappy block of {size} bytes does not fit", "", position)
-    return blocks
-
-
-def _claimed_bytes(block: memoryview, position: int, limit_bytes: int) -> int:
-    """The size that a block says its contents have; memory is taken only for one that is possible and allowed."""
-    size: int = library.decompress_raw_len(block)
-    if size > len(block) * _MAX_RATIO:
-        raise CorruptBatchError(f"a snappy block of {len(block)} bytes cannot hold {size}", "", position)
-    if size > limit_bytes:
-        raise DecompressedSizeError(f"a snappy block grows past {limit_bytes} bytes", "", position)
-    return size
 
 
 def _next_header_end(view: memoryview, position: int) -> int:

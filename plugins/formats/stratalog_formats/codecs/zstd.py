@@ -20,9 +20,7 @@ from stratalog_formats.codecs.levels import checked_level
 _DEFAULT_LEVEL: Final = 3
 _LEVELS: Final = range(-131072, 23)
 _WINDOW_LIMIT_BYTES: Final = 1 << 27
-_AT_ONCE_BYTES: Final = (
-    1 << 21
-)  # what may be taken without knowing that it is needed; the usual window of Kafka's writer
+_RING_BYTES: Final = 1 << 21  # a window that may be held beside the contents: the usual one of Kafka's writer
 _IDLE_BYTES: Final = 1 << 22  # what a context may hold while it waits for its next use
 _DESCRIPTOR: Final = 4  # the byte of the header that tells what it holds
 _SIZE_OF_8_BYTES: Final = 0xC0
@@ -35,12 +33,17 @@ _SKIPPABLE_LOW: Final = 0x5
 
 
 class _Frame(NamedTuple):
-    """A frame: its bytes, where it is, and what its headers say."""
+    """A frame: its bytes, and what its headers say."""
 
     raw: memoryview
-    position: int
     parameters: zstandard.FrameParameters
     most_bytes: int
+
+    @property
+    def needs_window(self) -> bool:
+        """Whether the library holds a large window beside the contents, since it is not told their size."""
+        window_bytes = min(self.parameters.window_size, self.most_bytes)
+        return self.parameters.content_size == zstandard.CONTENTSIZE_UNKNOWN and window_bytes > _RING_BYTES
 
 
 class ZstdCodec(Codec):
@@ -71,38 +74,97 @@ class ZstdCodec(Codec):
     def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
         """All frames behind each other."""
         del magic
-        frames = _frames(memoryview(data))
+        view = memoryview(data)
+        if not view:
+            raise CorruptBatchError("the zstd data is empty", "")
+        first = _frame(view, 0)
+        try:
+            if first and len(first.raw) == len(view):
+                found = self._one(first, limit_bytes)
+            else:
+                found = _several(view, limit_bytes)
+        except zstandard.ZstdError as error:
+            raise CorruptBatchError(f"bad zstd data: {error}", "") from error
+        return memoryview(found).toreadonly()
+
+    def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
+        """At once if the size is said, or the most that the blocks may hold is allowed."""
+        size, most_bytes = frame.parameters.content_size, frame.most_bytes
+        if size == zstandard.CONTENTSIZE_UNKNOWN:
+            size = 0
+        elif size > limit_bytes:
+            raise _too_large(limit_bytes)
+        # A size of 0 is not taken on trust, as the library would; without any, it is told one.
+        if not size and (frame.parameters.content_size == 0 or not 0 < most_bytes <= limit_bytes or frame.needs_window):
+            return _several(frame.raw, limit_bytes)
         try:
             unpacker = self._unpackers.pop()
         except IndexError:
             unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
-        found = _contents(unpacker, frames, limit_bytes)
+        found = unpacker.decompress(frame.raw, max_output_size=most_bytes)
         if unpacker.memory_size() <= _IDLE_BYTES:
             self._unpackers.append(unpacker)
-        return memoryview(found).toreadonly()
+        return found
 
 
-def _frames(view: memoryview) -> list[_Frame]:
-    """The frames of ``view``, which must be whole frames and nothing else: the library does not check that.
+def _several(view: memoryview, limit_bytes: int) -> bytearray:
+    """The contents of all frames, read twice: memory is taken once, when it is known how much they are."""
+    raw: Buffer = view
+    if sum(frame.needs_window for frame in _frames(view)):  # each frame is looked at
+        raw = _without_windows(view, limit_bytes)
+    found = bytearray(_measured(raw, limit_bytes))
+    size = 0
+    with memoryview(found) as into, _reader(raw) as reader:
+        while made := reader.readinto(into[size:]):
+            size += made
+    return found
 
-    Only headers of frames and blocks are looked at (RFC 8878, 3.1.1).
-    """
-    if not view:
-        raise CorruptBatchError("the zstd data is empty", "")
-    frames: list[_Frame] = []
-    position = 0
-    while position < len(view):
-        if view[position + 1 : position + 4].tobytes() == _SKIPPABLE and view[position] >> 4 == _SKIPPABLE_LOW:
-            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
-        else:
-            frames.append(_frame(view, position))
-            position += len(frames[-1].raw)
-        if position > len(view):
-            raise CorruptBatchError("the zstd data is cut off", "", len(view))
+
+def _measured(raw: Buffer, limit_bytes: int) -> int:
+    size, piece = 0, bytearray(_BLOCK_BYTES)
+    with _reader(raw) as reader:
+        while made := reader.readinto(piece):
+            size += made
+            if size > limit_bytes:
+                raise _too_large(limit_bytes)
+    return size
+
+
+def _reader(raw: Buffer) -> zstandard.ZstdDecompressionReader:
+    """A reader with a context of its own: what that holds for a window goes with it."""
+    unpacker = zstandard.ZstdDecompressor(max_window_size=_WINDOW_LIMIT_BYTES)
+    return unpacker.stream_reader(raw, read_across_frames=True)
+
+
+def _without_windows(view: memoryview, limit_bytes: int) -> bytearray:
+    """The frames of ``view``, those that would need a window saying how large their contents are."""
+    frames = bytearray()
+    for frame in _frames(view):
+        frames += _with_size(frame, _measured(frame.raw, limit_bytes)) if frame.needs_window else frame.raw
     return frames
 
 
-def _frame(view: memoryview, start: int) -> _Frame:
+def _frames(view: memoryview) -> Iterator[_Frame]:
+    """The frames of ``view``, which must be whole frames and nothing else: the library does not check that."""
+    position = 0
+    while position < len(view):
+        frame = _frame(view, position)
+        if frame:
+            yield frame
+            position += len(frame.raw)
+        else:
+            position += 8 + int.from_bytes(view[position + 4 : position + 8], "little")
+            if position > len(view):
+                raise _cut_off(view)
+
+
+def _frame(view: memoryview, start: int) -> _Frame | None:
+    """The frame at ``start``, or None for one to skip; only its headers and those of its blocks are looked at.
+
+    Source: RFC 8878, 3.1.1.
+    """
+    if view[start + 1 : start + 4].tobytes() == _SKIPPABLE and view[start] >> 4 == _SKIPPABLE_LOW:
+        return None
     head = view[start:] if start else view
     try:
         parameters = zstandard.get_frame_parameters(head)
@@ -115,11 +177,11 @@ def _frame(view: memoryview, start: int) -> _Frame:
     if parameters.has_checksum:
         end += 4
     if end > len(view):
-        raise CorruptBatchError("the zstd data is cut off", "", len(view))
+        raise _cut_off(view)
     if most_bytes < parameters.content_size != zstandard.CONTENTSIZE_UNKNOWN:
         said = parameters.content_size
         raise CorruptBatchError(f"a zstd frame of at most {most_bytes} bytes claims to hold {said}", "", start)
-    return _Frame(view[start:end], start, parameters, most_bytes)
+    return _Frame(view[start:end], parameters, most_bytes)
 
 
 def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
@@ -135,58 +197,17 @@ def _blocks_end(view: memoryview, position: int) -> tuple[int, int]:
     return position, most_bytes
 
 
-def _contents(unpacker: zstandard.ZstdDecompressor, frames: list[_Frame], limit_bytes: int) -> Buffer:
-    if len(frames) == 1:
-        return _unpack(unpacker, frames[0], limit_bytes)
-    found = bytearray()
-    for frame in frames:
-        found += _unpack(unpacker, frame, limit_bytes - len(found))
-    return found
-
-
-def _unpack(unpacker: zstandard.ZstdDecompressor, frame: _Frame, limit_bytes: int) -> Buffer:
-    """The contents of a frame: in one step if their size is said, or may be taken to be what the blocks may hold."""
-    size, window_bytes = frame.parameters.content_size, frame.parameters.window_size
-    most_bytes = frame.most_bytes
-    try:
-        if 0 < size != zstandard.CONTENTSIZE_UNKNOWN:
-            if size > limit_bytes:
-                raise _too_large(frame, limit_bytes)
-            return unpacker.decompress(frame.raw)
-        if 0 < most_bytes <= min(limit_bytes, _AT_ONCE_BYTES):
-            return unpacker.decompress(frame.raw, max_output_size=most_bytes)
-        if min(window_bytes, most_bytes, limit_bytes) > _AT_ONCE_BYTES:
-            size = sum(map(len, _pieces(unpacker, frame, limit_bytes)))
-            return unpacker.decompress(_with_size(frame, size)) if size else b""
-        return _gathered(_pieces(unpacker, frame, limit_bytes))
-    except zstandard.ZstdError as error:
-        raise CorruptBatchError(f"bad zstd data: {error}", "", frame.position) from error
-
-
-def _pieces(unpacker: zstandard.ZstdDecompressor, frame: _Frame, limit_bytes: int) -> Iterator[bytes]:
-    """The contents in pieces, and beside these a window, as the library holds one to make them."""
-    size = 0
-    for piece in unpacker.read_to_iter(frame.raw, write_size=_BLOCK_BYTES):
-        size += len(piece)
-        if size > limit_bytes:
-            raise _too_large(frame, limit_bytes)
-        yield piece
-
-
-def _gathered(pieces: Iterator[bytes]) -> bytearray:
-    found = bytearray()
-    for piece in pieces:
-        found += piece
-    return found
-
-
 def _with_size(frame: _Frame, size: int) -> bytes:
-    """The frame, which does not say how large its contents are, saying so: no window is then held beside them."""
+    """The frame, which does not say how large its contents are, saying so."""
     end = zstandard.frame_header_size(frame.raw)
     head = bytearray(frame.raw[:end])
     head[_DESCRIPTOR] |= _SIZE_OF_8_BYTES
     return b"".join((head, size.to_bytes(8, "little"), frame.raw[end:]))
 
 
-def _too_large(frame: _Frame, limit_bytes: int) -> DecompressedSizeError:
-    return DecompressedSizeError(f"zstd data grows past {limit_bytes} bytes", "", frame.position)
+def _cut_off(view: memoryview) -> CorruptBatchError:
+    return CorruptBatchError("the zstd data is cut off", "", len(view))
+
+
+def _too_large(limit_bytes: int) -> DecompressedSizeError:
+    return DecompressedSizeError(f"zstd data grows past {limit_bytes} bytes", "")
