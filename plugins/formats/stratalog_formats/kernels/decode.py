@@ -48,16 +48,16 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
     for batch, (start, end) in zip(rows, places, strict=True):
         if not 0 <= start <= end <= len(raw) <= MAX_ARENA_BYTES:
             raise IndexError(f"records in [{start}, {end}) are not inside an arena of {len(raw)} bytes")
-        _decode_batch(raw, start, end, batch, builder)
+        if not 0 <= batch.record_count <= (end - start) // MIN_RECORD_BYTES:
+            raise CorruptBatchError(f"{batch.record_count} records do not fit {end - start} bytes", "", batch.position)
+    for batch, (start, end) in zip(rows, places, strict=True):
+        if batch.record_count:  # of an emptied batch, what follows the header is not looked at
+            _decode_batch(raw, start, end, batch, builder)
     return builder.build(raw, fields)
 
 
 def _decode_batch(raw: bytes, start: int, end: int, batch: RecordBatch, into: ColumnBuilder) -> None:
     count = batch.record_count
-    if not 0 <= count <= (end - start) // MIN_RECORD_BYTES:
-        raise CorruptBatchError(f"{count} records do not fit {end - start} bytes", "", batch.position)
-    if count == 0:
-        return  # an emptied batch: what follows the header is not looked at
     try:
         stop = _decode(raw, start, end, batch, into)
     except (IndexError, ValueError, OverflowError) as error:
@@ -167,7 +167,7 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
         else:
             first = len(headers) // 4
             header_count, at = _decode_headers(raw, at, end, into)
-            add_positions((key_at, key_size, value_at, value_size, first, header_count))
+            add_positions((key_at, key_size, value_at, value_size, first if header_count else 0, header_count))
         if at != end:
             raise ValueError("a record's fields do not fit its length")
     return at

@@ -122,12 +122,13 @@ def assign_batches(
     Raises:
         IndexError: a batch is not inside ``data``.
     """
+    for at, size in zip(batches.position, batches.size_bytes, strict=True):
+        if at < 0 or not BATCH_HEADER_BYTES <= size <= len(data) - at:
+            raise IndexError(f"a batch of {size} bytes at {at} is not inside a buffer of {len(data)} bytes")
     rows = zip(
         batches.position, batches.size_bytes, batches.base_offset, batches.last_offset, batches.attributes, strict=True
     )
     for at, size, base, last, attributes in rows:
-        if at < 0 or not BATCH_HEADER_BYTES <= size <= len(data) - at:
-            raise IndexError(f"a batch of {size} bytes at {at} is not inside a buffer of {len(data)} bytes")
         INT64.pack_into(data, at, base_offset)
         INT32.pack_into(data, at + _LEADER_EPOCH_POSITION, leader_epoch)
         if append_time_ms is not None:
