@@ -63,7 +63,7 @@ def encode_columns(columns: RecordColumns, keep_offsets: bool) -> Body:  # noqa:
     deltas: Sequence[int] = range(columns.count)
     if keep_offsets:
         first = columns.offset[0]
-        _check_offsets(columns.offset)
+        check_offsets(columns.offset)
         deltas = [offset - first for offset in columns.offset]
     _check_places(columns)
     encoded = list(_headers(columns)) if any(columns.header_count) else None
@@ -188,14 +188,6 @@ def _headers(columns: RecordColumns) -> Iterator[bytes]:
         yield b"".join(parts)
 
 
-def _check_offsets(offsets: memoryview) -> None:
-    before = offsets[0] - 1
-    for index, offset in enumerate(offsets):
-        if not before < offset <= offsets[0] + MAX_ARENA_BYTES:
-            raise bad_offset(offset, index)
-        before = offset
-
-
 def _check_places(columns: RecordColumns) -> None:
     """Every field lies in the arena, every header in the flat columns, and no header's name is null."""
     arena_bytes, total = memoryview(columns.arena).nbytes, len(columns.header_key_position)
@@ -222,6 +214,15 @@ def check_timestamp(ms: int, index: int) -> None:
     """Refuse what is below -1 or above 64 bits, with InvalidRecordError; ``index`` is the record's."""
     if not NO_TIMESTAMP <= ms <= _LAST_MS:
         raise bad_timestamp(ms, index)
+
+
+def check_offsets(offsets: memoryview) -> None:
+    """Refuse offsets that do not ascend, or are further from the first than a segment reaches."""
+    before = offsets[0] - 1
+    for index, offset in enumerate(offsets):
+        if not before < offset <= offsets[0] + MAX_ARENA_BYTES:
+            raise bad_offset(offset, index)
+        before = offset
 
 
 def bad_timestamp(ms: int, index: int) -> InvalidRecordError:

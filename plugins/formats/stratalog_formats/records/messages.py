@@ -34,7 +34,7 @@ from stratalog.spi import (
     Verdict,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
-from stratalog_formats.kernels.encode import bad_offset, check_timestamp, no_records
+from stratalog_formats.kernels.encode import check_offsets, check_timestamp, no_records
 from stratalog_formats.kernels.layout import (
     FRAME_BYTES,
     INT32,
@@ -51,6 +51,7 @@ from stratalog_formats.records.retain import kept_pieces, wrong_count
 ZSTD_ID: Final = 4  # came with magic 2 and is refused below
 LIMIT_BYTES: Final = 1 << 28
 _LAST_MS: Final = (1 << 63) - 1
+_MOST_OFFSETS: Final = 1 << 31  # of a segment: its indexes have 32 bits for each
 _FRAME: Final = Struct(">qiI")  # offset, size, CRC
 _ATTRIBUTES_POSITION: Final = FRAME_BYTES
 _KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # a verdict as a truth value
@@ -179,9 +180,7 @@ class MessageFormat(RecordFormat):
                 raise self._has_no_headers(index)
         offsets: Sequence[int] = range(header.base_offset, header.base_offset + columns.count)
         if keep_offsets and columns.count:
-            for index, (before, offset) in enumerate(zip(columns.offset, columns.offset[1:], strict=False), 1):
-                if offset <= before:
-                    raise bad_offset(offset, index)
+            check_offsets(columns.offset)
             moved = header.base_offset - columns.offset[0]
             offsets = [offset + moved for offset in columns.offset]
         pairs = zip(columns.keys(), columns.values(), strict=True)
@@ -260,7 +259,7 @@ class MessageFormat(RecordFormat):
         if batch.record_count >= 0:
             return batch.record_count
         offsets = self._decode_wrapper(data, batch, Fields.OFFSET, self._limit_bytes).offset
-        return int(offsets[-1] - offsets[0]) + 1
+        return _distance(offsets[0], offsets[-1], batch) + 1
 
     def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
         """Of a plain message it is the time itself, of a wrapper the largest inside."""
@@ -354,10 +353,10 @@ class MessageFormatV0(MessageFormat):
         """A wrapper whose messages begin at ``base_offset`` and keep their distances, and the last one's offset."""
         arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
         tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
-        shift, offset = base_offset - tables[0].last_offset[0], base_offset
+        first, offset = tables[0].last_offset[0], base_offset
         for table in tables:
             for position, field in zip(table.position, table.last_offset, strict=True):
-                offset = field + shift
+                offset = base_offset + _distance(first, field, wrapper)
                 INT64.pack_into(arena, position, offset)
         codec = self._codecs.by_id(wrapper.codec_id)
         packed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
@@ -380,6 +379,13 @@ class MessageFormatV1(MessageFormat):
         if wrapper.last_offset < last_field:
             raise CorruptBatchError("a wrapper's offset is below its last inner one", "", wrapper.position)
         return wrapper.last_offset - last_field
+
+
+def _distance(first: int, later: int, wrapper: RecordBatch) -> int:
+    """How far a message of a wrapper is from the first one; what no segment could hold is refused."""
+    if not 0 <= later - first < _MOST_OFFSETS:
+        raise CorruptBatchError(f"a wrapper with the offsets {first} and {later}", "", wrapper.position)
+    return later - first
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
