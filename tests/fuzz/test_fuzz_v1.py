@@ -1,0 +1,15 @@
+"""Lies and damage in sets of v1 entries. Each format has a file of its own: files run beside each other."""
+
+from __future__ import annotations
+
+import fuzz_campaign
+
+
+def test_lies_are_told_apart_alike_by_both_twins() -> None:
+    found = fuzz_campaign.run("v1", "lie", fuzz_campaign.LIES)
+    assert min(found["accepted"], found["refused"]) > fuzz_campaign.LIES // 5
+
+
+def test_damage_harms_nobody_and_both_twins_agree_on_it() -> None:
+    found = fuzz_campaign.run("v1", "scramble", fuzz_campaign.COUNT)
+    assert min(found["accepted"], found["refused"], found["stopped"]) > fuzz_campaign.COUNT // 10

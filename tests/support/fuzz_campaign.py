@@ -1,0 +1,192 @@
+"""Many mutants of one record format, judged by both twins, in a process of its own: what a mutant kills is told here.
+
+``run`` starts this file as a script and fails with what it takes to do it again: the seed, the mutant's bytes, and a
+smaller one that fails alike. ``STRATALOG_FUZZ_SEED`` and ``STRATALOG_FUZZ_COUNT`` choose other mutants and how many
+scrambled ones there are; lies are a twenty-fifth of that.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import mmap
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+
+import twins
+from stratalog.spi import BatchHeader, Fields, Record, RecordFormat, TimestampType
+from stratalog.testing.hostile import Mutant, lie, scramble, shrink
+from stratalog_formats.kernels.choice import PYTHON
+
+SEED: Final = os.environ.get("STRATALOG_FUZZ_SEED", "stratalog")
+CI_COUNT: Final = 500_000
+COUNT: Final = int(os.environ.get("STRATALOG_FUZZ_COUNT") or (CI_COUNT if os.environ.get("CI") else 20_000))
+LIES: Final = COUNT // 25
+LIMIT_BYTES: Final = 1 << 16
+MEMORY_BYTES: Final = LIMIT_BYTES + (4 << 20)
+SLOWEST_S: Final = 0.5  # of the processor's time: a machine that is busy with other things is no failure
+_STUCK_S: Final = 120  # for a thousand mutants, which take a tenth of a second
+_CHUNK: Final = 1000
+_WARM: Final = 2000  # mutants before memory is measured
+_JOURNAL_BYTES: Final = 1 << 16
+_FIELDS: Final = (*[Fields.ALL] * 12, Fields.OFFSET, Fields.KEY | Fields.TIMESTAMP, Fields.VALUE, Fields.HEADERS)
+_TOLERANT: Final = bool(os.environ.get("STRATALOG_FUZZ_SANITIZED"))  # a sanitizer keeps freed memory
+
+
+# --- in a test ---------------------------------------------------------------------------------------------------
+
+
+def run(name: str, kind: str, count: int, seed: str = SEED) -> Counter[str]:
+    """How many mutants were accepted, refused, and not found to be entries at all; the test fails if one misbehaves."""
+    with tempfile.NamedTemporaryFile() as journal:
+        journal.truncate(_JOURNAL_BYTES)
+        command = [sys.executable, __file__, name, kind, seed, str(count), journal.name]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        last = Path(journal.name).read_bytes()
+    if done.returncode:
+        size = int.from_bytes(last[:4], "big")
+        pytest.fail(
+            f"{name} {kind} seed={seed} count={count} ended with {done.returncode}; the last mutant was\n"
+            f"{last[4 : 4 + size].hex()}\n{done.stdout}\n{done.stderr}"
+        )
+    return Counter(json.loads(done.stdout))
+
+
+# --- in the process of its own -----------------------------------------------------------------------------------
+
+
+class MisbehaviourError(AssertionError):
+    """A twin that differs from the other, takes too long, or says what is not there."""
+
+
+def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: Fields) -> str:
+    """What the forms make of ``data``, all the same; "accepted", "refused" or "stopped"."""
+    start = time.thread_time()
+    verdict = twins.judged(forms[0], data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, fields=fields)
+    for form in forms[1:]:
+        other = twins.judged(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, fields=fields)
+        if other != verdict:
+            raise MisbehaviourError(f"the twins differ:\n{verdict}\n{other}")
+    if time.thread_time() - start > SLOWEST_S:
+        raise MisbehaviourError(f"took {time.thread_time() - start:.3f} s")
+    twins.check_sense(verdict, len(data))
+    if len(verdict) == twins.SCANNED:
+        return "stopped"
+    if verdict[-1]:
+        return "refused"
+    if data[-1] % 4 == 0:  # slow, and any criterion will do
+        stamp_ms = 7000 if data[-1] % 8 else None
+        first, *others = [
+            twins.rewritten(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES, stamp_ms=stamp_ms)
+            for form in forms
+        ]
+        if any(other != first for other in others):
+            raise MisbehaviourError(f"the twins write differently:\n{first}\n{others}")
+    return "accepted"
+
+
+def campaign(name: str, kind: str, seed: str, count: int, journal: mmap.mmap) -> Counter[str]:
+    """Examine ``count`` mutants; the last one begun is in the journal, behind its size."""
+    forms = [twins.formats(kernels)[name] for kernels in twins.twins()]
+    chance, make, found = Random(f"{seed} {name} {kind}"), _maker(name, kind), Counter[str]()  # noqa: S311 - repeatable
+    peak = 0
+    for number in range(count):
+        if number % _CHUNK == 0:
+            faulthandler.dump_traceback_later(_STUCK_S, exit=True)
+        if number == _WARM:
+            peak = _peak_bytes()
+        mutant = make(chance)
+        data = mutant.data
+        journal[: 4 + len(data)] = len(data).to_bytes(4, "big") + data
+        fields, check_crc = _FIELDS[number % len(_FIELDS)], kind == "lie" or number % 3 == 0
+        try:
+            found[examine(forms, data, check_crc=check_crc, fields=fields)] += 1
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told with the mutant
+            small = shrink(data, _fails_as(error, forms, check_crc=check_crc, fields=fields))
+            sys.exit(
+                f"mutant {number}: {mutant.story} ({check_crc=}, {fields=})\n{type(error).__name__}: {error}\n"
+                f"smaller: {small.hex()}"
+            )
+    faulthandler.cancel_dump_traceback_later()
+    if count > _WARM and not _TOLERANT and _peak_bytes() - peak > MEMORY_BYTES:
+        sys.exit(f"memory grew by {_peak_bytes() - peak} bytes")
+    return found
+
+
+def _fails_as(
+    error: Exception, forms: list[RecordFormat], *, check_crc: bool, fields: Fields
+) -> Callable[[bytes], bool]:
+    def fails(data: bytes) -> bool:
+        try:
+            examine(forms, data, check_crc=check_crc, fields=fields)
+        except Exception as other:  # noqa: BLE001 - whatever it was the first time
+            return type(other) is type(error)
+        return False
+
+    return fails
+
+
+def _maker(name: str, kind: str) -> Callable[[Random], Mutant]:
+    plain, packed = corpus(name)
+    if kind == "lie":
+        return lambda chance: lie(plain, twins.codecs_of(name), chance)
+    return lambda chance: scramble(plain + packed, chance)
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+# --- what is mutated ---------------------------------------------------------------------------------------------
+
+
+def corpus(name: str) -> tuple[list[bytes], list[bytes]]:
+    """Small valid sets of a format: uncompressed, and compressed with each codec."""
+    form = twins.formats(PYTHON)[name]
+    header = BatchHeader(base_offset=10, leader_epoch=3)
+    stamped = BatchHeader(base_offset=70, timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=5000)
+    pairs = (("h", b"v"), ("größe", None)) if name == "v2" else ()
+    varied = [
+        Record(timestamp_ms=1000, key=b"key", value=b"value" * 3),
+        Record(timestamp_ms=1200, value=b"", headers=pairs),
+        Record(timestamp_ms=900, key=b"", headers=pairs[:1]),
+        Record(timestamp_ms=90_000, key=b"k", value=b"v"),
+    ]
+    alike = [Record(timestamp_ms=1000 + n, key=b"k", value=b"v") for n in range(12)]
+    plain = [form.encode(varied, header, None, None), form.encode(varied[:1], stamped, None, None)]
+    if name == "v2":
+        markers = BatchHeader(producer_id=7, producer_epoch=1, base_sequence=4, transactional=True, control=True)
+        plain += [
+            form.encode(alike, header, None, None),
+            form.encode([Record(timestamp_ms=200 * n) for n in range(9)], header, None, None),
+            form.encode([Record(timestamp_ms=70 * n, value=bytes(70)) for n in range(9)], header, None, None),
+            form.encode(alike[:1], markers, None, None) + form.encode(alike[:2], stamped, None, None),
+        ]
+    packed = [
+        form.encode(records, header, codec, None) for codec in twins.codecs_of(name) for records in (varied, alike)
+    ]
+    return list(map(bytes, plain)), list(map(bytes, packed))
+
+
+def main() -> None:
+    """``fuzz_campaign.py FORMAT KIND SEED COUNT JOURNAL``: prints what was found, as JSON."""
+    name, kind, seed, count, path = sys.argv[1:]
+    faulthandler.enable()
+    with Path(path).open("r+b") as file, mmap.mmap(file.fileno(), 0) as journal:
+        found = campaign(name, kind, seed, int(count), journal)
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

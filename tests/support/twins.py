@@ -1,0 +1,162 @@
+"""Both twins of the kernels, what they make of bytes, and whether that is the same."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import fields as fields_of
+from typing import Final, NamedTuple
+
+import pytest
+
+from stratalog.extensions import SWITCH, absence
+from stratalog.spi import (
+    BatchHeader,
+    Buffer,
+    Codec,
+    CodecTable,
+    CorruptBatchError,
+    DecompressedSizeError,
+    Fields,
+    InvalidRecordError,
+    RecordColumns,
+    RecordFormat,
+    ScanStop,
+    UnsupportedCompressionError,
+)
+from stratalog_formats.codecs.gzip import GzipCodec
+from stratalog_formats.codecs.lz4 import Lz4Codec
+from stratalog_formats.codecs.snappy import SnappyCodec
+from stratalog_formats.codecs.zstd import ZstdCodec
+from stratalog_formats.kernels import EXTENSIONS
+from stratalog_formats.kernels.choice import COMPILED, PYTHON, Kernels
+from stratalog_formats.records.batches import BatchFormat
+from stratalog_formats.records.messages import MessageFormatV0, MessageFormatV1
+
+CODECS: Final[dict[str, Codec]] = {
+    "gzip": GzipCodec(),
+    "snappy": SnappyCodec(),
+    "lz4": Lz4Codec(),
+    "zstd": ZstdCodec(),
+}
+TABLE: Final = CodecTable(CODECS.items())
+TWINS: Final = ("python", "compiled")
+SCANNED: Final = 4  # parts of a verdict without records
+COLUMN_NAMES: Final = tuple(field.name for field in fields_of(RecordColumns))[2:]
+
+Verdict = tuple[object, ...]
+"""What a format makes of bytes: stop, its position and reason, the table's columns, the chunks, and the error's class
+and position, if one ended them."""
+
+
+class Refusal(NamedTuple):
+    """Why a twin is not there, and whether the tests may do without."""
+
+    reason: str
+    is_failure: bool
+
+
+def compiled() -> Kernels | Refusal:
+    """The compiled twin, or why it is not there: in CI that is a failure, unless somebody switched it off."""
+    if COMPILED is not None:
+        return COMPILED
+    reasons = ", ".join(f"{module} is {reason}" for module in EXTENSIONS if (reason := absence(module)))
+    return Refusal(
+        reasons or "the compiled Record is missing", bool(os.environ.get("CI")) and not os.environ.get(SWITCH)
+    )
+
+
+def kernels_of(name: str) -> Kernels:
+    """The twin of this name, or the test is skipped, or fails."""
+    found = PYTHON if name == "python" else compiled()
+    if isinstance(found, Kernels):
+        return found
+    if found.is_failure:
+        pytest.fail(found.reason)
+    pytest.skip(found.reason)
+
+
+def twins() -> list[Kernels]:
+    """The twins that are there, the pure one first."""
+    found = compiled()
+    return [PYTHON, found] if isinstance(found, Kernels) else [PYTHON]
+
+
+def formats(kernels: Kernels) -> dict[str, RecordFormat]:
+    """The record formats, over one twin."""
+    return {
+        "v0": MessageFormatV0(TABLE, kernels),
+        "v1": MessageFormatV1(TABLE, kernels),
+        "v2": BatchFormat(TABLE, kernels),
+    }
+
+
+def codecs_of(name: str) -> list[Codec]:
+    """The codecs that a format knows."""
+    return [codec for codec in CODECS.values() if name == "v2" or codec.id < 4]
+
+
+def columns_as_lists(columns: RecordColumns) -> list[object]:
+    """The bytes and every column, for comparison."""
+    return [bytes(columns.arena), columns.count, *(getattr(columns, name).tolist() for name in COLUMN_NAMES)]
+
+
+def judged(
+    form: RecordFormat, data: Buffer, *, check_crc: bool, limit_bytes: int, fields: Fields = Fields.ALL
+) -> Verdict:
+    """Scan and decode. What is raised but is no typed error comes out."""
+    table = form.scan(data, 0, len(data), check_crc=check_crc)
+    found: Verdict = (table.stop, table.stop_position, table.reason, [column.tolist() for column in table.columns])
+    if not len(table):
+        return found
+    chunks = list[list[object]]()
+    error: tuple[object, ...] = ()
+    try:
+        for columns in form.decode(data, table, fields=fields, limit_bytes=limit_bytes):
+            chunks.append(columns_as_lists(columns))
+    except (CorruptBatchError, DecompressedSizeError) as refused:
+        error = (type(refused).__name__, refused.position)
+    except UnsupportedCompressionError as refused:
+        error = (type(refused).__name__, refused.reason)
+    return (*found, chunks, error)
+
+
+def rewritten(
+    form: RecordFormat, data: bytes, *, check_crc: bool, limit_bytes: int, stamp_ms: int | None
+) -> list[object]:
+    """What a format writes of bytes that it accepts: entries assigned in place, and encoded again from columns."""
+    copy, results = bytearray(data), list[object]()
+    table = form.scan(copy, 0, len(copy), check_crc=check_crc)
+    try:
+        assigned = form.assign(copy, table, 1000, 9, stamp_ms)
+        results += [bytes(copy), [column.tolist() for column in assigned.columns]]
+    except (CorruptBatchError, DecompressedSizeError, InvalidRecordError) as refused:
+        results.append((type(refused).__name__, refused.args[1:]))
+    header = BatchHeader(base_offset=5)
+    for columns in form.decode(data, table, limit_bytes=limit_bytes):
+        for keep_offsets in (False, True):
+            try:
+                results.append(form.encode_columns(columns, header, None, None, keep_offsets=keep_offsets))
+            except InvalidRecordError as refused:
+                results.append((refused.reason, refused.record_errors))
+    return results
+
+
+def check_sense(verdict: Verdict, size: int) -> None:
+    """A scan stops inside its ``size`` bytes, with a reason if it should have one; fields lie inside their arena."""
+    stop, position, reason = verdict[:3]
+    assert isinstance(position, int)
+    assert 0 <= position <= size
+    assert bool(reason) is (stop is ScanStop.CORRUPT)
+    if len(verdict) == SCANNED:
+        return
+    chunks = verdict[SCANNED]
+    assert isinstance(chunks, list)
+    for arena, count, *columns in chunks:
+        named = dict(zip(COLUMN_NAMES, columns, strict=True))
+        assert {len(column) for column in columns[:10]} <= {0, count}
+        for field in ("key", "value", "header_key", "header_value"):
+            for at, length in zip(named[f"{field}_position"], named[f"{field}_size"], strict=True):
+                assert length == -1 or 0 <= at <= at + length <= len(arena)
+        total = len(named["header_key_size"])
+        for first, headers in zip(named["header_first"], named["header_count"], strict=True):
+            assert 0 <= first <= first + headers <= total
