@@ -75,11 +75,11 @@ class Reporter:
                     reached=verdict.reached,
                 )
             return
-        print(f"\n{'targets':<122}{'bound':<22}")
+        print(f"\n{'targets':<124}{'bound':<22}")
         for target, group in groupby(verdicts, lambda verdict: verdict.target):
             print(target)
             for verdict in group:
-                print(f"  {verdict.case:<34} {verdict.measured:<84} {verdict.bound:<21} {verdict.word}")
+                print(f"  {verdict.case:<36} {verdict.measured:<84} {verdict.bound:<21} {verdict.word}")
 
     def _figures(self, result: Result) -> None:
         case = result.case
