@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from stratalog.errors import ClosedError, DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
+from stratalog.log.encoded import prepare_batches
 from stratalog.log.folder import write_epochs
 from stratalog.log.replay import replay
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.log.sync import flush
-from stratalog.log.validate import Prepared, prepare_batches, prepare_records
+from stratalog.log.validate import Prepared, prepare_records
 from stratalog.model.batches import NO_PRODUCER, Buffer, RecordBatch
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record

@@ -1,31 +1,28 @@
 """What a leader checks and makes of records before they get offsets. Runs outside the log's lock.
 
-Source: apache/kafka LogValidator, UnifiedLog.analyzeAndValidateRecords.
+Source: apache/kafka LogValidator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import (
-    CorruptBatchError,
-    InvalidRecordError,
-    InvalidTimestampError,
-    RecordTooLargeError,
-)
-from stratalog.model.batches import NO_PRODUCER, NO_TIMESTAMP, BatchTable, Buffer, RecordBatch, ScanStop, TimestampType
-from stratalog.model.records import Fields, Record
+from stratalog.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
+from stratalog.model.batches import BATCH_COLUMNS, NO_TIMESTAMP, BatchTable, TimestampType
+from stratalog.model.records import Record, RecordColumns, int64_column
 from stratalog.segment.components import Components
-from stratalog.segment.framing import FRAME, FRAME_BYTES, MIN_SIZE, scan
 from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
 
 BATCH_BYTES_WANTED: Final = 1 << 20
 RECORD_OVERHEAD_BYTES: Final = 30
 PRODUCER_CODEC: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
+COMPACT: Final = "compact"
+_COUNT_COLUMN: Final = BATCH_COLUMNS.index("record_count")
+_LEAST_MS: Final = -(1 << 63)
 
 
 @dataclass(slots=True)
@@ -55,12 +52,17 @@ def prepare_records(
         record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now) for record in records
     ]
     check_records(stamped, config, now)
-    header = BatchHeader(timestamp_type=_timestamp_type(config), append_time_ms=now)
-    codec = _codec(config, parts, source_codec)
+    header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
+    codec, level = codec_of(config, parts, source_codec)
+    found = parts.formats.of(config.record_version, "", 0)
     prepared: list[Prepared] = []
     limit = min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
     for group in _groups(stamped, limit):
-        prepared.extend(_encoded(group, header, codec, config, parts))
+
+        def encode(start: int, end: int, group: Sequence[Record] = group) -> bytearray:
+            return found.encode(group[start:end], header, codec, level)
+
+        prepared.extend(encoded(len(group), encode, found, config))
     return prepared
 
 
@@ -77,41 +79,84 @@ def _groups(records: Sequence[Record], limit: int) -> Iterator[Sequence[Record]]
     yield records[start:]
 
 
-def _encoded(
-    records: Sequence[Record], header: BatchHeader, codec: Codec | None, config: TopicConfig, parts: Components
+def encoded(
+    count: int, encode: Callable[[int, int], bytearray], found: RecordFormat, config: TopicConfig
 ) -> list[Prepared]:
-    found = parts.formats.of(config.record_version, "", 0)
-    level = None if codec is None else config.compression_level(parts.codecs.name_of(codec.id))
-    data = found.encode(records, header, codec, level)
-    table = found.scan(data, 0, len(data), check_crc=False)
-    if max(table.size_bytes) <= config.max_message_bytes:
-        return [Prepared(found, data, table)]
-    if len(records) == 1:
-        raise RecordTooLargeError(
-            f"a record needs {max(table.size_bytes)} bytes, max.message.bytes is {config.max_message_bytes}"
-        )
-    middle = len(records) // 2
-    halves = (records[:middle], records[middle:])
-    return [piece for half in halves for piece in _encoded(half, header, codec, config, parts)]
+    """``count`` records as batches no larger than ``max.message.bytes``; ``encode`` writes the records [start, end).
+
+    Raises:
+        RecordTooLargeError: one record alone is above it.
+    """
+
+    def pieces(start: int, end: int) -> list[Prepared]:
+        data = encode(start, end)
+        table = found.scan(data, 0, len(data), check_crc=False)
+        if max(table.size_bytes) <= config.max_message_bytes:
+            return [Prepared(found, data, counted(table, end - start))]
+        if end - start == 1:
+            raise RecordTooLargeError(
+                f"a record needs {max(table.size_bytes)} bytes, max.message.bytes is {config.max_message_bytes}"
+            )
+        middle = (start + end) // 2
+        return pieces(start, middle) + pieces(middle, end)
+
+    return pieces(0, count)
 
 
-def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int, *, stamped: bool = False) -> None:
+def counted(table: BatchTable, count: int) -> BatchTable:
+    """``table``; if it is one compressed message, with how many it holds, which no scan knows and ``assign`` needs."""
+    if table.record_count[0] >= 0:
+        return table
+    columns = list(table.columns)
+    columns[_COUNT_COLUMN] = int64_column([count])
+    return BatchTable(table.magic, columns, table.stop, table.stop_position, table.reason)
+
+
+def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -> None:
     """Keys on compacted topics, timestamps on CreateTime topics. All records are looked at before anything is raised.
 
-    ``stamped``: their batch says LogAppendTime, which is not a client's to say. Kafka lets it pass where it does not
-    count: on a CreateTime topic, for records that have a timestamp.
+    Raises:
+        InvalidTimestampError: a timestamp is too far from the clock, whatever else is wrong.
+        InvalidRecordError: another rule is broken.
     """
-    keyed = "compact" in config.cleanup_policy
-    create_time = config.message_timestamp_type == "CreateTime"
-    earliest = now_ms - config.message_timestamp_before_max_ms
-    latest = now_ms + config.message_timestamp_after_max_ms
+    rows = ((record.key is None, record.timestamp_ms, False) for record in records)
+    _check(rows, config, now_ms, least_ms=NO_TIMESTAMP)
+
+
+def check_columns(columns: RecordColumns, config: TopicConfig, now_ms: int) -> None:
+    """As ``check_records``, of what a client encoded: negative times are its own affair, LogAppendTime is not.
+
+    Kafka lets LogAppendTime pass where it does not count: on a CreateTime topic, for records that have a timestamp.
+    """
+    no_keys = (size < 0 for size in columns.key_size)
+    stamped = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)
+    if _needs_look(columns, config, now_ms):
+        _check(zip(no_keys, columns.timestamp_ms, stamped, strict=True), config, now_ms, least_ms=_LEAST_MS)
+
+
+def _needs_look(columns: RecordColumns, config: TopicConfig, now_ms: int) -> bool:
+    """Whether any record may break a rule."""
+    if not columns.count:
+        return False
+    if COMPACT in config.cleanup_policy and min(columns.key_size) < 0:
+        return True
+    earliest, latest = _window(config, now_ms)
+    outside = (
+        is_create_time(config) and not earliest <= min(columns.timestamp_ms) <= max(columns.timestamp_ms) <= latest
+    )
+    return outside or max(columns.timestamp_type) == TimestampType.LOG_APPEND_TIME
+
+
+def _check(rows: Iterable[tuple[bool, int, bool]], config: TopicConfig, now_ms: int, *, least_ms: int) -> None:
+    """Refuse rows of "has no key", timestamp and "its batch says LogAppendTime"."""
+    keyed, create_time = COMPACT in config.cleanup_policy, is_create_time(config)
+    earliest, latest = _window(config, now_ms)
     wrong: list[tuple[int, str]] = []
     late = False
-    for index, record in enumerate(records):
-        stamp = record.timestamp_ms
-        if keyed and record.key is None:
+    for index, (has_no_key, stamp, stamped) in enumerate(rows):
+        if keyed and has_no_key:
             wrong.append((index, "a record of a compacted topic needs a key"))
-        elif stamp < NO_TIMESTAMP:
+        elif stamp < least_ms:
             wrong.append((index, f"timestamp {stamp} is negative"))
         elif create_time and stamp != NO_TIMESTAMP and not earliest <= stamp <= latest:
             wrong.append((index, f"timestamp {stamp} is outside [{earliest}, {latest}]"))
@@ -124,9 +169,24 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int, *
         raise kind("records were refused, none of this append was written", tuple(wrong))
 
 
-def _timestamp_type(config: TopicConfig) -> TimestampType:
-    is_create = config.message_timestamp_type == "CreateTime"
-    return TimestampType.CREATE_TIME if is_create else TimestampType.LOG_APPEND_TIME
+def _window(config: TopicConfig, now_ms: int) -> tuple[int, int]:
+    return now_ms - config.message_timestamp_before_max_ms, now_ms + config.message_timestamp_after_max_ms
+
+
+def is_create_time(config: TopicConfig) -> bool:
+    """Whether records keep the producer's time."""
+    return config.message_timestamp_type == "CreateTime"
+
+
+def timestamp_type(config: TopicConfig) -> TimestampType:
+    """Whose time the topic's records have."""
+    return TimestampType.CREATE_TIME if is_create_time(config) else TimestampType.LOG_APPEND_TIME
+
+
+def codec_of(config: TopicConfig, parts: Components, source_codec: int) -> tuple[Codec | None, int | None]:
+    """The codec for records that came with codec ``source_codec``, None for no compression, and its level."""
+    codec = _codec(config, parts, source_codec)
+    return codec, None if codec is None else config.compression_level(parts.codecs.name_of(codec.id))
 
 
 def _codec(config: TopicConfig, parts: Components, source_codec: int) -> Codec | None:
@@ -135,94 +195,3 @@ def _codec(config: TopicConfig, parts: Components, source_codec: int) -> Codec |
     if config.compression_type == UNCOMPRESSED:
         return None
     return parts.codecs.by_name(config.compression_type)
-
-
-# --- batches that a client encoded -------------------------------------------------------------------------------
-
-
-def prepare_batches(data: Buffer, config: TopicConfig, parts: Components) -> list[Prepared]:
-    """Check encoded batches; those that fit the topic stay as they are, others are encoded again.
-
-    A trailing partial entry is left out, as Kafka does.
-
-    Raises:
-        CorruptBatchError: framing or CRC is wrong; file is "append", the position that in ``data``.
-        RecordTooLargeError: a batch is above ``max.message.bytes``.
-        InvalidRecordError: a batch or record breaks a rule of the topic.
-    """
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
-    partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
-    if not partial and found.stop is not ScanStop.END:
-        raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position)
-    return [piece for table in found.tables for batch in table for piece in _prepare_batch(data, batch, config, parts)]
-
-
-def _bad_size(data: Buffer, position: int) -> bool:
-    left = len(data) - position
-    return left >= FRAME_BYTES and FRAME.unpack_from(data, position)[1] < MIN_SIZE
-
-
-def _prepare_batch(data: Buffer, batch: RecordBatch, config: TopicConfig, parts: Components) -> list[Prepared]:
-    if batch.size_bytes > config.max_message_bytes:
-        raise RecordTooLargeError(
-            f"a batch of {batch.size_bytes} bytes, max.message.bytes is {config.max_message_bytes}"
-        )
-    _check_batch(batch)
-    own = bytearray(memoryview(data)[batch.position : batch.position + batch.size_bytes])
-    found = parts.formats.of(batch.magic, "append", batch.position)
-    row = found.scan(own, 0, len(own), check_crc=False)
-    try:
-        decoded = list(found.decode(own, row, fields=Fields.ALL, limit_bytes=parts.limits.decompressed_bytes))
-    except CorruptBatchError as error:
-        raise InvalidRecordError(f"{error.reason} position={batch.position}") from error
-    records = [record for columns in decoded for record in columns.to_records()]
-    if any(record.timestamp_type is not batch.timestamp_type for record in records):
-        raise InvalidRecordError(f"a message of another magic inside one of {batch.magic} position={batch.position}")
-    now = parts.env.clock.now_ms()
-    check_records(records, config, now, stamped=batch.timestamp_type is TimestampType.LOG_APPEND_TIME)
-    if _fits(batch, records, config, parts):
-        return [Prepared(found, own, row)]
-    return _rebuilt(batch, records, config, parts, now)
-
-
-def _check_batch(batch: RecordBatch) -> None:
-    where = f"position={batch.position}"
-    if batch.magic < 2:
-        return
-    if batch.is_control:
-        raise InvalidRecordError(f"clients do not write control batches {where}")
-    span = batch.last_offset - batch.base_offset + 1
-    if batch.record_count <= 0 or span != batch.record_count:
-        raise InvalidRecordError(f"a batch of {batch.record_count} records spans {span} offsets {where}")
-    if batch.producer_id != NO_PRODUCER and batch.base_sequence < 0:
-        raise InvalidRecordError(f"producer {batch.producer_id} gives no sequence {where}")
-
-
-def _fits(batch: RecordBatch, records: Sequence[Record], config: TopicConfig, parts: Components) -> bool:
-    """Whether a batch can stay as it is: right magic, codec, consecutive offsets, true maximum, right type of time."""
-    codec = _codec(config, parts, batch.codec_id)
-    if batch.magic != config.record_version or batch.magic < 2 or (0 if codec is None else codec.id) != batch.codec_id:
-        return False
-    if [record.offset - batch.base_offset for record in records] != list(range(len(records))):
-        return False
-    if _timestamp_type(config) is TimestampType.LOG_APPEND_TIME:
-        return True
-    largest = max(record.timestamp_ms for record in records)
-    return batch.timestamp_type is TimestampType.CREATE_TIME and batch.max_timestamp_ms == largest
-
-
-def _rebuilt(
-    batch: RecordBatch, records: Sequence[Record], config: TopicConfig, parts: Components, now_ms: int
-) -> list[Prepared]:
-    header = BatchHeader(
-        timestamp_type=_timestamp_type(config),
-        append_time_ms=now_ms,
-        producer_id=batch.producer_id,
-        producer_epoch=batch.producer_epoch,
-        base_sequence=batch.base_sequence,
-        transactional=batch.is_transactional,
-    )
-    pieces = _encoded(records, header, _codec(config, parts, batch.codec_id), config, parts)
-    if len(pieces) > 1 and batch.producer_id != NO_PRODUCER:
-        raise RecordTooLargeError("an idempotent batch is above max.message.bytes after encoding it again")
-    return pieces
