@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gzip
-import zlib
+import random
+from collections.abc import Mapping
 
 import cramjam
+import lz4.block
 import lz4.frame
 import pytest
+import zstandard
 
+import hostile_streams
 from stratalog.spi import Codec, CorruptBatchError, DecompressedSizeError
 from stratalog.testing.contracts import CodecContract
 from stratalog_formats.codecs.gzip import GzipCodec
@@ -22,10 +26,14 @@ TEXT = b"alpha beta gamma " * 50
 
 class TestGzip(CodecContract):
     detects_damage = True
+    ignores_trailing = True
 
     @pytest.fixture
     def codec(self) -> Codec:
         return GzipCodec()
+
+    def hostile_streams(self) -> Mapping[str, bytes]:
+        return hostile_streams.gzip_streams()
 
     def test_members_behind_each_other_are_one_stream(self, codec: Codec) -> None:
         packed = gzip.compress(TEXT) + gzip.compress(b"more")
@@ -51,16 +59,35 @@ class TestGzip(CodecContract):
     @pytest.mark.parametrize("reserved", [0, 0xE1])
     def test_every_optional_part_of_a_header_is_passed_over(self, codec: Codec, reserved: int) -> None:
         """Extra field, name, comment and the header's own CRC; flags that mean nothing are ignored, as Java does."""
-        plain = gzip.compress(TEXT)
-        head = plain[:3] + bytes((0x1E | reserved,)) + plain[4:10] + b"\x03\0abc" + b"name\0" + b"comment\0"
-        checksum = (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
-        packed = head + checksum + plain[10:]
-        assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+        head, checksum, rest = hostile_streams.gzip_with_every_part(TEXT, reserved=reserved)
+        assert bytes(codec.decompress(head + checksum + rest, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
         for size in range(len(head) + 2):
             with pytest.raises(CorruptBatchError):
-                codec.decompress(packed[:size], limit_bytes=LIMIT_BYTES, magic=2)
+                codec.decompress((head + checksum + rest)[:size], limit_bytes=LIMIT_BYTES, magic=2)
         with pytest.raises(CorruptBatchError):
-            codec.decompress(head + checksum[::-1] + plain[10:], limit_bytes=LIMIT_BYTES, magic=2)
+            codec.decompress(head + checksum[::-1] + rest, limit_bytes=LIMIT_BYTES, magic=2)
+
+    def test_members_of_one_size_are_not_taken_for_one(self, codec: Codec) -> None:
+        """The last one's size is then the first one's too, which is all that the fast library looks at."""
+        for other in (TEXT, TEXT[::-1]):
+            packed = gzip.compress(TEXT) + gzip.compress(other)
+            assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT + other
+
+    def test_a_start_of_a_member_may_be_contents(self, codec: Codec) -> None:
+        """Stored contents show as they are; what looks like another member's start is none."""
+        size = (1 << 16) - 1
+        data = bytearray(random.Random(3).randbytes(size))  # noqa: S311 - the same bytes each time
+        data[500:507] = size.to_bytes(4, "little") + b"\x1f\x8b\x08"
+        packed = gzip.compress(data, 0)
+        assert data[500:507] in packed
+        assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == data
+
+    def test_levels_are_those_of_zlib(self, codec: Codec) -> None:
+        """A higher one never packs worse here, and 6 is the default."""
+        data = random.Random(5).randbytes(200).hex().encode() * 20 + TEXT  # noqa: S311 - the same bytes each time
+        sizes = [len(codec.compress(data, level=level, magic=2)) for level in (1, 6, 9)]
+        assert sizes == sorted(sizes, reverse=True)
+        assert codec.compress(data, level=None, magic=2) == codec.compress(data, level=6, magic=2)
 
 
 class TestSnappy(CodecContract):
@@ -69,6 +96,9 @@ class TestSnappy(CodecContract):
     @pytest.fixture
     def codec(self) -> Codec:
         return SnappyCodec()
+
+    def hostile_streams(self) -> Mapping[str, bytes]:
+        return hostile_streams.snappy_streams()
 
     @pytest.mark.parametrize("extra", range(4))
     def test_less_than_a_size_at_the_end_is_ignored(self, codec: Codec, extra: int) -> None:
@@ -82,11 +112,37 @@ class TestSnappy(CodecContract):
         with pytest.raises(DecompressedSizeError):
             codec.decompress(block, limit_bytes=len(TEXT) - 1, magic=1)
 
+    def test_streams_may_start_again_between_blocks(self, codec: Codec) -> None:
+        """Whatever version the first header names; a later one must name a version from 1 on."""
+        head, packed = b"\x82SNAPPY\0", codec.compress(TEXT, level=None, magic=2)
+        first = head + bytes(8) + packed[16:]
+        assert bytes(codec.decompress(first, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+        assert bytes(codec.decompress(packed + packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT * 2
+        for bad in (head + bytes(8), packed[:15], b"\x82SNAPPX\0" + packed[8:]):
+            with pytest.raises(CorruptBatchError):
+                codec.decompress(packed + bad, limit_bytes=LIMIT_BYTES, magic=2)
+        assert bytes(codec.decompress(packed[:16], limit_bytes=0, magic=2)) == b""
+
+    def test_more_blocks_than_are_remembered(self, codec: Codec) -> None:
+        """Thousands of small ones are read as a few large ones are."""
+        letters = [bytes([n % 256]) for n in range(3000)]
+        blocks = [bytes(cramjam.snappy.compress_raw(letter)) for letter in letters]
+        packed = b"\x82SNAPPY\0" + bytes(8) + b"".join(len(block).to_bytes(4, "big") + block for block in blocks)
+        assert bytes(codec.decompress(packed, limit_bytes=3000, magic=2)) == b"".join(letters)
+        with pytest.raises(DecompressedSizeError):
+            codec.decompress(packed, limit_bytes=2999, magic=2)
+
 
 class TestLz4(CodecContract):
+    reads_joined = False
+    ignores_trailing = True
+
     @pytest.fixture
     def codec(self) -> Codec:
         return Lz4Codec()
+
+    def hostile_streams(self) -> Mapping[str, bytes]:
+        return hostile_streams.lz4_streams()
 
     def test_magic_0_has_a_header_checksum_of_its_own(self, codec: Codec) -> None:
         """KAFKA-3160: it covers the frame's magic too. Newer formats refuse it, and take the right one."""
@@ -114,6 +170,40 @@ class TestLz4(CodecContract):
             )
             assert bytes(codec.decompress(packed, limit_bytes=len(data), magic=2)) == data
 
+    def test_a_wrong_block_checksum_is_an_error_a_wrong_content_checksum_is_not(self, codec: Codec) -> None:
+        """Kafka verifies the one, and reads over the other."""
+        for kind, is_checked in (("block_checksum", True), ("content_checksum", False)):
+            packed = bytearray(lz4.frame.compress(TEXT, block_linked=False, **{kind: True}))
+            packed[-5 if is_checked else -1] ^= 1
+            if is_checked:
+                with pytest.raises(CorruptBatchError, match="block checksum"):
+                    codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)
+            else:
+                assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+
+    def test_a_size_in_front_of_a_block_is_no_part_of_one(self, codec: Codec) -> None:
+        """The library would take a block that fails for one behind a size of its own; Kafka does not."""
+        block = lz4.block.compress(TEXT, store_size=False)
+        whole = hostile_streams.lz4_frame([(block, False)])
+        assert bytes(codec.decompress(whole, limit_bytes=LIMIT_BYTES, magic=2)) == TEXT
+        for size in (len(TEXT), 1 << 16):
+            lying = hostile_streams.lz4_frame([(size.to_bytes(4, "little") + block, False)])
+            with pytest.raises(CorruptBatchError):
+                codec.decompress(lying, limit_bytes=LIMIT_BYTES, magic=2)
+
+    def test_blocks_that_begin_with_a_small_number(self, codec: Codec) -> None:
+        """Contents of zeros: the block's first bytes could be such a size, and are none."""
+        for data in (bytes(5), bytes(8) + TEXT, bytes(60), bytes(300_000)):
+            packed = codec.compress(data, level=None, magic=2)
+            assert bytes(codec.decompress(packed, limit_bytes=len(data), magic=2)) == data
+
+    def test_every_level_but_the_default_is_the_high_compression(self, codec: Codec) -> None:
+        """Kafka: 9 is its fast compressor, 1 and 2 are the high compression one as well."""
+        data = random.Random(7).randbytes(3000).hex().encode() * 3  # noqa: S311 - the same bytes each time
+        fast = codec.compress(data, level=9, magic=2)
+        assert fast == codec.compress(data, level=None, magic=2)
+        assert all(len(codec.compress(data, level=level, magic=2)) < len(fast) for level in (1, 2, 3, 8, 10, 17))
+
 
 class TestZstd(CodecContract):
     magics = (2,)
@@ -122,8 +212,50 @@ class TestZstd(CodecContract):
     def codec(self) -> Codec:
         return ZstdCodec()
 
+    def hostile_streams(self) -> Mapping[str, bytes]:
+        return hostile_streams.zstd_streams()
+
     def test_a_bomb_is_stopped_at_the_limit(self, codec: Codec) -> None:
         packed = codec.compress(bytes(64 << 20), level=None, magic=2)
         assert len(packed) < 10_000
         with pytest.raises(DecompressedSizeError):
+            codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)
+
+    def test_frames_with_and_without_size_are_read(self, codec: Codec) -> None:
+        """In one piece, in pieces as Kafka's writer makes them, with a checksum, behind each other, between skipped ones."""
+        data = random.Random(9).randbytes(300_000) + TEXT * 20_000  # noqa: S311 - the same bytes each time
+        skipped = b"\x5f\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"abc"
+        frames = [
+            zstandard.ZstdCompressor(level=level, write_content_size=said, write_checksum=said).compress(data)
+            for level in (1, 22)
+            for said in (False, True)
+        ]
+        for frame in frames:
+            assert bytes(codec.decompress(frame, limit_bytes=len(data), magic=2)) == data
+            assert bytes(codec.decompress(skipped + frame, limit_bytes=len(data), magic=2)) == data
+            with pytest.raises(DecompressedSizeError):
+                codec.decompress(frame + skipped, limit_bytes=len(data) - 1, magic=2)
+        joined = skipped.join(frames)
+        assert bytes(codec.decompress(joined, limit_bytes=4 * len(data), magic=2)) == data * 4
+        with pytest.raises(DecompressedSizeError):
+            codec.decompress(joined, limit_bytes=4 * len(data) - 1, magic=2)
+
+    def test_a_large_window_is_no_reason_to_refuse(self, codec: Codec) -> None:
+        """Up to 128 MiB, as Kafka's reader; a frame that needs one is read without it."""
+        data = TEXT * 6000
+        for window_log, is_fine in ((27, True), (28, False)):
+            made = zstandard.ZstdCompressionParameters.from_level(3, window_log=window_log)
+            packer = zstandard.ZstdCompressor(compression_params=made).compressobj()
+            frame = packer.compress(data) + packer.flush()
+            if is_fine:
+                assert bytes(codec.decompress(frame, limit_bytes=len(data), magic=2)) == data
+                assert bytes(codec.decompress(frame * 2, limit_bytes=2 * len(data), magic=2)) == data * 2
+            else:
+                with pytest.raises(CorruptBatchError, match="window"):
+                    codec.decompress(frame, limit_bytes=len(data), magic=2)
+
+    def test_a_wrong_checksum_is_an_error(self, codec: Codec) -> None:
+        packed = bytearray(zstandard.ZstdCompressor(write_checksum=True).compress(TEXT))
+        packed[-1] ^= 1
+        with pytest.raises(CorruptBatchError):
             codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)

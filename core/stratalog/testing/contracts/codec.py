@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from stratalog.errors import CorruptBatchError, DecompressedSizeError, StorageError
+from stratalog.errors import ConfigError, CorruptBatchError, DecompressedSizeError, StorageError
 from stratalog.spi.formats import Codec
+from stratalog.testing.memory import peak_bytes
 
 LIMIT_BYTES = 1 << 22
+SPARE_BYTES = 4 << 20
+"""What a codec may take beside the contents, or beside the limit if they would pass it."""
+NOISE_BYTES = 1 << 18
+"""What the interpreter takes meanwhile."""
 MAGICS = (0, 1, 2)
 
 
@@ -36,11 +43,15 @@ class CodecContract:
         magics: the record formats that the codec exists in.
         detects_damage: whether the stream carries a checksum over its contents.
         has_end: whether the stream says where it ends. Without, one that is cut between blocks passes for a whole one.
+        reads_joined: whether streams behind each other are one; otherwise what is behind the first is ignored.
+        ignores_trailing: whether what is no stream behind one is ignored.
     """
 
     magics: tuple[int, ...] = MAGICS
     detects_damage: bool = False
     has_end: bool = True
+    reads_joined: bool = True
+    ignores_trailing: bool = False
 
     @pytest.fixture
     def codec(self) -> Codec:
@@ -58,14 +69,61 @@ class CodecContract:
                 packed = codec.compress(data, level=None, magic=magic)
                 assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=magic)) == data
 
+    def hostile_streams(self) -> Mapping[str, bytes]:
+        """Override: streams that lie about what they hold, by what they do."""
+        return {}
+
     def test_every_level_comes_back(self, codec: Codec) -> None:
-        """The ends and the middle of the range."""
+        """All of them; of a range too long for that, the highest hundred and some of the others."""
         if codec.levels is None:
             pytest.skip("the codec has no levels")
-        data = samples()[4]
-        for level in {codec.levels[0], codec.levels[len(codec.levels) // 2], codec.levels[-1]}:
+        data = samples()[2] * 20
+        for level in {*codec.levels[-100:], *codec.levels[:: max(1, len(codec.levels) // 100)]}:
             packed = codec.compress(data, level=level, magic=2)
             assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == data
+
+    def test_a_level_outside_the_range_is_refused(self, codec: Codec) -> None:
+        """Typed: neither what the library says, nor its idea of the nearest level."""
+        if codec.levels is None:
+            pytest.skip("the codec has no levels")
+        for level in (codec.levels[0] - 1, codec.levels[-1] + 1, 1 << 40):
+            with pytest.raises(ConfigError, match=f"level={level}"):
+                codec.compress(b"data", level=level, magic=2)
+
+    def test_a_result_stays_as_it_is(self, codec: Codec) -> None:
+        """Nothing is used again for the next call that an earlier one gave away."""
+        packed = [codec.compress(data, level=None, magic=2) for data in samples()]
+        found = [codec.decompress(stream, limit_bytes=LIMIT_BYTES, magic=2) for stream in packed]
+        assert [bytes(data) for data in found] == samples()
+
+    def test_threads_share_it(self, codec: Codec) -> None:
+        """Each gets its own contents back."""
+        inputs = [bytes([turn]) * 5000 + samples()[3] for turn in range(16)]
+
+        def both_ways(data: bytes) -> bool:
+            packed = [codec.compress(data, level=None, magic=2) for _ in range(20)]
+            return all(bytes(codec.decompress(each, limit_bytes=LIMIT_BYTES, magic=2)) == data for each in packed)
+
+        with ThreadPoolExecutor(4) as threads:
+            assert all(threads.map(both_ways, inputs))
+
+    def test_streams_behind_each_other(self, codec: Codec) -> None:
+        """They are one, or the first alone counts."""
+        parts = samples()[1:5]
+        joined = b"".join(codec.compress(part, level=None, magic=2) for part in parts)
+        found = bytes(codec.decompress(joined, limit_bytes=LIMIT_BYTES, magic=2))
+        assert found == (b"".join(parts) if self.reads_joined else parts[0])
+
+    def test_what_follows_the_stream(self, codec: Codec) -> None:
+        """Ignored, or an error; never contents."""
+        data = samples()[4]
+        packed = codec.compress(data, level=None, magic=2)
+        for end in (b"garbage", bytes(16), b"\xff" * 40):
+            if self.ignores_trailing:
+                assert bytes(codec.decompress(packed + end, limit_bytes=LIMIT_BYTES, magic=2)) == data
+            else:
+                with pytest.raises(CorruptBatchError):
+                    codec.decompress(packed + end, limit_bytes=LIMIT_BYTES, magic=2)
 
     def test_any_kind_of_buffer_is_taken_and_left_as_it_was(self, codec: Codec) -> None:
         """bytes, bytearray, memoryview, and a part of one."""
@@ -104,6 +162,30 @@ class CodecContract:
             finally:
                 tracemalloc.stop()
             assert peak < min(limit_bytes, len(data)) + 2 * len(packed) + (4 << 20)
+
+    def test_a_bomb_costs_its_limit(self, codec: Codec) -> None:
+        """Also what a library allocates by itself; with the whole allowed, it costs that once."""
+        size = 48 << 20
+        bomb = codec.compress(bytes(size), level=None, magic=2)
+        codec.decompress(bomb, limit_bytes=size, magic=2)  # what is loaded at first use does not count
+        for limit_bytes in (0, 1 << 20, size // 2, size - 1, size, 1 << 30):
+            peak = peak_bytes(lambda: codec.decompress(bomb, limit_bytes=limit_bytes, magic=2))  # noqa: B023 - at once
+            assert peak <= min(limit_bytes, size) + SPARE_BYTES + NOISE_BYTES
+
+    def test_lies_cost_no_more_than_the_limit(self, codec: Codec) -> None:
+        """Whatever a stream claims; and what is found keeps the limit."""
+        for name, stream in self.hostile_streams().items():
+            for limit_bytes in (0, 1 << 20, 1 << 25):
+                sizes: list[int] = []
+
+                def decompress(
+                    limit_bytes: int = limit_bytes, stream: bytes = stream, sizes: list[int] = sizes
+                ) -> None:
+                    sizes.append(len(codec.decompress(stream, limit_bytes=limit_bytes, magic=2)))
+
+                peak = peak_bytes(decompress)
+                assert peak <= limit_bytes + SPARE_BYTES + NOISE_BYTES, name
+                assert all(size <= limit_bytes for size in sizes), name
 
     def test_a_cut_stream_is_an_error(self, codec: Codec) -> None:
         """At every byte: never another exception, never other contents taken for the whole."""

@@ -123,11 +123,12 @@ def _header_end(view: memoryview, start: int) -> int | None:
 
 
 def _text_end(view: memoryview, position: int) -> int:
-    while position < len(view):
-        position += 1
-        if view[position - 1] == 0:
-            break
-    return position
+    """Behind the next zero byte, or the end."""
+    for start in range(position, len(view), _SEARCH_BYTES):
+        zero = bytes(view[start : start + _SEARCH_BYTES]).find(0)
+        if zero >= 0:
+            return start + zero + 1
+    return len(view)
 
 
 def _inflated(view: memoryview, position: int) -> Generator[bytes, None, int]:

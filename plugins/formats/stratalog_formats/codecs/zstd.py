@@ -29,7 +29,7 @@ _COMPRESSED_BLOCK: Final = 2
 _BLOCK: Final = Struct("<HB")  # of a block's header, 24 bits
 _BLOCK_BYTES: Final = 1 << 17  # the most that a block holds
 _SKIPPABLE: Final = b"\x2a\x4d\x18"  # behind a byte of 0x50 to 0x5f
-_SKIPPABLE_LOW: Final = 0x5
+_SKIPPABLE_HIGH: Final = 0x5
 
 
 class _Frame(NamedTuple):
@@ -89,13 +89,14 @@ class ZstdCodec(Codec):
 
     def _one(self, frame: _Frame, limit_bytes: int) -> Buffer:
         """At once if the size is said, or the most that the blocks may hold is allowed."""
-        size, most_bytes = frame.parameters.content_size, frame.most_bytes
-        if size == zstandard.CONTENTSIZE_UNKNOWN:
-            size = 0
-        elif size > limit_bytes:
-            raise _too_large(limit_bytes)
-        # A size of 0 is not taken on trust, as the library would; without any, it is told one.
-        if not size and (frame.parameters.content_size == 0 or not 0 < most_bytes <= limit_bytes or frame.needs_window):
+        said_bytes, most_bytes = frame.parameters.content_size, frame.most_bytes
+        if said_bytes == zstandard.CONTENTSIZE_UNKNOWN:
+            at_once = 0 < most_bytes <= limit_bytes and not frame.needs_window
+        else:
+            at_once = said_bytes > 0  # which the library takes on trust if it is 0
+            if said_bytes > limit_bytes:
+                raise _too_large(limit_bytes)
+        if not at_once:
             return _several(frame.raw, limit_bytes)
         try:
             unpacker = self._unpackers.pop()
@@ -163,7 +164,7 @@ def _frame(view: memoryview, start: int) -> _Frame | None:
 
     Source: RFC 8878, 3.1.1.
     """
-    if view[start + 1 : start + 4].tobytes() == _SKIPPABLE and view[start] >> 4 == _SKIPPABLE_LOW:
+    if view[start] >> 4 == _SKIPPABLE_HIGH and view[start + 1 : start + 4].tobytes() == _SKIPPABLE:
         return None
     head = view[start:] if start else view
     try:
