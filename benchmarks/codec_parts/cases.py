@@ -9,7 +9,7 @@ from typing import Final
 
 from codec_parts import java
 from codec_parts.formats import NAME, PURE_NAME
-from codec_parts.operations import Operation, check
+from codec_parts.operations import GATHERED_TIMES, Operation, check
 from codec_parts.ours import Stratalog
 from codec_parts.peer import Peer
 from codec_parts.workloads import CODEC_NAMES, Shape, Workload, make
@@ -49,6 +49,11 @@ def shapes(*, quick: bool, full: bool) -> list[Shape]:
     return [TARGET, *dict.fromkeys(shape for shape in others if shape != TARGET)]
 
 
+def operations_on(shape: Shape) -> list[Operation]:
+    """What is measured on a shape: what only repeats another operation, on the target alone."""
+    return [operation for operation in Operation if shape == TARGET or operation is not Operation.GATHERED]
+
+
 def bounds() -> list[Bound]:
     """What is promised of the operations, on the target's workload."""
     return [
@@ -77,7 +82,7 @@ class Assembly:
 
     def cases(self, shape: Shape, wants: Callable[[str], bool]) -> Iterator[Case]:
         """The cases on the workload of a shape that somebody wants."""
-        operations = [operation for operation in Operation if wants(f"{operation}/{shape.name}")]
+        operations = [operation for operation in operations_on(shape) if wants(f"{operation}/{shape.name}")]
         if not operations:
             return
         workload = make(shape, quick=self._quick)
@@ -90,7 +95,9 @@ class Assembly:
             sides = [*self._local_sides(operation, workload), *self._worker_sides(operation, shape, workload)]
             if sides:
                 title = f"{operation.does}; {shape.title}"
-                yield Case(f"{operation}/{shape.name}", title, sides, workload.records, workload.raw_bytes)
+                times = GATHERED_TIMES if operation is Operation.GATHERED else 1
+                name = f"{operation}/{shape.name}"
+                yield Case(name, title, sides, times * workload.records, times * workload.raw_bytes)
 
     def _local_sides(self, operation: Operation, workload: Workload) -> Iterator[Side]:
         for peer in self._peers:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 from codec_parts.formats import BATCHES, LIMIT_BYTES
 from codec_parts.workloads import Workload, canonical, row_of
 from harness import WrongOutcomeError
+
+GATHERED_TIMES: Final = 16
 
 
 class Operation(StrEnum):
     """One kind of work on a workload."""
 
     COLUMNS = "columns"
+    GATHERED = "gathered"
     ARROW = "arrow"
     OBJECTS = "objects"
     TOUCHED = "touched"
@@ -28,6 +32,7 @@ class Operation(StrEnum):
 
 _DOES = {
     Operation.COLUMNS: "decode to columns, CRC checked",
+    Operation.GATHERED: f"decode {GATHERED_TIMES} buffers to columns and keep all of them, CRC checked",
     Operation.ARROW: "decode to Arrow, CRC checked",
     Operation.OBJECTS: "iterate record objects, CRC checked",
     Operation.TOUCHED: "iterate record objects and read five fields of each, CRC checked",
@@ -54,7 +59,7 @@ def check(side: str, operation: Operation, workload: Workload, outcome: bytes) -
     elif operation in {Operation.ENCODE, Operation.ENCODE_COLUMNS}:
         expected, outcome = workload.encoded_rows, _decoded(side, outcome)
     else:
-        expected = workload.rows
+        expected = workload.rows * (GATHERED_TIMES if operation is Operation.GATHERED else 1)
     if outcome != expected:
         at = next(
             (at for at, (one, other) in enumerate(zip(outcome, expected, strict=False)) if one != other),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from codec_parts.formats import BATCHES, CODECS, LIMIT_BYTES, name_here
 from codec_parts.operations import Operation
-from codec_parts.peer import Maker, Peer, arrow_rows, encode_job, objects_job
+from codec_parts.peer import Maker, Peer, arrow_rows, encode_job, gathered_job, objects_job
 from codec_parts.workloads import Workload, canonical, canonical_bounds, row_of
 from harness import Job
 from stratalog.model.arrow import to_arrow
@@ -23,6 +23,7 @@ class Stratalog(Peer):
         """Everything."""
         return {
             Operation.COLUMNS: _columns_job,
+            Operation.GATHERED: lambda workload: gathered_job(_columns_job(workload)),
             Operation.ARROW: _arrow_job,
             Operation.OBJECTS: _objects_job,
             Operation.TOUCHED: _touched_job,

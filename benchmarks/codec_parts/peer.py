@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from codec_parts.operations import Operation
+from codec_parts.operations import GATHERED_TIMES, Operation
 from codec_parts.workloads import Row, Workload, canonical
 from harness import Job
 from stratalog.model.arrow import arrow_schema
@@ -50,6 +50,12 @@ def consume(parts: Iterable[Iterable[object]]) -> None:
 def lists_job(parts: Callable[[], Iterator[Iterable[Any]]]) -> Job:
     """Decoding to lists, a list a column: offsets, timestamps, keys, values, headers."""
     return Job(lambda: lists_of(parts()), lambda: canonical(zip(*lists_of(parts()), strict=True)))
+
+
+def gathered_job(once: Job) -> Job:
+    """The same for many buffers, all results being kept until the last is there: the collector walks what it can see."""
+    turns = range(GATHERED_TIMES)
+    return Job(lambda: [once.call() for _ in turns], lambda: b"".join(once.outcome() for _ in turns))
 
 
 def lists_of(parts: Iterable[Iterable[Any]]) -> Lists:

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from codec_parts.formats import CODECS
 from codec_parts.operations import Operation
-from codec_parts.peer import Maker, Peer, arrow_job, encode_job, lists_job, objects_job
+from codec_parts.peer import Maker, Peer, arrow_job, encode_job, gathered_job, lists_job, objects_job
 from codec_parts.workloads import Row, Workload, canonical_bounds
 from harness import Job
 
@@ -50,6 +50,7 @@ class Client(Peer):
         """Everything that such classes have."""
         return {
             Operation.COLUMNS: lambda workload: lists_job(self._parts(workload)),
+            Operation.GATHERED: lambda workload: gathered_job(lists_job(self._parts(workload))),
             Operation.OBJECTS: lambda workload: objects_job(self._parts(workload), _row_of),
             Operation.TOUCHED: self._touched_job,
             Operation.SCAN: self._scan_job,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from harness.bounds import Verdict
@@ -61,7 +61,7 @@ class Reporter:
         else:
             print(f"  {title:<60}{mib:>8.1f} MiB  [{name}]")
 
-    def verdicts(self, verdicts: Iterable[Verdict]) -> None:
+    def verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """The bounds, grouped by target."""
         if self._as_json:
             for verdict in verdicts:
@@ -74,6 +74,8 @@ class Reporter:
                     figure=verdict.figure,
                     reached=verdict.reached,
                 )
+            return
+        if not verdicts:
             return
         print(f"\n{'targets':<124}{'bound':<22}")
         for target, group in groupby(verdicts, lambda verdict: verdict.target):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from codec_parts import java
-from codec_parts.cases import TARGET, bounds, shapes
+from codec_parts.cases import TARGET, bounds, operations_on, shapes
 from codec_parts.formats import name_here
 from codec_parts.hostile import KINDS
 from codec_parts.libraries import LIBRARIES, library_bounds
@@ -48,7 +48,7 @@ def test_it_begins_with_the_machine(told: list[dict[str, Any]]) -> None:
 def test_every_case_has_figures_of_ours(told: list[dict[str, Any]]) -> None:
     figures = {(line["case"], line["side"]): line for line in told if line["kind"] == "figures"}
     for shape in shapes(quick=True, full=False):
-        for operation in Stratalog().makers():
+        for operation in operations_on(shape):
             assert (f"{operation}/{shape.name}", name_here()) in figures
     assert all(line["wall_s"] > 0 and line["rounds"] == 2 and line["calls"] > 0 for line in figures.values())
 
