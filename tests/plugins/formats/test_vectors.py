@@ -119,7 +119,8 @@ def test_a_byte_exact_vector_is_encoded_to_the_same_bytes(parts: Components, vec
 def test_there_are_vectors_of_every_kind() -> None:
     assert len(SETS) >= 37
     assert len([vector for vector in SETS if expressible(vector)]) >= 15
-    assert len(MALFORMED) == 81
+    assert len(MALFORMED) == len(VECTORS["malformed"]) == 81
+    assert {vector["expect"].partition(" ")[0] for vector in MALFORMED} == {"accept", "reject", "ignored"}
     assert {vector["stage"] for vector in MALFORMED if vector["expect"] == "reject"} <= STAGES
 
 
