@@ -10,6 +10,7 @@ Source: apache/kafka Lz4BlockInputStream, Lz4BlockOutputStream.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - a class, under a name that says so
 from typing import ClassVar, Final
@@ -21,6 +22,7 @@ from xxhash import xxh32_intdigest
 
 from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
 from stratalog_formats.codecs.levels import checked_level
+from stratalog_formats.codecs.walks import repeatable
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _VERSION, _INDEPENDENT, _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM = 0x40, 0x20, 0x10, 0x08, 0x04
@@ -56,13 +58,14 @@ class Lz4Codec(Codec):
         view = memoryview(data)
         flags, header_bytes = _checked_header(view, magic)
         block_bytes = _BLOCK_SIZES[view[5] >> 4]
+        blocks = repeatable(partial(_blocks, view, flags, header_bytes, block_bytes))
         before_last_bytes = last_bytes = size = 0
-        for block, stored in _blocks(view, flags, header_bytes, block_bytes):
+        for block, stored in blocks:
             before_last_bytes += last_bytes
             last_bytes = len(block) if stored else min(block_bytes, len(block) * _MAX_RATIO)
         found = bytearray(min(before_last_bytes, limit_bytes) + block_bytes)  # each finds room for a whole block
         with memoryview(found) as into:
-            for block, stored in _blocks(view, flags, header_bytes, block_bytes):
+            for block, stored in blocks:
                 if stored:
                     into[size : size + len(block)] = block
                     size += len(block)
@@ -94,10 +97,7 @@ def _checked_header(view: memoryview, magic: int) -> tuple[int, int]:
 
 
 def _blocks(view: memoryview, flags: int, position: int, block_bytes: int) -> Iterator[tuple[memoryview, bool]]:
-    """The blocks up to the end mark, and whether each is stored as it is; their checksums are verified.
-
-    They are looked up twice, as a list of them can be many times as large as the frame.
-    """
+    """The blocks up to the end mark, and whether each is stored as it is; their checksums are verified."""
     try:
         while size := (word := _WORD.unpack_from(view, position)[0]) & ~_STORED:
             position += 4

@@ -5,7 +5,8 @@ Source: apache/kafka SnappyCompression, over xerial's SnappyInputStream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import partial
 from struct import Struct
 from typing import ClassVar, Final
 
@@ -13,13 +14,13 @@ from cramjam import DecompressionError
 from cramjam import snappy as library
 
 from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
+from stratalog_formats.codecs.walks import repeatable
 
 _MAGIC: Final = b"\x82SNAPPY\0"
 _HEAD: Final = _MAGIC + Struct(">ii").pack(1, 1)
 _SIZE: Final = Struct(">i")
 _MAGIC_AS_SIZE: Final[int] = _SIZE.unpack_from(_MAGIC)[0]
 _BLOCK_BYTES: Final = 32_768
-_KEPT_BLOCKS: Final = 1024  # more are looked up again: a list of tiny ones would be many times as large as they are
 _MAX_RATIO: Final = 22  # three bytes copy 64 at most
 
 
@@ -46,21 +47,18 @@ class SnappyCodec(Codec):
         if not view:
             raise CorruptBatchError("the snappy data is empty", "")
         framed = len(view) >= len(_HEAD) and view[: len(_MAGIC)].tobytes() == _MAGIC
-        kept: list[memoryview] = []
-        total = start = count = 0
+        blocks: Iterable[memoryview] = repeatable(partial(_blocks, view)) if framed else (view,)
+        total = start = 0
         try:
-            for block in _blocks(view) if framed else (view,):
+            for block in blocks:
                 size: int = library.decompress_raw_len(block)
                 total += size
                 if size > len(block) * _MAX_RATIO:
                     raise CorruptBatchError(f"a snappy block of {len(block)} bytes cannot hold {size}", "")
                 if total > limit_bytes:
                     raise DecompressedSizeError(f"snappy data grows past {limit_bytes} bytes", "")
-                count += 1
-                if count <= _KEPT_BLOCKS:
-                    kept.append(block)
             found = memoryview(bytearray(total))
-            for block in kept if count == len(kept) else _blocks(view):
+            for block in blocks:
                 start += library.decompress_raw_into(block, found[start:])
         except DecompressionError as error:
             raise CorruptBatchError(f"bad snappy block: {error}", "") from error
