@@ -15,9 +15,10 @@ from stratalog.spi import BatchTable, Buffer, CorruptBatchError, Fields, RecordB
 from stratalog_formats.kernels.columns import ColumnBuilder
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES, MIN_RECORD_BYTES
 from stratalog_formats.kernels.runs import append_run
-from stratalog_formats.kernels.varint import read_varint
+from stratalog_formats.kernels.varint import Bytes, read_varint
 
 _LAST_MS: Final = (1 << 63) - 1
+_LEAST_HEADER_BYTES: Final = 2
 _LONGEST_PAUSE: Final = 256  # records
 _SHORT_DELTA: Final = (1 << 13) - 1  # the largest in two bytes
 
@@ -37,7 +38,7 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
         IndexError: bounds that are not inside ``data``, or an arena too large for positions of 32 bits.
     """
     builder = ColumnBuilder()
-    raw = data if isinstance(data, bytes) else bytes(data)
+    raw = _bytes_of(data)
     rows = list(batches)
     places = [
         (batch.position + BATCH_HEADER_BYTES, batch.position + batch.size_bytes)
@@ -56,7 +57,17 @@ def decode_batches(data: Buffer, batches: BatchTable, bounds: memoryview | None,
     return builder.build(raw, fields)
 
 
-def _decode_batch(raw: bytes, start: int, end: int, batch: RecordBatch, into: ColumnBuilder) -> None:
+def _bytes_of(data: Buffer) -> Bytes:
+    """What ``data`` is a view of, because items of a view cost more; only a part of something is copied."""
+    if isinstance(data, memoryview):
+        whole = data.obj
+        if isinstance(whole, bytes | bytearray) and data.c_contiguous and data.nbytes == len(whole):
+            return whole
+        return bytes(data)
+    return data
+
+
+def _decode_batch(raw: Bytes, start: int, end: int, batch: RecordBatch, into: ColumnBuilder) -> None:
     count = batch.record_count
     try:
         stop = _decode(raw, start, end, batch, into)
@@ -72,7 +83,7 @@ def _decode_batch(raw: bytes, start: int, end: int, batch: RecordBatch, into: Co
 
 
 def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field would cost more than the field
-    raw: bytes, at: int, limit: int, batch: RecordBatch, into: ColumnBuilder
+    raw: Bytes, at: int, limit: int, batch: RecordBatch, into: ColumnBuilder
 ) -> int:
     base_ms, base_offset = batch.base_timestamp_ms, batch.base_offset
     with_times = batch.timestamp_type is not TimestampType.LOG_APPEND_TIME
@@ -173,9 +184,9 @@ def _decode(  # noqa: C901, PLR0912, PLR0915 - the hot loop: a call a field woul
     return at
 
 
-def _decode_headers(raw: bytes, at: int, end: int, into: ColumnBuilder) -> tuple[int, int]:
+def _decode_headers(raw: Bytes, at: int, end: int, into: ColumnBuilder) -> tuple[int, int]:
     count, at = read_varint(raw, at)
-    if not 0 <= count <= end - at:
+    if not 0 <= count <= (end - at) // _LEAST_HEADER_BYTES:  # found here, a lie costs nothing
         raise ValueError("header count")
     for _ in range(count):
         key_size, at = read_varint(raw, at)

@@ -14,7 +14,7 @@ from typing import Final
 
 from stratalog.spi import RecordBatch, TimestampType
 from stratalog_formats.kernels.columns import ColumnBuilder
-from stratalog_formats.kernels.varint import read_varint
+from stratalog_formats.kernels.varint import Bytes, read_varint
 
 _LEAST: Final = 8  # records; fewer are read one by one
 _MOST_VARINT_BYTES: Final = 3
@@ -23,7 +23,7 @@ _ONE_BYTE_NUMBERS: Final = tuple(number >> 1 ^ -(number & 1) for number in range
 _LOW, _HIGH = bytes(range(128)), bytes(range(128, 256))
 
 
-def append_run(raw: bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
+def append_run(raw: Bytes, at: int, limit: int, batch: RecordBatch, left: int, into: ColumnBuilder) -> tuple[int, int]:
     """Append the records from ``at`` on that have the shape of the first, if they are many.
 
     Returns:
@@ -66,20 +66,20 @@ def append_run(raw: bytes, at: int, limit: int, batch: RecordBatch, left: int, i
     return count, at + size * count
 
 
-def _alike(raw: bytes, position: int, step: int, count: int, allowed: bytes) -> int:
+def _alike(raw: Bytes, position: int, step: int, count: int, allowed: Bytes) -> int:
     """How many of ``count`` bytes, ``step`` apart from ``position`` on, are among those allowed."""
     column = raw[position : position + step * count : step]
     return len(column) - len(column.lstrip(allowed))
 
 
-def _numbers(raw: bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
+def _numbers(raw: Bytes, start: int, end: int, step: int, count: int) -> tuple[list[int], int]:
     """The varints from ``start`` on, ``step`` apart, as long as all take ``end - start`` bytes; and how many."""
     if end - start > _MOST_VARINT_BYTES:
         return [], 0
     for position in range(start, end - 1):
         count = _alike(raw, position, step, count, _HIGH)
     count = _alike(raw, end - 1, step, count, _LOW)
-    columns = [raw[position : position + step * count : step] for position in range(start, end)]
+    columns: list[Bytes] = [raw[position : position + step * count : step] for position in range(start, end)]
     if len(columns) == 3:
         numbers = [low & 127 | (middle & 127) << 7 | high << 14 for low, middle, high in zip(*columns, strict=True)]
         return [number >> 1 ^ -(number & 1) for number in numbers], count
@@ -88,7 +88,7 @@ def _numbers(raw: bytes, start: int, end: int, step: int, count: int) -> tuple[l
     return list(_pairs(columns, count)), count
 
 
-def _pairs(columns: list[bytes], count: int) -> Iterator[int]:
+def _pairs(columns: list[Bytes], count: int) -> Iterator[int]:
     """The numbers of two bytes each, whose bytes are in two columns."""
     pairs = bytearray(2 * count)
     pairs[0::2], pairs[1::2] = columns

@@ -5,10 +5,12 @@ Source: apache/kafka ByteUtils.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
+
+Bytes: TypeAlias = bytes | bytearray
 
 
-def read_varint(raw: bytes, at: int, bits: int = 32) -> tuple[int, int]:
+def read_varint(raw: Bytes, at: int, bits: int = 32) -> tuple[int, int]:
     """The number at ``at`` and the position after it.
 
     Bits that do not fit are dropped, as Kafka does; non-minimal forms are accepted.

@@ -139,7 +139,7 @@ class MessageFormat(RecordFormat):
             kinds.extend([kind if table.magic else TimestampType.NONE] * len(table))
         return places.columns(arena, memoryview(offsets), memoryview(stamps), kinds, fields)
 
-    def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> bytes:
+    def _unpacked(self, data: Buffer, wrapper: RecordBatch, limit_bytes: int) -> memoryview:
         """The set of messages in a wrapper."""
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"zstd does not exist in magic {self.magic}", "", wrapper.position)
@@ -149,7 +149,7 @@ class MessageFormat(RecordFormat):
         (start,), (size,) = outside.value_position, outside.value_size
         if size < 0:
             raise CorruptBatchError("a compressed message has no value", "", wrapper.position)
-        return bytes(decompressed(self._codecs, wrapper, view[start : start + size], limit_bytes))
+        return decompressed(self._codecs, wrapper, view[start : start + size], limit_bytes)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
