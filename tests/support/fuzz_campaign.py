@@ -41,7 +41,7 @@ _CHUNK: Final = 1000
 _WARM: Final = 2000  # mutants before memory is measured
 _JOURNAL_BYTES: Final = 1 << 16
 _FIELDS: Final = (*[Fields.ALL] * 12, Fields.OFFSET, Fields.KEY | Fields.TIMESTAMP, Fields.VALUE, Fields.HEADERS)
-_TOLERANT: Final = bool(os.environ.get("STRATALOG_FUZZ_SANITIZED"))  # a sanitizer keeps freed memory
+_TOLERANT: Final = bool(os.environ.get("STRATALOG_SANITIZED"))  # a sanitizer keeps freed memory
 
 
 # --- in a test ---------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ CODECS: Final[dict[str, Codec]] = {
 }
 TABLE: Final = CodecTable(CODECS.items())
 TWINS: Final = ("python", "compiled")
+TYPED: Final = (CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError)
 SCANNED: Final = 4  # parts of a verdict without records
 COLUMN_NAMES: Final = tuple(field.name for field in fields_of(RecordColumns))[2:]
 
@@ -137,7 +138,7 @@ def rewritten(
             try:
                 results.append(form.encode_columns(columns, header, None, None, keep_offsets=keep_offsets))
             except InvalidRecordError as refused:
-                results.append((refused.reason, refused.record_errors))
+                results.append(type(refused))  # of several things that are wrong, each twin names what it sees first
     return results
 
 
