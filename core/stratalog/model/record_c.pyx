@@ -306,33 +306,69 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
     return result
 
 
+cdef inline Record record_at(const Source* source, int64_t i, int32_t partition):
+    cdef Record record = Record.__new__(Record)
+    cdef int32_t kind = source.timestamp_type[i]
+    record.timestamp_type = TYPES[kind + 1] if -1 <= kind <= 1 else TimestampType(kind)
+    record.offset = source.offset[i]
+    record.timestamp_ms = source.timestamp_ms[i]
+    record.leader_epoch = source.leader_epoch[i]
+    record.partition = partition
+    record.key = item(source.arena, source.arena_bytes, source.key_position[i], source.key_size[i])
+    record.value = item(source.arena, source.arena_bytes, source.value_position[i], source.value_size[i])
+    if source.header_count[i]:
+        record.headers = headers_at(source, source.header_first[i], source.header_count[i])
+    else:
+        record.headers = NO_HEADERS
+    return record
+
+
 def records_of(columns, partition):
     cdef Source source
     cdef list views = views_of(columns)
     cdef object arena = point_arena(&source, columns.arena)
     cdef int64_t i, count = len(views[0])
-    cdef int32_t number = integer("partition", partition, 32), kind
+    cdef int32_t number = integer("partition", partition, 32)
     cdef list records = PyList_New(count)
     cdef Record record
     point_rows(&source, views, count)
     point_headers(&source, views[8:], len(views[10]))
     for i in range(count):
-        record = Record.__new__(Record)
-        kind = source.timestamp_type[i]
-        record.timestamp_type = TYPES[kind + 1] if -1 <= kind <= 1 else TimestampType(kind)
-        record.offset = source.offset[i]
-        record.timestamp_ms = source.timestamp_ms[i]
-        record.leader_epoch = source.leader_epoch[i]
-        record.partition = number
-        record.key = item(source.arena, source.arena_bytes, source.key_position[i], source.key_size[i])
-        record.value = item(source.arena, source.arena_bytes, source.value_position[i], source.value_size[i])
-        if source.header_count[i]:
-            record.headers = headers_at(&source, source.header_first[i], source.header_count[i])
-        else:
-            record.headers = NO_HEADERS
+        record = record_at(&source, i, number)
         Py_INCREF(record)
         PyList_SET_ITEM(records, i, record)
     return records
+
+
+@cython.final
+cdef class RecordIterator:
+    """The records of columns, each made when it is asked for, where the one before it was."""
+
+    cdef Source source
+    cdef list views
+    cdef object arena
+    cdef int64_t row
+    cdef int32_t partition
+
+    def __init__(self, columns, partition):
+        self.views = views_of(columns)
+        self.arena = point_arena(&self.source, columns.arena)
+        self.partition = integer("partition", partition, 32)
+        point_rows(&self.source, self.views, len(self.views[0]))
+        point_headers(&self.source, self.views[8:], len(self.views[10]))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if self.row == self.source.count:
+            raise StopIteration
+        self.row += 1
+        return record_at(&self.source, self.row - 1, self.partition)
+
+
+def iterator_of(columns, partition):
+    return RecordIterator(columns, partition)
 
 
 def items_of(arena, positions, sizes):

@@ -24,6 +24,7 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 _END_64: Final = 1 << 63
 _END_32: Final = 1 << 31
 _MAX_ARENA_BYTES: Final = _END_32 - 1  # positions in columns have 32 bits
+_ROWS_AT_A_TIME: Final = 1024
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -217,6 +218,7 @@ FLAT_COLUMNS: Final = {
     "header_value_position": "i",
     "header_value_size": "i",
 }
+_COLUMNS: Final = ROW_COLUMNS | FLAT_COLUMNS
 
 
 def views_of(columns: RecordColumns) -> list[memoryview]:
@@ -227,9 +229,9 @@ def views_of(columns: RecordColumns) -> list[memoryview]:
         TypeError: a column is not of its format.
         ValueError: a column has another length than the others.
     """
-    views = [typed_view(getattr(columns, name), code, name) for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items()]
+    views = [typed_view(getattr(columns, name), code, name) for name, code in _COLUMNS.items()]
     lengths = [columns.count] * len(ROW_COLUMNS) + [len(columns.header_key_position)] * len(FLAT_COLUMNS)
-    for name, view, length in zip(ROW_COLUMNS | FLAT_COLUMNS, views, lengths, strict=True):
+    for name, view, length in zip(_COLUMNS, views, lengths, strict=True):
         if not len(view) and length:
             raise ConfigError(f"the column {name} is absent: decode with Fields.ALL")
         if len(view) != length:
@@ -267,6 +269,12 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
         strict=False,  # the last one never ends
     )
     return list(map(_UNCHECKED, rows))
+
+
+def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
+    """The records of columns that have every field, some at a time; errors as ``records_of``."""
+    for start in range(0, columns.count, _ROWS_AT_A_TIME):
+        yield from records_of(columns.take(start, start + _ROWS_AT_A_TIME), partition)
 
 
 def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:

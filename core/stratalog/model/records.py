@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, Final, Self
@@ -139,7 +139,16 @@ class RecordColumns:
         """
         return _records_of(self, partition)
 
+    def iter_records(self, partition: int = -1) -> Iterator[Record]:
+        """The same one by one: faster for who lets them go, because they need no memory together.
+
+        Raises:
+            As ``to_records``, when it comes to the record.
+        """
+        return _iterator_of(self, partition)
+
 
 _items_of: Final[Callable[[Buffer, memoryview, memoryview], list[bytes | None]]] = _twin.items_of
 _headers_of: Final[Callable[[RecordColumns], list[Headers]]] = _twin.headers_of
 _records_of: Final[Callable[[RecordColumns, int], list[Record]]] = _twin.records_of
+_iterator_of: Final[Callable[[RecordColumns, int], Iterator[Record]]] = _twin.iterator_of
