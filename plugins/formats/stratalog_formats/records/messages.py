@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from functools import partial
+from itertools import chain, compress
 from struct import Struct
 from typing import ClassVar, Final
 from zlib import crc32
@@ -53,11 +54,11 @@ LIMIT_BYTES: Final = 1 << 28
 _LAST_MS: Final = (1 << 63) - 1
 _MOST_OFFSETS: Final = 1 << 31  # of a segment: its indexes have 32 bits for each
 _FRAME: Final = Struct(">qiI")  # offset, size, CRC
+_HEAD_V0: Final = Struct(">bbi")  # magic, attributes, size of the key
+_HEAD_V1: Final = Struct(">bbqi")  # magic, attributes, timestamp, size of the key
+_CRC_BYTES: Final = 4
 _ATTRIBUTES_POSITION: Final = FRAME_BYTES
 _KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # a verdict as a truth value
-
-Row = tuple[int, int, bytes | None, bytes | None]
-"""Offset, timestamp, key and value of one message."""
 
 
 class MessageFormat(RecordFormat):
@@ -74,8 +75,8 @@ class MessageFormat(RecordFormat):
 
     # --- what differs ------------------------------------------------------------------------------------------------
 
-    def _before_key(self, attributes: int, stamp: int, key_size: int) -> bytes:
-        """What stands between the CRC and the key."""
+    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+        """What stands between CRC and key, of each message."""
         raise NotImplementedError
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
@@ -162,8 +163,8 @@ class MessageFormat(RecordFormat):
                 raise self._has_no_headers(index)
         offsets = range(header.base_offset, header.base_offset + len(records))
         stamps = [record.timestamp_ms for record in records]
-        pairs = ((record.key, record.value) for record in records)
-        return self._encoded(offsets, stamps, pairs, header, codec, level)
+        keys, values = [record.key for record in records], [record.value for record in records]
+        return self._encoded(offsets, stamps, keys, values, header, codec, level)
 
     def encode_columns(
         self,
@@ -183,8 +184,9 @@ class MessageFormat(RecordFormat):
             check_offsets(columns.offset)
             moved = header.base_offset - columns.offset[0]
             offsets = [offset + moved for offset in columns.offset]
-        pairs = zip(columns.keys(), columns.values(), strict=True)
-        return self._encoded(offsets, columns.timestamp_ms, pairs, header, codec, level)
+        return self._encoded(
+            offsets, columns.timestamp_ms.tolist(), columns.keys(), columns.values(), header, codec, level
+        )
 
     def _has_no_headers(self, index: int) -> InvalidRecordError:
         return InvalidRecordError(f"magic {self.magic} has no headers", ((index, "headers"),))
@@ -192,8 +194,9 @@ class MessageFormat(RecordFormat):
     def _encoded(
         self,
         offsets: Sequence[int],
-        stamps: Sequence[int] | memoryview,
-        pairs: Iterable[tuple[bytes | None, bytes | None]],
+        stamps: Sequence[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
         header: BatchHeader,
         codec: Codec | None,
         level: int | None,
@@ -212,27 +215,33 @@ class MessageFormat(RecordFormat):
         if is_append_time:
             largest, attributes = header.append_time_ms, TIMESTAMP_TYPE_BIT
             stamps = [largest] * len(offsets)
-        last, base = offsets[-1], offsets[0] if codec is not None and self.magic else 0
-        rows = ((offset - base, stamp, *pair) for offset, stamp, pair in zip(offsets, stamps, pairs, strict=True))
-        out = self._messages(rows, attributes)
+        last = offsets[-1]
+        if codec is not None and self.magic:
+            offsets = [offset - offsets[0] for offset in offsets]
+        out = self._messages(offsets, stamps, keys, values, attributes)
         if codec is None:
             return out
         packed = codec.compress(out, level=level, magic=self.magic)
-        return self._messages([(last, largest, None, packed)], attributes | codec.id)
+        return self._messages([last], [largest], [None], [packed], attributes | codec.id)
 
-    def _messages(self, rows: Iterable[Row], attributes: int) -> bytearray:
-        """Entries with these offsets; nothing is checked."""
-        parts: list[bytes] = []
-        add, frame, before_key, size_of = parts.append, _FRAME.pack, self._before_key, INT32.pack
-        for offset, stamp, key, value in rows:
-            if key is None:
-                content = before_key(attributes, stamp, -1)
-            else:
-                content = before_key(attributes, stamp, len(key)) + key
-            content += size_of(-1) if value is None else size_of(len(value)) + value
-            add(frame(offset, len(content) + 4, crc32(content)))
-            add(content)
-        return bytearray().join(parts)
+    def _messages(
+        self,
+        offsets: Sequence[int],
+        stamps: Iterable[int],
+        keys: Sequence[bytes | None],
+        values: Sequence[bytes | None],
+        attributes: int,
+    ) -> bytearray:
+        """Entries with these offsets; nothing is checked. Column by column, since a step costs more than its work."""
+        key_sizes, value_sizes = (
+            [-1 if field is None else len(field) for field in column] for column in (keys, values)
+        )
+        heads = self._before_keys(attributes, stamps, key_sizes)
+        fields = zip(heads, _filled(keys), map(INT32.pack, value_sizes), _filled(values), strict=True)
+        contents = list(map(b"".join, fields))
+        sizes = [len(content) + _CRC_BYTES for content in contents]
+        frames = map(_FRAME.pack, offsets, sizes, map(crc32, contents))
+        return bytearray().join(chain.from_iterable(zip(frames, contents, strict=True)))
 
     # --- in place ----------------------------------------------------------------------------------------------------
 
@@ -312,20 +321,19 @@ class MessageFormat(RecordFormat):
             raise wrong_count(len(verdict), columns.count, wrapper.position)
         mask = verdict.translate(_KEPT)
         offsets, stamps = (list(compress(column, mask)) for column in (columns.offset, columns.timestamp_ms))
-        pairs = compress(zip(columns.keys(), columns.values(), strict=True), mask)
+        keys, values = (list(compress(column, mask)) for column in (columns.keys(), columns.values()))
         header = BatchHeader(timestamp_type=wrapper.timestamp_type, append_time_ms=wrapper.max_timestamp_ms)
-        return self._encoded(offsets, stamps, pairs, header, self._codecs.by_id(wrapper.codec_id), None)
+        return self._encoded(offsets, stamps, keys, values, header, self._codecs.by_id(wrapper.codec_id), None)
 
 
 class MessageFormatV0(MessageFormat):
     """Magic 0: no timestamps; inner offsets are absolute."""
 
     magic: ClassVar[int] = 0
-    _content: ClassVar[Struct] = Struct(">bbi")  # magic, attributes, size of the key
 
-    def _before_key(self, attributes: int, stamp: int, key_size: int) -> bytes:
-        del stamp
-        return self._content.pack(0, attributes, key_size)
+    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+        del stamps
+        return map(partial(_HEAD_V0.pack, 0, attributes), key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
         del wrapper, last_field
@@ -360,17 +368,16 @@ class MessageFormatV0(MessageFormat):
                 INT64.pack_into(arena, position, offset)
         codec = self._codecs.by_id(wrapper.codec_id)
         packed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
-        return self._messages([(offset, NO_TIMESTAMP, None, packed)], codec.id), offset
+        return self._messages([offset], [NO_TIMESTAMP], [None], [packed], codec.id), offset
 
 
 class MessageFormatV1(MessageFormat):
     """Magic 1: timestamps; inner offsets are relative, the wrapper has the offset of the last one."""
 
     magic: ClassVar[int] = 1
-    _content: ClassVar[Struct] = Struct(">bbqi")  # magic, attributes, timestamp, size of the key
 
-    def _before_key(self, attributes: int, stamp: int, key_size: int) -> bytes:
-        return self._content.pack(1, attributes, stamp, key_size)
+    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+        return map(partial(_HEAD_V1.pack, 1, attributes), stamps, key_sizes)
 
     def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
         """A wrapper at offset 0 counts from 0, as old librdkafka wrote them."""
@@ -399,3 +406,8 @@ def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
             start = row
     if len(batches):
         yield start, len(batches)
+
+
+def _filled(column: Sequence[bytes | None]) -> Sequence[bytes]:
+    """Without nulls: they have no bytes."""
+    return [field or b"" for field in column]
