@@ -111,9 +111,10 @@ def _headers(pa: Any, schema: Any, rows: int, list_offsets: Any, parts: list[Any
 
 def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
     """The way without a compiler: pyarrow converts lists. Any: pyarrow is optional."""
-    pa = _pyarrow()
+    pa, start = _pyarrow(), 0
     views_of(chunk)
-    start = 0
+    if not chunk.count:
+        return
     for end in _cuts(chunk, limit):
         part = chunk if (start, end) == (0, chunk.count) else chunk.take(start, end)
         yield pa.RecordBatch.from_arrays(_converted(pa, schema, part, partition), schema=schema)

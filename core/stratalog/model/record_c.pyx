@@ -342,13 +342,18 @@ def records_of(columns, partition):
 
 @cython.final
 cdef class RecordIterator:
-    """The records of columns, each made when it is asked for, where the one before it was."""
+    """The records of columns, each made when it is asked for, where one before it was.
+
+    The last one is held, although nobody asks for it again: were its fields the only objects of their sizes, Python's
+    allocator would give their pages back and fetch them again with every record.
+    """
 
     cdef Source source
     cdef list views
     cdef object arena
     cdef int64_t row
     cdef int32_t partition
+    cdef Record last
 
     def __init__(self, columns, partition):
         self.views = views_of(columns)
@@ -363,8 +368,9 @@ cdef class RecordIterator:
     def __next__(self):
         if self.row == self.source.count:
             raise StopIteration
+        self.last = record_at(&self.source, self.row, self.partition)
         self.row += 1
-        return record_at(&self.source, self.row - 1, self.partition)
+        return self.last
 
 
 def iterator_of(columns, partition):

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from operator import index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, Self, TypeAlias, final
 
@@ -272,9 +273,17 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
 
 
 def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
-    """The records of columns that have every field, some at a time; errors as ``records_of``."""
-    for start in range(0, columns.count, _ROWS_AT_A_TIME):
-        yield from records_of(columns.take(start, start + _ROWS_AT_A_TIME), partition)
+    """The records of columns that have every field, some at a time.
+
+    Raises:
+        IndexError, ValueError: as ``records_of``, when it comes to the record, or to one that is made together with it.
+        ConfigError, TypeError, ValueError: at once, what ``views_of`` raises.
+    """
+    views_of(columns)
+    integer("partition", partition, 32)
+    whole = replace(columns, arena=_as_bytes(columns.arena))
+    starts = range(0, columns.count, _ROWS_AT_A_TIME)
+    return chain.from_iterable(records_of(whole.take(start, start + _ROWS_AT_A_TIME), partition) for start in starts)
 
 
 def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:

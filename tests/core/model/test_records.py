@@ -1,84 +1,62 @@
 from __future__ import annotations
 
-import datetime as dt
+import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import ModuleType
 
-import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stratalog.errors import PluginImportError
-from stratalog.model.arrow import arrow_schema, to_arrow
+from record_columns import changed, columns_of, hostile_columns, outcome, records
+from stratalog.errors import ConfigError, InvalidRecordError
+from stratalog.model import record_py
 from stratalog.model.batches import TimestampType
+from stratalog.model.record_py import FLAT_COLUMNS, ROW_COLUMNS
 from stratalog.model.records import Fields, Record, RecordColumns, int32_column, int64_column
-
-LONG_MAX = (1 << 63) - 1
-LONG_MIN = -(1 << 63)
-
-longs = st.integers(LONG_MIN, LONG_MAX)
-blobs = st.none() | st.binary(max_size=20)
-headers = st.lists(st.tuples(st.text(max_size=5), blobs), max_size=3).map(tuple)
-records = st.builds(
-    Record,
-    offset=longs,
-    timestamp_ms=longs,
-    timestamp_type=st.sampled_from(TimestampType),
-    key=blobs,
-    value=blobs,
-    headers=headers,
-    leader_epoch=st.integers(-1, (1 << 31) - 1),
-    partition=st.just(3),
-)
-
-
-def columns_of(listed: Sequence[Record]) -> RecordColumns:
-    """The records as columns over one arena with some bytes of nobody before each field."""
-    arena = bytearray()
-
-    def place(items: Sequence[bytes | None]) -> tuple[memoryview, memoryview]:
-        positions, sizes = list[int](), list[int]()
-        for item in items:
-            arena.extend(b"--")
-            positions.append(len(arena) if item is not None else 0)
-            sizes.append(len(item) if item is not None else -1)
-            arena.extend(item or b"")
-        return int32_column(positions), int32_column(sizes)
-
-    key_position, key_size = place([record.key for record in listed])
-    value_position, value_size = place([record.value for record in listed])
-    flat = [header for record in listed for header in record.headers]
-    name_position, name_size = place([name.encode() for name, _ in flat])
-    header_position, header_size = place([value for _, value in flat])
-    firsts, first = list[int](), 0
-    for record in listed:
-        firsts.append(first)
-        first += len(record.headers)
-    return RecordColumns(
-        memoryview(bytes(arena)),
-        len(listed),
-        offset=int64_column(record.offset for record in listed),
-        timestamp_ms=int64_column(record.timestamp_ms for record in listed),
-        timestamp_type=int32_column(record.timestamp_type for record in listed),
-        leader_epoch=int32_column(record.leader_epoch for record in listed),
-        key_position=key_position,
-        key_size=key_size,
-        value_position=value_position,
-        value_size=value_size,
-        header_first=int32_column(firsts),
-        header_count=int32_column(len(record.headers) for record in listed),
-        header_key_position=name_position,
-        header_key_size=name_size,
-        header_value_position=header_position,
-        header_value_size=header_size,
-    )
-
 
 ONE = Record(5, 1_700_000_000_123, TimestampType.CREATE_TIME, b"k", b"v", (("h", b"x"), ("h", None)), 7, 3)
 NULLS = Record(6, -1, TimestampType.NONE, None, None, (), -1, 3)
 EMPTIES = Record(7, 0, TimestampType.LOG_APPEND_TIME, b"", b"", (("", b""),), 0, 3)
 ALL = [ONE, NULLS, EMPTIES]
+
+# What String(bytes, UTF_8) of Java 17 makes of bytes that are no UTF-8.
+JAVA_READS = {
+    b"\xff": "\ufffd",
+    b"a\x80b": "a\ufffdb",
+    b"\xc0\xaf": "\ufffd\ufffd",
+    b"\xc3": "\ufffd",
+    b"\xc3\xc3\xa9": "\ufffdé",
+    b"\xe0\x80\x80": "\ufffd\ufffd\ufffd",
+    b"\xe2\x82": "\ufffd",
+    b"\xe2\x82a": "\ufffda",
+    b"\xe2\x82\xed\xa0\x80": "\ufffd\ufffd",
+    b"\xed\x9f\xbf": "\ud7ff",
+    b"\xed\xa0\x80": "\ufffd",
+    b"\xed\xa0\x80\xed\xb0\x80": "\ufffd\ufffd",
+    b"\xed\xa0": "\ufffd",
+    b"\xed\xa0a": "\ufffda",
+    b"\xed": "\ufffd",
+    b"\xf0\x90\x8c": "\ufffd",
+    b"\xf0\x90\x8c\x80": "\U00010300",
+    b"\xf0\x8f\xbf\xbf": "\ufffd\ufffd\ufffd\ufffd",
+    b"\xf4\x8f\xbf\xbf": "\U0010ffff",
+    b"\xf4\x90\x80\x80": "\ufffd\ufffd\ufffd\ufffd",
+    b"\xf8\x88\x80\x80\x80": "\ufffd\ufffd\ufffd\ufffd\ufffd",
+}
+
+
+# --- columns -----------------------------------------------------------------------------------------------------
+
+
+def test_columns_have_the_formats_that_are_promised() -> None:
+    columns = RecordColumns.from_records(ALL)
+    for name, code in (ROW_COLUMNS | FLAT_COLUMNS).items():
+        assert getattr(columns, name).format == getattr(RecordColumns(b"", 0), name).format == code
+    assert (int64_column([1]).format, int32_column([1]).format) == ("q", "i")
 
 
 @given(st.lists(records, max_size=5))
@@ -87,6 +65,8 @@ def test_columns_come_back_as_records(listed: list[Record]) -> None:
     assert columns.to_records(3) == listed
     assert columns.keys() == [record.key for record in listed]
     assert columns.values() == [record.value for record in listed]
+    assert columns.headers() == [record.headers for record in listed]
+    assert RecordColumns.from_records(iter(listed)).to_records(3) == listed
 
 
 @given(st.lists(records, max_size=5), st.integers(0, 6), st.integers(0, 6))
@@ -95,26 +75,6 @@ def test_taking_records_is_slicing(listed: list[Record], start: int, end: int) -
     taken = columns_of(listed).take(start, end)
     assert taken.to_records(3) == listed[start:end]
     assert taken.count == len(listed[start:end])
-
-
-def test_a_new_record_has_what_a_producer_leaves_out() -> None:
-    record = Record(value=b"v")
-    assert (record.offset, record.timestamp_ms, record.key, record.headers, record.leader_epoch, record.partition) == (
-        -1,
-        -1,
-        None,
-        (),
-        -1,
-        -1,
-    )
-
-
-def test_header_names_that_are_no_utf8_are_replaced() -> None:
-    columns = columns_of([ONE])
-    raw = bytearray(columns.arena)
-    raw[columns.header_key_position[0]] = 0xFF
-    broken = RecordColumns(bytes(raw), *(getattr(columns, name) for name in columns.__slots__ if name != "arena"))
-    assert broken.headers()[0][0] == ("\N{REPLACEMENT CHARACTER}", b"x")
 
 
 def test_fields_that_nobody_asked_for_are_empty() -> None:
@@ -127,94 +87,227 @@ def test_all_fields_are_all_fields() -> None:
     assert set(Fields.ALL) == set(Fields)
 
 
-# --- Arrow ---------------------------------------------------------------------------------------------------------
+# --- both twins --------------------------------------------------------------------------------------------------
 
 
-def test_the_schema_has_the_columns_of_sparks_kafka_source_without_its_topic() -> None:
-    schema = arrow_schema()
-    assert [(field.name, str(field.type), field.nullable) for field in schema] == [
-        ("partition", "int32", False),
-        ("offset", "int64", False),
-        ("timestamp", "timestamp[us, tz=UTC]", True),
-        ("timestamp_type", "int32", False),
-        ("key", "binary", True),
-        ("value", "binary", True),
-        ("headers", "list<item: struct<key: string not null, value: binary> not null>", False),
-        ("leader_epoch", "int32", False),
+def in_order(columns: RecordColumns) -> list[memoryview]:
+    return [getattr(columns, name) for name in ROW_COLUMNS | FLAT_COLUMNS]
+
+
+def same(twin: ModuleType, listed: list[Record]) -> list[Record]:
+    """The records as objects of this twin."""
+    return [twin.Record(*record) for record in listed]
+
+
+@given(st.lists(records, max_size=5))
+def test_a_twin_makes_records_of_columns_and_columns_of_records(twin: ModuleType, listed: list[Record]) -> None:
+    found = twin.records_of(columns_of(listed), 3)
+    assert found == listed
+    assert all(type(record) is twin.Record for record in found)
+    arena, count, columns = twin.columns_of(found)
+    made = RecordColumns(arena, count, *columns)
+    assert twin.records_of(made, 3) == listed
+    assert len(arena) == sum(
+        len(item or b"")
+        for record in listed
+        for item in (record.key, record.value, *(x for n, v in record.headers for x in (n.encode(), v)))
+    )
+
+
+@given(st.lists(records, max_size=5))
+def test_twins_make_the_same_columns(record_c: ModuleType, listed: list[Record]) -> None:
+    results = [
+        (bytes(arena), count, [(column.format, column.tolist()) for column in columns])
+        for twin in (record_py, record_c)
+        for arena, count, columns in (twin.columns_of(same(twin, listed)),)
     ]
+    assert results[0] == results[1]
 
 
-def test_a_table_has_a_row_a_record_and_a_chunk_for_each_part() -> None:
-    table = to_arrow([columns_of([ONE]), columns_of([]), columns_of([NULLS, EMPTIES])], 3)
-    assert table.schema == arrow_schema()
-    assert table.column("offset").num_chunks == 2
-    table.validate(full=True)
-    utc = dt.UTC
-    assert table.to_pylist() == [
-        {
-            "partition": 3,
-            "offset": 5,
-            "timestamp": dt.datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=utc),
-            "timestamp_type": 0,
-            "key": b"k",
-            "value": b"v",
-            "headers": [{"key": "h", "value": b"x"}, {"key": "h", "value": None}],
-            "leader_epoch": 7,
-        },
-        {
-            "partition": 3,
-            "offset": 6,
-            "timestamp": None,
-            "timestamp_type": -1,
-            "key": None,
-            "value": None,
-            "headers": [],
-            "leader_epoch": -1,
-        },
-        {
-            "partition": 3,
-            "offset": 7,
-            "timestamp": dt.datetime(1970, 1, 1, tzinfo=utc),
-            "timestamp_type": 1,
-            "key": b"",
-            "value": b"",
-            "headers": [{"key": "", "value": b""}],
-            "leader_epoch": 0,
-        },
-    ]
+@given(hostile_columns())
+@example(
+    RecordColumns(
+        b"abc", 1, *map(int64_column, [[0], [0]]), *map(int32_column, [[0], [0], [3], [0], [4], [0], [0], [0]])
+    )
+)
+def test_twins_agree_on_columns_that_lie(record_c: ModuleType, columns: RecordColumns) -> None:
+    for pure, compiled in (
+        (outcome(lambda: record_py.records_of(columns, 3)), outcome(lambda: record_c.records_of(columns, 3))),
+        (outcome(lambda: record_py.headers_of(columns)), outcome(lambda: record_c.headers_of(columns))),
+    ):
+        assert pure == compiled
+        assert pure is IndexError or isinstance(pure, list)
+    for at, size in ((columns.key_position, columns.key_size), (columns.header_key_position, columns.header_key_size)):
+        assert items(record_py, columns, at, size) == items(record_c, columns, at, size)
 
 
-def test_a_table_of_nothing_has_the_schema() -> None:
-    table = to_arrow([], 0)
-    assert table.num_rows == 0
-    assert table.schema == arrow_schema()
+def items(twin: ModuleType, columns: RecordColumns, at: memoryview, size: memoryview) -> object:
+    """What a twin says of one column of fields."""
+    return outcome(lambda: twin.items_of(columns.arena, at, size))
 
 
-@pytest.mark.parametrize("timestamp_ms", [LONG_MAX, LONG_MIN, LONG_MAX // 1000 + 1, 1_700_000_000_000_000_000])
-def test_a_timestamp_beyond_microseconds_is_null_and_spoils_nothing(timestamp_ms: int) -> None:
-    """One record of a producer that took nanoseconds for milliseconds made a whole log impossible to export."""
-    table = to_arrow([columns_of([ONE._replace(timestamp_ms=timestamp_ms), ONE])], 3)
-    assert table.column("timestamp").is_null().to_pylist() == [True, False]
-    assert table.column("offset").to_pylist() == [5, 5]
+FAR = (1 << 31) - 1
 
 
-@pytest.mark.parametrize("timestamp_ms", [LONG_MAX // 1000, -(LONG_MAX // 1000), 0, -2])
-def test_the_last_timestamps_that_fit_are_exact(timestamp_ms: int) -> None:
-    stamps = to_arrow([columns_of([ONE._replace(timestamp_ms=timestamp_ms)])], 3).column("timestamp")
-    assert stamps.cast(pa.int64()).to_pylist() == [timestamp_ms * 1000]
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("key_position", [-1, 0, 0]),
+        ("key_position", [FAR, 0, 0]),
+        ("key_size", [FAR, -1, 0]),
+        ("value_position", [0, 0, -(1 << 31)]),
+        ("value_size", [1, -1, 1000]),
+        ("header_first", [2, 0, 2]),
+        ("header_first", [-1, 0, 2]),
+        ("header_first", [FAR, 0, 2]),
+        ("header_count", [4, 0, 1]),
+        ("header_count", [-1, 0, 1]),
+        ("header_count", [FAR, 0, 1]),
+        ("header_key_position", [0, 0, 1000]),
+        ("header_key_size", [-1, 1, 0]),
+        ("header_key_size", [1000, 1, 0]),
+        ("header_value_position", [-5, 0, 0]),
+        ("header_value_size", [1000, -1, 0]),
+    ],
+)
+def test_a_position_is_checked_before_it_is_followed(twin: ModuleType, name: str, values: list[int]) -> None:
+    columns = changed(columns_of(ALL), name, int32_column(values))
+    with pytest.raises(IndexError, match=r"not inside|name is null"):
+        twin.records_of(columns, 0)
 
 
-@given(st.lists(records, max_size=4))
-def test_any_records_make_a_valid_table(listed: list[Record]) -> None:
-    table = to_arrow([columns_of(listed)], 3)
-    table.validate(full=True)
-    assert table.column("key").to_pylist() == [record.key for record in listed]
-    assert table.column("value").to_pylist() == [record.value for record in listed]
+def test_the_position_of_a_null_does_not_matter(twin: ModuleType) -> None:
+    columns = replace(columns_of([NULLS]), key_position=int32_column([-7]), key_size=int32_column([-9]))
+    assert twin.records_of(columns, 3) == [NULLS]
 
 
-def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    for attempt in (arrow_schema, lambda: to_arrow([], 0)):
-        with pytest.raises(PluginImportError) as caught:
-            attempt()
-        assert "pip install 'stratalog[arrow]'" in str(caught.value)
+@pytest.mark.parametrize("name", ROW_COLUMNS)
+def test_an_absent_column_is_named(twin: ModuleType, name: str) -> None:
+    empty = getattr(RecordColumns(b"", 0), name)
+    columns = changed(columns_of(ALL), name, empty)
+    with pytest.raises(ConfigError, match=name):
+        twin.records_of(columns, 0)
+
+
+@pytest.mark.parametrize("name", [*ROW_COLUMNS, *FLAT_COLUMNS])
+def test_a_column_of_another_format_or_length_is_named(twin: ModuleType, name: str) -> None:
+    columns = columns_of(ALL)
+    column = getattr(columns, name)
+    other = (int32_column if column.format == "q" else int64_column)([0] * len(column))
+    for wrong in (other, column[::2]):
+        with pytest.raises(TypeError, match=name):
+            twin.records_of(changed(columns, name, wrong), 0)
+    with pytest.raises(ValueError, match=r"has [23] rows instead of [23]"):
+        twin.records_of(changed(columns, name, column[:-1]), 0)
+
+
+def test_positions_and_sizes_are_pairs(twin: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"argument 2|1 sizes"):
+        twin.items_of(b"abc", int32_column([0, 1]), int32_column([1]))
+
+
+@pytest.mark.parametrize("number", [-2, 2, 7, FAR])
+def test_a_timestamp_type_that_does_not_exist_is_refused(twin: ModuleType, number: int) -> None:
+    columns = replace(columns_of([ONE]), timestamp_type=int32_column([number]))
+    with pytest.raises(ValueError, match=str(number)):
+        twin.records_of(columns, 0)
+
+
+def test_types_of_timestamps_are_shared(twin: ModuleType) -> None:
+    found = twin.records_of(columns_of(ALL), 0)
+    assert [record.timestamp_type for record in found] == [record.timestamp_type for record in ALL]
+    assert all(record.timestamp_type is TimestampType(record.timestamp_type) for record in found)
+
+
+def test_a_partition_has_32_bits(twin: ModuleType) -> None:
+    for wrong, error in ((1 << 31, InvalidRecordError), ("0", TypeError)):
+        with pytest.raises(error, match="partition"):
+            twin.records_of(columns_of([ONE]), wrong)
+
+
+@pytest.mark.parametrize("raw", JAVA_READS, ids=bytes.hex)
+def test_header_names_that_are_no_utf8_read_as_in_kafka(twin: ModuleType, raw: bytes) -> None:
+    columns = replace(
+        columns_of([ONE._replace(headers=(("", b"x"),))]),
+        arena=raw + b"kvx",
+        header_key_position=int32_column([0]),
+        header_key_size=int32_column([len(raw)]),
+        header_value_position=int32_column([len(raw) + 2]),
+    )
+    columns = replace(columns, key_size=int32_column([-1]), value_size=int32_column([-1]))
+    expected = ((JAVA_READS[raw], b"x"),)
+    assert twin.records_of(columns, 0)[0].headers == twin.headers_of(columns)[0] == expected
+
+
+@pytest.mark.parametrize("arena", [bytes, bytearray, memoryview], ids=lambda kind: kind.__name__)
+def test_any_buffer_is_an_arena(twin: ModuleType, arena: Callable[[bytes], bytes]) -> None:
+    columns = columns_of(ALL)
+    columns = replace(columns, arena=arena(bytes(columns.arena)))
+    assert twin.records_of(columns, 3) == ALL
+
+
+def test_only_records_become_columns(twin: ModuleType) -> None:
+    for wrong in (None, tuple(ONE), b"v"):
+        with pytest.raises(TypeError, match="a Record is needed"):
+            twin.columns_of([twin.Record(), wrong])
+
+
+def test_a_header_name_without_bytes_is_refused_with_its_record(twin: ModuleType) -> None:
+    with pytest.raises(InvalidRecordError) as caught:
+        twin.columns_of([twin.Record(), twin.Record(headers=(("\ud800", None),))])
+    assert caught.value.record_errors[0][0] == 1
+
+
+def test_records_that_no_arena_holds_are_refused_before_they_are_copied(twin: ModuleType) -> None:
+    big = bytes(1 << 20)
+    with pytest.raises(InvalidRecordError, match="2 GiB") as caught:
+        twin.columns_of([twin.Record(key=big)] * 2049)
+    assert caught.value.record_errors[0][0] == 2047
+
+
+def test_nothing_leaks_when_it_fails_half_way(record_c: ModuleType) -> None:
+    """References, counted, of what records are made of and of what they share."""
+    columns = columns_of(ALL * 300)
+    arena = bytes(columns.arena)
+    good = replace(columns, arena=arena)
+    bad = changed(good, "value_position", int32_column([*good.value_position[:-1], FAR]))
+    name = "a name of its own"
+    mine = record_c.Record(headers=((name, arena),))
+    gc.collect()
+    before = sys.getrefcount(arena), sys.getrefcount(good.key_size), sys.getrefcount(name)
+    shared = sys.getrefcount(TimestampType.LOG_APPEND_TIME)
+    for _ in range(50):
+        record_c.records_of(good, 0)
+        list(record_c.iterator_of(good, 0))
+        record_c.headers_of(good)
+        record_c.columns_of([mine])
+        for attempt in (lambda: record_c.records_of(bad, 0), lambda: list(record_c.iterator_of(bad, 0))):
+            assert outcome(attempt) is IndexError
+        assert outcome(lambda: record_c.columns_of([mine, None])) is TypeError
+    gc.collect()
+    assert before == (sys.getrefcount(arena), sys.getrefcount(good.key_size), sys.getrefcount(name))
+    assert abs(sys.getrefcount(TimestampType.LOG_APPEND_TIME) - shared) < 50
+
+
+def test_records_are_made_when_they_are_asked_for(twin: ModuleType) -> None:
+    """Those before a bad one are there, and a reader may stop at any. In pure Python some are made together."""
+    listed = ALL * 1000
+    columns = columns_of(listed)
+    assert list(twin.iterator_of(columns, 3)) == listed == list(columns.iter_records(3))
+    assert list(twin.iterator_of(columns.take(0, 0), 3)) == []
+    bad = changed(columns, "value_position", int32_column([*columns.value_position[:-1], FAR]))
+    iterator = twin.iterator_of(bad, 3)
+    assert [next(iterator) for _ in range(5)] == listed[:5]
+    with pytest.raises(IndexError):
+        list(iterator)
+    with pytest.raises(ConfigError):
+        twin.iterator_of(RecordColumns(b"", 1), 3)
+    with pytest.raises(InvalidRecordError):
+        twin.iterator_of(columns, 1 << 31)
+
+
+def test_many_threads_read_the_same_columns(twin: ModuleType) -> None:
+    columns = columns_of(ALL * 200)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: twin.records_of(columns, 3), range(40)):
+            assert found == ALL * 200
