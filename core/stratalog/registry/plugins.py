@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from stratalog.errors import PluginError
+from stratalog.extensions import absence
 from stratalog.registry.resolve import origin
 from stratalog.spi.providers import Provider
 
@@ -22,17 +23,31 @@ class PluginStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OfferInfo:
-    """One provider, in words."""
+    """One provider, in words.
+
+    Attributes:
+        name: the provider's.
+        version: of the bytes it writes.
+        schemes: URI schemes, stores only.
+        capabilities: words for people.
+        extensions: the compiled modules that do its work where they could be built.
+    """
 
     name: str
     version: int
     schemes: tuple[str, ...] = ()
     capabilities: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, provider: Provider[Any]) -> OfferInfo:  # Any: providers of every kind
         """The words for a provider."""
-        return cls(provider.name, provider.version, tuple(sorted(provider.schemes)), provider.capabilities)
+        schemes = tuple(sorted(provider.schemes))
+        return cls(provider.name, provider.version, schemes, provider.capabilities, provider.extensions)
+
+    def not_compiled(self) -> dict[str, str]:
+        """Which of its compiled modules are not in use, and why; asking imports the others."""
+        return {module: reason for module in self.extensions if (reason := absence(module))}
 
 
 @dataclass(frozen=True, slots=True)

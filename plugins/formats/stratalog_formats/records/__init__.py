@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stratalog.spi import OpenContext, Provider, RecordFormat
+from stratalog_formats.kernels import EXTENSIONS
 
 
 def _open_v0(context: OpenContext) -> RecordFormat:
@@ -24,7 +25,7 @@ def _open_v2(context: OpenContext) -> RecordFormat:
 
 
 PROVIDERS: tuple[Provider[RecordFormat], ...] = (
-    Provider(name="v0", open=_open_v0),
-    Provider(name="v1", open=_open_v1),
-    Provider(name="v2", open=_open_v2),
+    Provider(name="v0", open=_open_v0, extensions=EXTENSIONS),
+    Provider(name="v1", open=_open_v1, extensions=EXTENSIONS),
+    Provider(name="v2", open=_open_v2, extensions=EXTENSIONS),
 )

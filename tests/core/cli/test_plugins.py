@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from stratalog.cli.app import run
+from stratalog.extensions import SWITCH, absence
+from stratalog.model.records import EXTENSIONS
+
+Rows = dict[tuple[str, str], dict[str, Any]]  # Any: JSON
+
+
+@pytest.fixture
+def listed(capsys: pytest.CaptureFixture[str]) -> Callable[[], Rows]:
+    """What ``stratalog plugins --json`` says, by kind and name."""
+
+    def call() -> Rows:
+        assert run(["plugins", "--json"]) == 0
+        items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return {(item["kind"], item["name"]): item for item in items}
+
+    return call
+
+
+def test_the_core_and_the_formats_tell_whether_compiled_code_works_for_them(listed: Callable[[], Rows]) -> None:
+    rows = listed()
+    for kind, name in (("core", "records"), ("record_formats", "v0"), ("record_formats", "v2")):
+        row = rows[kind, name]
+        assert row["compiled"] is (row["not_compiled"] == "")
+    assert rows["core", "records"]["compiled"] is not any(map(absence, EXTENSIONS))
+    assert rows["codecs", "zstd"]["compiled"] is None
+
+
+def test_a_twin_that_is_switched_off_says_so(listed: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    rows = listed()
+    assert rows["core", "records"]["not_compiled"] == f"record_c, arrow_c: switched off by {SWITCH}"
+    assert rows["record_formats", "v2"]["compiled"] is False
+    assert SWITCH in rows["record_formats", "v2"]["not_compiled"]
+    assert rows["index_formats", "offset"]["not_compiled"] == ""
+
+
+def test_a_twin_that_was_not_built_is_named_and_only_that(
+    listed: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(SWITCH, raising=False)
+    monkeypatch.setitem(sys.modules, EXTENSIONS[0], object())
+    monkeypatch.setitem(sys.modules, EXTENSIONS[1], None)
+    row = listed()["core", "records"]
+    assert row["compiled"] is False
+    assert row["not_compiled"].startswith("arrow_c: not built")
+
+
+def test_people_see_it_too(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    assert run(["plugins"]) == 0
+    out = capsys.readouterr().out
+    assert "not compiled" in out
+    assert f"switched off by {SWITCH}" in out

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from stratalog.extensions import SWITCH, absence
+from stratalog.model.records import EXTENSIONS
+from stratalog.registry.registry import Registry
+
+
+def expected_extensions() -> list[str]:
+    """The compiled modules of the core and of all installed plugins."""
+    offers = [offer for plugin in Registry.load().plugins() for kind in plugin.offers.values() for offer in kind]
+    return sorted({*EXTENSIONS, *(module for offer in offers for module in offer.extensions)})
+
+
+def test_the_formats_name_their_compiled_modules() -> None:
+    assert {module.split(".")[0] for module in expected_extensions()} >= {"stratalog", "stratalog_formats"}
+
+
+@pytest.mark.parametrize("module", expected_extensions())
+def test_a_compiled_twin_is_not_missing_unless_somebody_asked_for_that(module: str) -> None:
+    """Python in its place would pass all tests, and be slow in silence."""
+    if os.environ.get(SWITCH):
+        pytest.skip(f"{SWITCH} is set")
+    missing = absence(module)
+    if missing and not os.environ.get("CI"):
+        pytest.skip(f"{module}: {missing}; in CI that fails")
+    assert missing == ""
