@@ -42,7 +42,7 @@ class TopicTable:
         self._defaults = TopicConfig.from_mapping(chosen, "topic_defaults")
         self._found = TopicConfig.from_mapping({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
         self._configs: dict[str, TopicConfig] = {}
-        self._entries = _parse(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
+        self._entries = parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
 
     def entry(self, topic: str) -> TopicEntry | None:
         """What is stored of a topic, None for one that was found in a directory and never configured here."""
@@ -88,7 +88,12 @@ class TopicTable:
         self._configs.pop(topic, None)
 
 
-def _parse(data: bytes | None, file: str) -> dict[str, TopicEntry]:
+def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
+    """The topics that a topics file stores; none if there is no file.
+
+    Raises:
+        CorruptCheckpointError: it is malformed, or of a later release.
+    """
     if data is None:
         return {}
     entries = {}

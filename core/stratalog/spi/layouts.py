@@ -89,6 +89,9 @@ class TierLayout(ABC):
         """The original bytes of a small file; None if the segment has none of this kind."""
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments among ``objects`` of one log, for a bucket whose manifests are lost. Optional: finds none."""
+        """The segments among ``objects`` of one log, for a bucket whose manifests are lost. Optional: finds none.
+
+        An object that was taken out of its tier has the key "": a layout that knows it by itself still reads it.
+        """
         del objects, fetch
         return iter(())

@@ -27,7 +27,9 @@ class DumpedRecord:
     """One ``| offset: ...`` line. Sizes are bytes, -1 is null.
 
     ``sequence`` is -1, and ``header_keys`` are empty, where the format has none (V0, V1). The tool separates header
-    keys by commas: a key with a comma in it is seen as two.
+    keys by commas: a key with a comma in it is seen as two. ``crc`` is that of a message of V0 or V1, else None;
+    ``contents`` what the tool's decoder, or a control record, said behind that. Both are left out when records are
+    compared.
     """
 
     offset: int
@@ -37,6 +39,8 @@ class DumpedRecord:
     value_size: int
     sequence: int = -1
     header_keys: tuple[str, ...] = ()
+    crc: int | None = field(default=None, compare=False)
+    contents: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, record: Record, batch: RecordBatch) -> DumpedRecord:
@@ -168,7 +172,8 @@ _BATCH: Final = re.compile(
 )
 _RECORD: Final = re.compile(
     rf"\| offset: {_number('offset')} {_STAMP} keySize: {_number('key_size')} valueSize: {_number('value_size')}"
-    rf"(?: sequence: {_number('sequence')} headerKeys: \[(?P<keys>[^\]]*)\]| isValid: \w+ crc: \d+\}})(?: .*)?"
+    rf"(?: sequence: {_number('sequence')} headerKeys: \[(?P<keys>[^\]]*)\]"
+    rf"| isValid: \w+ crc: {_number('crc')}\}})(?: (?P<contents>.*))?"
 )
 _OFFSET_ENTRY: Final = re.compile(rf"offset: {_number('offset')} position: {_number('position')}")
 _TIME_ENTRY: Final = re.compile(rf"timestamp: {_number('stamp')} offset: {_number('offset')}")
@@ -241,6 +246,8 @@ def _record(found: re.Match[str]) -> DumpedRecord:
         int(found["value_size"]),
         int(found["sequence"] or -1),
         tuple(keys.split(",")) if keys else (),
+        int(found["crc"]) if found["crc"] else None,
+        found["contents"] or "",
     )
 
 

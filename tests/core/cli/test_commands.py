@@ -199,7 +199,7 @@ def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run
         (("topics", "create", "t", "--set", "nonsense", "--dir", "DATA"), "KEY=VALUE"),
         (("offload", "--dir", "DATA"), "tier"),
         (("dump", "/nonexistent/file.log"), "/nonexistent/file.log"),
-        (("dump", "DATA/stratalog-topics.json"), "stratalog-topics.json"),
+        (("dump", "DATA/.lock"), "--kind"),
         (("nosuch",), "nosuch"),
         (("dump",), "FILES"),
     ],

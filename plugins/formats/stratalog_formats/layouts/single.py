@@ -111,7 +111,8 @@ class SingleLayout(TierLayout):
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """The segments whose footers are found at the end of ``objects``, in two ranged reads each.
 
-        Objects without this layout's magic are passed over. Entries come with their layout filled in.
+        Objects without this layout's magic are passed over. Entries come with their layout filled in. An object whose
+        key is "" was taken out of its tier: the key that it names itself is believed.
 
         Raises:
             CorruptObjectError: an object has the magic and no sound footer. Pass objects one by one to go on.
@@ -173,9 +174,9 @@ def _discovered(info: ObjectInfo, fetch: RangeReader) -> StoredSegment | None:
     if start is None:
         return None
     stored = decode_footer(_exactly(fetch, whole, start, end), info.key, start)
-    position = 0
+    position, key = 0, info.key or min(stored.keys, default="")
     for place in sorted(stored.slices.values(), key=lambda place: (place.position, place.size_bytes)):
-        if place.key != info.key or place.position != position:
+        if place.key != key or place.position != position:
             raise CorruptObjectError(f"the footer speaks of other bytes: {place}", info.key, start)
         position += place.size_bytes
     if position != start or FileKind.LOG not in stored.slices or stored.layout != LABEL:

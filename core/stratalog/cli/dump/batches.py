@@ -1,0 +1,229 @@
+"""``.log`` files: batches, and the records in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.decoders import RecordDecoder, control_object, control_text, decoder_of
+from stratalog.cli.dump.records import Arena, RecordView, arenas
+from stratalog.cli.dump.sheet import JsonList, Table, item, moment
+from stratalog.cli.dump.source import LogSource, Source, zeros_from
+from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
+from stratalog.model.batches import BatchTable, RecordBatch, TimestampType
+from stratalog.segment.control import read_control
+from stratalog.segment.framing import FRAME, FRAME_BYTES, Chunk, walk
+
+_COLUMNS: Final = ("position", "size", "v", "offsets", "records", "codec", "epoch", "max_timestamp", "crc")
+_LAST_SEQUENCE: Final = (1 << 31) - 1
+
+
+def dump_log(context: Context, source: Source, base_offset: int | None, topic: str) -> None:
+    """Show the batches of a ``.log`` file.
+
+    Args:
+        context: what was asked for.
+        source: the file.
+        base_offset: of the segment; None if it is not known: that of the first batch then.
+        topic: whose log it is, "" if that is not known.
+
+    Raises:
+        CorruptBatchError: the file is damaged; what stands before has been shown.
+    """
+    _LogDump(context, source, _first_offset(source) if base_offset is None else base_offset, topic).run()
+
+
+def _first_offset(source: Source) -> int:
+    begin = source.read(0, FRAME_BYTES)
+    return max(0, int(FRAME.unpack(begin)[0])) if len(begin) == FRAME_BYTES else 0
+
+
+class _LogDump:
+    def __init__(self, context: Context, source: Source, base_offset: int, topic: str) -> None:
+        self._context, self._segment = context, LogSource(source, base_offset)
+        self._table = Table(context.output, _COLUMNS, optional=("crc", "epoch"))
+        self._decoder: RecordDecoder | None = decoder_of(topic, context.decoder) if context.values else None
+
+    def run(self) -> None:
+        try:
+            for chunk in walk(self._segment, 0, self._context.parts):
+                for table in chunk.tables:
+                    for row in range(len(table)):
+                        self._batch(chunk, table.take(row, row + 1))
+        except CorruptBatchError as error:
+            self._damage(error)
+        finally:
+            self._table.flush()
+
+    def _batch(self, chunk: Chunk, row: BatchTable) -> None:
+        batch = row[0]
+        head = self._item(batch, chunk.position + batch.position)
+        control = read_control(chunk.data, batch, self._context.parts) if batch.is_control else None
+        if control is not None:
+            head["control_record"] = control_object(control)
+        if not self._context.deep:
+            self._show(batch, head)
+            return
+        opened = arenas(chunk, row, self._segment, self._context.parts)
+        try:
+            first = next(opened, None)
+        except CorruptionError as error:
+            self._show(batch, head)
+            self._context.corrupt(self._segment.label, error)
+            return
+        if first is not None and batch.codec_id:
+            head["uncompressed_bytes"] = first.size_bytes
+        self._deep(batch, head, first, opened)
+
+    def _deep(self, batch: RecordBatch, head: dict[str, object], first: Arena | None, more: Iterator[Arena]) -> None:
+        """A batch and its records; those before a bad one are shown."""
+        view = RecordView(batch, self._decoder)
+        error: CorruptionError | None = None
+        if self._context.as_json:
+            with JsonList({"file": self._segment.label, "kind": "batch", **head}, "records") as listed:
+                try:
+                    for arena in _all(first, more):
+                        for record in view.items(arena):
+                            listed.add(record)
+                except CorruptionError as found:
+                    error = found
+        else:
+            self._show(batch, head)
+            self._table.flush()
+            try:
+                for arena in _all(first, more):
+                    for line in view.lines(arena):
+                        self._context.output.line(line)
+            except CorruptionError as found:
+                error = found
+        for reason in view.errors:
+            self._context.corrupt(self._segment.label, CorruptBatchError(reason, self._segment.label, _position(head)))
+        if error is not None:
+            self._context.corrupt(self._segment.label, error)
+
+    def _show(self, batch: RecordBatch, head: dict[str, object]) -> None:
+        if self._context.as_json:
+            item(self._context.output, self._segment.label, "batch", head)
+            return
+        values = (
+            _position(head),
+            batch.size_bytes,
+            batch.magic,
+            _offsets(head),
+            head["count"],
+            head["codec"],
+            batch.leader_epoch if batch.magic == 2 else None,
+            moment(batch.max_timestamp_ms),
+            batch.crc,
+        )
+        self._table.add(values, _notes(batch, head))
+
+    def _item(self, batch: RecordBatch, position: int, *, valid: bool = True) -> dict[str, object]:
+        """A batch for machines. What a wrapper of V0 or V1 does not tell of its contents is null."""
+        is_wrapper = batch.magic < 2 and bool(batch.codec_id)
+        return {
+            "base_offset": None if is_wrapper else batch.base_offset,
+            "last_offset": batch.last_offset,
+            "count": None if is_wrapper else batch.record_count,
+            "base_sequence": batch.base_sequence,
+            "last_sequence": _sequence(batch.base_sequence, batch.last_offset - batch.base_offset),
+            "producer_id": batch.producer_id,
+            "producer_epoch": batch.producer_epoch,
+            "leader_epoch": batch.leader_epoch,
+            "transactional": batch.is_transactional,
+            "control": batch.is_control,
+            "delete_horizon_ms": batch.delete_horizon_ms,
+            "position": position,
+            "timestamp_type": str(batch.timestamp_type),
+            "max_timestamp_ms": batch.max_timestamp_ms,
+            "size_bytes": batch.size_bytes,
+            "magic": batch.magic,
+            "codec": self._codec(batch.codec_id),
+            "crc": batch.crc,
+            "valid": valid,
+        }
+
+    def _codec(self, codec_id: int) -> str:
+        try:
+            return self._context.parts.codecs.name_of(codec_id)
+        except UnsupportedCompressionError:
+            return f"unknown ({codec_id})"
+
+    def _damage(self, error: CorruptBatchError) -> None:
+        """Show what the header of a damaged batch says, if it says anything, and that the rest is not shown."""
+        more: dict[str, object] = {"bytes_not_shown": self._segment.size_bytes - error.position}
+        if zeros_from(self._segment.source) <= error.position:
+            error.add_note(
+                f"all {more['bytes_not_shown']} bytes from there on are zero: preallocated, or lost in a crash"
+            )
+            more["only_zeros"] = True
+        else:
+            head = self._damaged_header(error.position)
+            if head is not None:
+                batch, said = head
+                more["batch"] = said
+                if not self._context.as_json:
+                    self._show(batch, said)
+        self._table.flush()
+        self._context.corrupt(self._segment.label, error, more)
+
+    def _damaged_header(self, position: int) -> tuple[RecordBatch, dict[str, object]] | None:
+        try:
+            chunk = next(walk(self._segment, position, self._context.parts, check_crc=False), None)
+        except CorruptBatchError:
+            return None
+        if chunk is None:
+            return None
+        batch = next(chunk.batches())
+        return batch, self._item(batch, position, valid=False)
+
+
+def _all(first: Arena | None, more: Iterator[Arena]) -> Iterator[Arena]:
+    if first is not None:
+        yield first
+        yield from more
+
+
+def _position(head: dict[str, object]) -> int:
+    position = head["position"]
+    assert isinstance(position, int)
+    return position
+
+
+def _sequence(base: int, delta: int) -> int:
+    """The sequence ``delta`` after ``base``, which starts again at 0; -1 if there is none."""
+    return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
+
+
+def _offsets(head: dict[str, object]) -> str:
+    """The range of a batch's offsets; of a wrapper of V0 or V1 only the last one is known."""
+    first, last = head["base_offset"], head["last_offset"]
+    return f"..{last}" if first is None else _span(first, last)
+
+
+def _span(first: object, last: object) -> str:
+    return str(last) if first == last else f"{first}..{last}"
+
+
+def _notes(batch: RecordBatch, head: dict[str, object]) -> str:
+    """What is particular about a batch."""
+    said = []
+    if not head["valid"]:
+        said.append("DAMAGED, not to be trusted")
+    if batch.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        said.append("LogAppendTime")
+    if batch.producer_id >= 0:
+        said.append(f"producer {batch.producer_id}/{batch.producer_epoch}")
+    if batch.base_sequence >= 0:
+        said.append(f"sequence {_span(batch.base_sequence, head['last_sequence'])}")
+    if batch.is_transactional and not batch.is_control:
+        said.append("transactional")
+    if batch.is_control:
+        record = head.get("control_record")
+        said.append(control_text(record) if isinstance(record, dict) else "control")
+    if batch.delete_horizon_ms is not None:
+        said.append(f"delete horizon {moment(batch.delete_horizon_ms)}")
+    if "uncompressed_bytes" in head:
+        said.append(f"{head['uncompressed_bytes']} bytes uncompressed")
+    return ", ".join(said)

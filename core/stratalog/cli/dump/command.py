@@ -1,0 +1,149 @@
+"""The command: which files, in which order, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.cli.dump.batches import dump_log
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.decoders import Decoder, internal_topic
+from stratalog.cli.dump.indexes import dump_index
+from stratalog.cli.dump.kinds import Identified, Kind, identify, in_order, leading_offset
+from stratalog.cli.dump.source import Source, opened
+from stratalog.cli.dump.texts import (
+    dump_clean_shutdown,
+    dump_epochs,
+    dump_meta_properties,
+    dump_offsets,
+    dump_partition_metadata,
+    dump_snapshot,
+    dump_topics,
+)
+from stratalog.cli.dump.tier import dump_manifest, dump_object
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output
+from stratalog.config.files import Settings
+from stratalog.errors import ConfigError, CorruptionError, StorageError
+from stratalog.reading.open import open_host
+
+_SMALL: Final = {
+    Kind.SNAPSHOT: dump_snapshot,
+    Kind.LEADER_EPOCHS: dump_epochs,
+    Kind.OFFSETS: dump_offsets,
+    Kind.PARTITION_METADATA: dump_partition_metadata,
+    Kind.META_PROPERTIES: dump_meta_properties,
+    Kind.CLEAN_SHUTDOWN: dump_clean_shutdown,
+    Kind.TOPICS: dump_topics,
+    Kind.TIER_OBJECT: dump_object,
+    Kind.MANIFEST: dump_manifest,
+}
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--deep", is_flag=True, help="Also the records in each batch; of a tier object, all that is in it.")
+@click.option("--values", is_flag=True, help="Also keys, values and headers of the records; implies --deep.")
+@click.option(
+    "--decoder",
+    type=click.Choice([decoder.value for decoder in Decoder]),
+    help="How keys and values are read; implies --values. If not given, the folder tells which records are those of "
+    "Kafka's internal topics, and other bytes are text if they are printable UTF-8.",
+)
+@click.option(
+    "--kind", type=click.Choice([kind.value for kind in Kind]), help="What FILES are, whatever their names say."
+)
+@click.option("--base-offset", type=click.IntRange(0), help="Of the segment, for a file whose name does not tell.")
+@json_option
+def dump(
+    output: Output,
+    files: tuple[Path, ...],
+    *,
+    deep: bool,
+    values: bool,
+    decoder: str | None,
+    kind: str | None,
+    base_offset: int | None,
+) -> int:
+    """Show what is in FILES, or in the files of a folder.
+
+    \b
+    Segments:     .log .index .timeindex .txnindex .snapshot
+                  (also with .deleted .cleaned .swap behind)
+    Log folders:  leader-epoch-checkpoint, partition.metadata
+    Directories:  the four offset checkpoints, meta.properties,
+                  .kafka_cleanshutdown, stratalog-topics.json
+    Tiers:        segment objects (.seg), manifest roots
+
+    Batches are a line each: position and size (bytes), magic, offsets, records, codec, leader epoch, largest timestamp
+    (UTC), CRC, and what is particular about them. Damage is shown where it is, after all that is good before it; the
+    next file follows.
+
+    Exit code: 0, 1 if something is corrupt, 2 if a file could not be looked at.
+    """  # noqa: D301 - \b is click's mark for lines that stay as they are
+    host = open_host(Settings(), (), None)
+    chosen = None if decoder is None else Decoder(decoder)
+    shows_values = values or chosen is not None
+    context = Context(host, output, deep or shows_values, shows_values, chosen)
+    wanted = None if kind is None else Kind(kind)
+    failed: list[StorageError] = []
+    try:
+        for number, path in enumerate(_paths(output, files, everything=wanted is not None)):
+            if number:
+                output.line("")
+            try:
+                _dump_file(context, path, wanted, base_offset)
+            except CorruptionError as error:
+                context.corrupt(str(path), error)
+            except StorageError as error:
+                failed.append(error)
+    finally:
+        host.close()
+    if failed:
+        first, *others = failed
+        for other in others:
+            first.add_note(str(other))
+        raise first
+    return 1 if context.wrong else 0
+
+
+def _paths(output: Output, files: tuple[Path, ...], *, everything: bool) -> Iterator[Path]:
+    """The files, folders replaced by what is in them."""
+    for path in files:
+        if not path.is_dir():
+            yield path
+            continue
+        names = [found.name for found in path.iterdir() if found.is_file()]
+        known, unknown = (sorted(names), []) if everything else in_order(names)
+        for name in known:
+            yield path / name
+        if unknown:
+            output.note(f"left out, as their names do not tell what they are: {', '.join(unknown)}; --kind says it")
+        folders = sum(found.is_dir() for found in path.iterdir())
+        if folders:
+            output.note(f"left out: {folders} folders in {path}; name them to see what is in them")
+
+
+def _dump_file(context: Context, path: Path, wanted: Kind | None, base_offset: int | None) -> None:
+    found = identify(path.name)
+    if wanted is not None:
+        found = Identified(wanted, leading_offset(path.name))
+    with opened(context.host.env.files, path) as source:
+        if found is None:
+            names = ", ".join(kind.value for kind in Kind)
+            raise ConfigError(f"the name of {path} does not tell what it is: say so with --kind ({names})")
+        _dump_source(context, source, found.kind, found.base_offset if base_offset is None else base_offset, path)
+
+
+def _dump_source(context: Context, source: Source, kind: Kind, base_offset: int | None, path: Path) -> None:
+    if kind is Kind.LOG:
+        base = "" if base_offset is None else f", base offset {base_offset}"
+        context.title(source.label, f"log, {source.size_bytes} bytes{base}")
+        dump_log(context, source, base_offset, internal_topic(path))
+    elif kind in _SMALL:
+        _SMALL[kind](context, source)
+    else:
+        dump_index(context, source, kind, base_offset)

@@ -1,0 +1,80 @@
+"""``.index``, ``.timeindex`` and ``.txnindex``: their entries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.kinds import Kind
+from stratalog.cli.dump.sheet import Sheet, item
+from stratalog.cli.dump.source import PIECE_BYTES, Source, zeros_from
+from stratalog.errors import CorruptIndexError
+from stratalog.spi.indexes import IndexFormat, IndexRole
+
+_ANY_OFFSET: Final = (1 << 63) - 1
+_ANY_SIZE: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries:
+    """How the entries of a role are shown."""
+
+    row: str
+    columns: tuple[str, ...]
+
+
+_ROLES: Final = {
+    Kind.INDEX: IndexRole.OFFSET,
+    Kind.TIME_INDEX: IndexRole.TIME,
+    Kind.TRANSACTION_INDEX: IndexRole.TRANSACTION,
+}
+_ENTRIES: Final = {
+    IndexRole.OFFSET: _Entries("offset_entry", ("offset", "position")),
+    IndexRole.TIME: _Entries("time_entry", ("timestamp_ms", "offset")),
+    IndexRole.TRANSACTION: _Entries(
+        "aborted_transaction", ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+    ),
+}
+
+
+def dump_index(context: Context, source: Source, kind: Kind, base_offset: int | None) -> None:
+    """Show the entries of an index. Space that is preallocated and not used yet is no damage.
+
+    Raises:
+        CorruptIndexError: an entry contradicts those before it, or the file ends inside one.
+    """
+    role = _ROLES[kind]
+    index = context.parts.indexes[role]
+    shown = _ENTRIES[role]
+    used = -(-zeros_from(source) // index.entry_bytes) * index.entry_bytes
+    unused = source.size_bytes - used
+    context.title(source.label, f"{kind}, {source.size_bytes} bytes, base offset {base_offset or 0}")
+    with Sheet(context.output, source.label, shown.row, shown.columns) as sheet:
+        for entry in _entries(index, source, base_offset or 0, min(used, source.size_bytes)):
+            sheet.row([getattr(entry, column) for column in shown.columns])
+    if unused > 0:
+        if context.as_json:
+            item(context.output, source.label, "preallocated", {"position": used, "size_bytes": unused})
+        context.output.line(f"({unused} bytes from position {used} on are preallocated, or were lost in a crash)")
+
+
+def _entries(index: IndexFormat[Any], source: Source, base_offset: int, end: int) -> Iterator[object]:
+    """The entries in [0, end), each compared with the one before it."""
+    size = index.entry_bytes
+    piece_bytes = PIECE_BYTES // size * size
+    for start in range(0, end, piece_bytes):
+        overlap = size if start else 0  # the entry before, to compare with
+        data = bytes(source.read(start - overlap, min(piece_bytes, end - start) + overlap))
+        reader = index.reader(data, base_offset)
+        wrong: CorruptIndexError | None = None
+        try:
+            reader.check(_ANY_OFFSET, _ANY_SIZE)
+        except CorruptIndexError as error:
+            wrong = CorruptIndexError(error.reason, source.label, start - overlap + error.position)
+        good = len(reader) if wrong is None else (wrong.position - start + overlap) // size
+        for number in range(1 if start else 0, good):
+            yield reader[number]
+        if wrong is not None:
+            raise wrong

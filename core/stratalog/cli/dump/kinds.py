@@ -1,0 +1,126 @@
+"""What kind of file a name tells, and the order in which the files of a folder are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
+    HIGH_WATERMARKS_FILE,
+    LEADER_EPOCHS_FILE,
+    LOCK_FILE,
+    LOG_STARTS_FILE,
+    LOG_SUFFIX,
+    META_PROPERTIES_FILE,
+    OFFSET_INDEX_SUFFIX,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINTS_FILE,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TOPICS_FILE,
+    TRANSACTION_INDEX_SUFFIX,
+    manifest_prefix,
+    parse_manifest_key,
+    parse_segment_file,
+    parse_segment_key,
+    segments_prefix,
+)
+
+
+class Kind(StrEnum):
+    """Kinds of files, by the words of ``--kind``; in the order in which a folder is shown."""
+
+    META_PROPERTIES = "meta-properties"
+    TOPICS = "topics"
+    PARTITION_METADATA = "partition-metadata"
+    LEADER_EPOCHS = "leader-epochs"
+    OFFSETS = "offset-checkpoint"
+    CLEAN_SHUTDOWN = "clean-shutdown"
+    MANIFEST = "manifest"
+    TIER_OBJECT = "tier-object"
+    LOG = "log"
+    INDEX = "index"
+    TIME_INDEX = "timeindex"
+    TRANSACTION_INDEX = "txnindex"
+    SNAPSHOT = "snapshot"
+
+
+class Identified(NamedTuple):
+    """What a file is; ``base_offset`` is None where the name tells none."""
+
+    kind: Kind
+    base_offset: int | None = None
+
+
+_NAMES: Final = {
+    META_PROPERTIES_FILE: Kind.META_PROPERTIES,
+    TOPICS_FILE: Kind.TOPICS,
+    PARTITION_METADATA_FILE: Kind.PARTITION_METADATA,
+    LEADER_EPOCHS_FILE: Kind.LEADER_EPOCHS,
+    RECOVERY_POINTS_FILE: Kind.OFFSETS,
+    HIGH_WATERMARKS_FILE: Kind.OFFSETS,
+    LOG_STARTS_FILE: Kind.OFFSETS,
+    CLEANER_FILE: Kind.OFFSETS,
+    CLEAN_SHUTDOWN_FILE: Kind.CLEAN_SHUTDOWN,
+}
+_SUFFIXES: Final = {
+    LOG_SUFFIX: Kind.LOG,
+    ".checkpoint": Kind.LOG,  # the snapshot of a quorum: batches like those of a log
+    OFFSET_INDEX_SUFFIX: Kind.INDEX,
+    TIME_INDEX_SUFFIX: Kind.TIME_INDEX,
+    TRANSACTION_INDEX_SUFFIX: Kind.TRANSACTION_INDEX,
+    SNAPSHOT_SUFFIX: Kind.SNAPSHOT,
+    ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # as Kafka's tier on a local disk has them
+}
+_LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # as remote caches and tiers of Kafka begin their names
+_LAST_OFFSET: Final = (1 << 63) - 1
+_SILENT: Final = frozenset({LOCK_FILE})  # always empty
+
+
+def identify(name: str) -> Identified | None:
+    """What a file of this name is, None if the name does not tell."""
+    segment = parse_segment_file(name)
+    if segment is not None and segment.suffix in _SUFFIXES:
+        return Identified(_SUFFIXES[segment.suffix], segment.base_offset)
+    if name in _NAMES:
+        return Identified(_NAMES[name])
+    if parse_manifest_key("", manifest_prefix("") + name) is not None:
+        return Identified(Kind.MANIFEST)
+    if parse_segment_key("", segments_prefix("") + name) is not None:
+        return Identified(Kind.TIER_OBJECT)
+    suffix = Path(name).suffix
+    if suffix in _SUFFIXES:
+        return Identified(_SUFFIXES[suffix], leading_offset(name))
+    return None
+
+
+def leading_offset(name: str) -> int | None:
+    """The offset that a name begins with, if it does."""
+    found = _LEADING_DIGITS.match(name)
+    return int(found[0]) if found and int(found[0]) <= _LAST_OFFSET else None
+
+
+def in_order(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The names of a folder's files that tell what they are, in order; and the others.
+
+    First what is said of the folder as a whole, then segment by segment; a snapshot stands before the segment that
+    begins at its offset.
+    """
+    known: list[tuple[tuple[int, int, int, str], str]] = []
+    unknown = []
+    places = {kind: place for place, kind in enumerate(Kind)}
+    for name in sorted(names):
+        found = identify(name)
+        if found is None:
+            unknown.append(name)
+        elif found.base_offset is None:
+            known.append(((0, 0, places[found.kind], name), name))
+        else:
+            place = -1 if found.kind is Kind.SNAPSHOT else places[found.kind]
+            known.append(((1, found.base_offset, place, name), name))
+    return [name for _, name in sorted(known)], [name for name in unknown if name not in _SILENT]

@@ -1,0 +1,179 @@
+"""The records of one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.cli.dump.decoders import RecordDecoder, control_item, control_text
+from stratalog.cli.dump.sheet import moment
+from stratalog.cli.output import printable
+from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.model.records import Fields, Record, RecordColumns
+from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk, scan
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode
+
+_PAGE_RECORDS: Final = 1000  # objects made at once, of an arena of any size
+_LAST_SEQUENCE: Final = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One entry inside a wrapper of V0 or V1: where it stands in the uncompressed set, and its own CRC."""
+
+    position: int
+    size_bytes: int
+    magic: int
+    crc: int
+    valid: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """Some records of a batch, with the messages that they are if the batch is a wrapper, else none."""
+
+    columns: RecordColumns
+    messages: tuple[Message, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what the records stand in: for a compressed batch, its records uncompressed."""
+        return len(self.columns.arena)
+
+
+def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Components) -> Iterator[Arena]:
+    """The records of one batch.
+
+    Args:
+        chunk: what was read.
+        row: the batch, a row of one of the chunk's tables.
+        segment: the file, for errors.
+        parts: formats and codecs.
+
+    Raises:
+        CorruptBatchError: records do not fit the batch.
+    """
+    is_wrapper = row.magic < 2 and row[0].codec_id
+    for columns in decode(chunk, row, segment, parts, Fields.ALL):
+        messages = _messages(columns.arena, parts) if is_wrapper else ()
+        yield Arena(columns, messages if len(messages) == columns.count else ())
+
+
+def _messages(arena: Buffer, parts: Components) -> tuple[Message, ...]:
+    """The entries of a wrapper's set; a scan that checks CRCs ends at each bad one, and goes on after it."""
+    found = scan(parts.formats, arena, 0, len(arena), check_crc=False)
+    listed = [entry for table in found.tables for entry in table]
+    good: set[int] = set()
+    position = 0
+    while position < len(arena):
+        checked = scan(parts.formats, arena, position, len(arena), check_crc=True)
+        good.update(start for table in checked.tables for start in table.position)
+        if checked.stop is not ScanStop.CORRUPT:
+            break
+        position = next((entry.position for entry in listed if entry.position > checked.stop_position), len(arena))
+    return tuple(Message(at.position, at.size_bytes, at.magic, at.crc, at.position in good) for at in listed)
+
+
+class RecordView:
+    """Shows the records of a batch.
+
+    Args:
+        batch: its header.
+        decoder: shows keys and values; None: only how large they are.
+
+    Attributes:
+        errors: what could not be read, or has a bad CRC of its own.
+    """
+
+    def __init__(self, batch: RecordBatch, decoder: RecordDecoder | None) -> None:
+        self._batch, self._decoder = batch, decoder
+        self._digits = len(str(batch.last_offset))
+        self.errors: list[str] = []
+
+    def items(self, arena: Arena) -> Iterator[dict[str, object]]:
+        """The records for machines."""
+        for record, message in _pages(arena):
+            yield self._item(record, message)
+
+    def lines(self, arena: Arena) -> Iterator[str]:
+        """The records for people."""
+        for record, message in _pages(arena):
+            yield from self._lines(record, message)
+
+    def _item(self, record: Record, message: Message | None) -> dict[str, object]:
+        found: dict[str, object] = {
+            "offset": record.offset,
+            "timestamp_ms": record.timestamp_ms,
+            "timestamp_type": str(record.timestamp_type),
+            "sequence": self._sequence(record),
+            "key_size": _size(record.key),
+            "value_size": _size(record.value),
+            "header_keys": [name for name, _ in record.headers],
+        }
+        if message is not None:
+            found |= {
+                "inner_position": message.position,
+                "inner_size_bytes": message.size_bytes,
+                "inner_magic": message.magic,
+                "crc": message.crc,
+                "valid": message.valid,
+            }
+            self._check(record, message)
+        if self._batch.is_control:
+            found["control_record"] = control = control_item(record.key, record.value)
+            self._note(record, control)
+        elif self._decoder is not None:
+            contents = self._decoder.item(record)
+            self._note(record, contents)
+            found |= contents
+        return found
+
+    def _lines(self, record: Record, message: Message | None) -> Iterator[str]:
+        begin = f"| {record.offset:>{self._digits}}  {moment(record.timestamp_ms)}  "
+        if message is not None:
+            self._check(record, message)
+            begin += "" if message.valid else "BAD CRC  "
+        if self._batch.is_control:
+            control = control_item(record.key, record.value)
+            self._note(record, control)
+            yield begin + control_text(control)
+        elif self._decoder is not None:
+            self._note(record, self._decoder.item(record))
+            first, *more = self._decoder.lines(record)
+            yield begin + first
+            yield from more
+        else:
+            headers = ", ".join(printable(name) for name, _ in record.headers)
+            sizes = f"key {_size_text(record.key)}  value {_size_text(record.value)}"
+            yield begin + sizes + (f"  headers {headers}" if headers else "")
+
+    def _check(self, record: Record, message: Message) -> None:
+        if not message.valid:
+            self.errors.append(f"the message of offset {record.offset} inside the wrapper has a bad CRC")
+
+    def _note(self, record: Record, contents: dict[str, object]) -> None:
+        if "error" in contents:
+            self.errors.append(f"the record of offset {record.offset} cannot be read: {contents['error']}")
+
+    def _sequence(self, record: Record) -> int:
+        base = self._batch.base_sequence
+        return (base + record.offset - self._batch.base_offset) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
+
+
+def _pages(arena: Arena) -> Iterator[tuple[Record, Message | None]]:
+    columns = arena.columns
+    for start in range(0, columns.count, _PAGE_RECORDS):
+        end = min(start + _PAGE_RECORDS, columns.count)
+        messages = arena.messages[start:end] or (None,) * (end - start)
+        yield from zip(columns.take(start, end).to_records(), messages, strict=True)
+
+
+def _size(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _size_text(data: bytes | None) -> str:
+    return "null" if data is None else f"{len(data)} B"

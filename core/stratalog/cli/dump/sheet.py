@@ -1,0 +1,182 @@
+"""What a dump prints: rows in columns for people, a page at a time, or one JSON object a row."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Final, Self
+
+import click
+
+from stratalog.cli.output import Output, printable
+
+PAGE_ROWS: Final = 500
+_GAP: Final = "  "
+_NARROWEST_NOTE: Final = 24
+_ENDLESS: Final = 1 << 20  # a pipe has no edge to wrap at
+
+
+def width() -> int:
+    """How many characters fit a line."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else _ENDLESS
+
+
+def moment(timestamp_ms: int) -> str:
+    """A timestamp for people: UTC, exact to the millisecond; ``-`` for none, the number where no calendar goes."""
+    if timestamp_ms < 0:
+        return "-" if timestamp_ms == -1 else str(timestamp_ms)
+    try:
+        found = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp_ms)
+    return f"{found:%Y-%m-%d %H:%M:%S}.{timestamp_ms % 1000:03}"
+
+
+def cell(value: object) -> str:
+    """A value for people. Numbers have no separators: they are there to be copied."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return printable(str(value))
+
+
+class Table:
+    """Rows in aligned columns, with notes behind the last one.
+
+    Columns are as wide as the widest cell so far: a page is printed when it is full, so memory stays bounded. The
+    columns in ``optional`` are left out, the first named first, where the terminal is too narrow for all.
+    """
+
+    def __init__(self, output: Output, columns: Sequence[str], optional: Sequence[str] = ()) -> None:
+        self._output, self._columns, self._optional = output, tuple(columns), tuple(optional)
+        self._widths = [len(column) for column in columns]
+        self._numeric = [True] * len(self._columns)
+        self._page: list[tuple[list[str], str]] = []
+        self._shown: list[int] = []
+        self.count = 0
+
+    def add(self, values: Sequence[object], notes: str = "") -> None:
+        """One row."""
+        self.count += 1
+        for index, value in enumerate(values):
+            self._numeric[index] &= value is None or (isinstance(value, int) and not isinstance(value, bool))
+        cells = [cell(value) for value in values]
+        self._widths = [max(width, len(text)) for width, text in zip(self._widths, cells, strict=True)]
+        self._page.append((cells, notes))
+        if len(self._page) >= PAGE_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Print what has been gathered."""
+        page, self._page = self._page, []
+        if not page:
+            return
+        edge = width()
+        shown = self._fitting(edge)
+        if shown != self._shown:
+            self._shown = shown
+            click.secho(self._line(shown, [column.replace("_", " ") for column in self._columns]), bold=True)
+        for cells, notes in page:
+            self._print(self._line(shown, cells), notes, edge)
+
+    def _print(self, line: str, notes: str, edge: int) -> None:
+        if not notes:
+            self._output.line(line.rstrip())
+            return
+        room = edge - len(line) - len(_GAP)
+        if len(notes) <= room:
+            self._output.line(line + _GAP + notes)
+            return
+        indent = " " * (len(line) + len(_GAP) if room >= _NARROWEST_NOTE else 2 * len(_GAP))
+        wrapped = textwrap.wrap(notes, edge, initial_indent=indent, subsequent_indent=indent)
+        if room >= _NARROWEST_NOTE:
+            self._output.line(line + _GAP + wrapped.pop(0).lstrip())
+        else:
+            self._output.line(line.rstrip())
+        for further in wrapped:
+            self._output.line(further)
+
+    def _fitting(self, edge: int) -> list[int]:
+        shown = list(range(len(self._columns)))
+        for name in self._optional:
+            if sum(self._widths[index] + len(_GAP) for index in shown) - len(_GAP) > edge:
+                shown.remove(self._columns.index(name))
+        return shown
+
+    def _line(self, shown: Iterable[int], cells: Sequence[str]) -> str:
+        return _GAP.join(
+            cells[index].rjust(self._widths[index]) if self._numeric[index] else cells[index].ljust(self._widths[index])
+            for index in shown
+        )
+
+
+class Sheet:
+    """Rows of one kind: a table for people, an object a row for machines.
+
+    Args:
+        output: where to.
+        label: the file.
+        kind: what a row is, in JSON.
+        columns: the names of the values, and the keys in JSON.
+    """
+
+    def __init__(self, output: Output, label: str, kind: str, columns: Sequence[str]) -> None:
+        self._output, self._label, self._kind, self._columns = output, label, kind, tuple(columns)
+        self._table = Table(output, [column.removesuffix("_ms") for column in columns])
+
+    def row(self, values: Sequence[object]) -> None:
+        """One row; values of columns that end in ``timestamp_ms`` are shown to people as what the clock said."""
+        if self._output.as_json:
+            item(self._output, self._label, self._kind, dict(zip(self._columns, values, strict=True)))
+            return
+        self._table.add([
+            moment(value) if column.endswith("timestamp_ms") and isinstance(value, int) else value
+            for column, value in zip(self._columns, values, strict=True)
+        ])  # fmt: skip
+
+    def rows(self, rows: Iterable[Sequence[object]]) -> None:
+        """Many."""
+        for row in rows:
+            self.row(row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._table.flush()
+        if error is None and not self._table.count and not self._output.as_json:
+            self._output.line("(nothing in it)")
+
+
+def item(output: Output, label: str, kind: str, values: Mapping[str, object]) -> None:
+    """One JSON object."""
+    output.item({"file": label, "kind": kind, **values})
+
+
+class JsonList:
+    """A JSON object whose last value is a list, written element by element: one line, however long."""
+
+    def __init__(self, head: Mapping[str, object], name: str) -> None:
+        self._separator = ""
+        sys.stdout.write(f"{json.dumps(head)[:-1]}, {json.dumps(name)}: [")
+
+    def add(self, element: Mapping[str, object]) -> None:
+        """One element."""
+        sys.stdout.write(self._separator + json.dumps(element))
+        self._separator = ", "
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.stdout.write("]}\n")

@@ -1,0 +1,172 @@
+"""Small files: checkpoints, properties, snapshots of producers, the topics file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.sheet import Sheet
+from stratalog.cli.dump.source import Source, whole
+from stratalog.epochs.checkpoint import parse_epochs, parse_offsets
+from stratalog.errors import CorruptCheckpointError, InvalidTopicError
+from stratalog.model.names import TopicId
+from stratalog.producers.snapshot import ProducerEntry, decode_snapshot
+from stratalog.reading.topics import parse_topics
+
+_PROPERTY_COLUMNS: Final = ("key", "value")
+_META_VERSIONS: Final = frozenset({"0", "1"})
+_PAIR: Final = re.compile(r"(?P<key>(?:[^\\=:\s]|\\.)+)\s*[=:\s]\s*(?P<value>.*)\Z")
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
+_ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _content(context: Context, source: Source, what: str) -> bytes:
+    context.title(source.label, f"{what}, {source.size_bytes} bytes")
+    return whole(source, context.parts.limits.checkpoint_bytes)
+
+
+# --- checkpoints -------------------------------------------------------------------------------------------------
+
+
+def dump_offsets(context: Context, source: Source) -> None:
+    """A checkpoint of a log directory: an offset a log.
+
+    Raises:
+        CorruptCheckpointError: it is malformed; the good lines before that have been shown.
+    """
+    data = _content(context, source, "offsets of logs")
+    columns = ("topic", "partition", "offset")
+    _lines(context, source, "log_offset", columns, data, lambda: parse_offsets(data, source.label))
+
+
+def dump_epochs(context: Context, source: Source) -> None:
+    """``leader-epoch-checkpoint``. Errors as ``dump_offsets``."""
+    data = _content(context, source, "leader epochs")
+    columns = ("epoch", "start_offset")
+    _lines(context, source, "leader_epoch", columns, data, lambda: parse_epochs(data, source.label))
+
+
+def _lines(
+    context: Context, source: Source, kind: str, columns: Sequence[str], data: bytes, check: Callable[[], object]
+) -> None:
+    wrong: CorruptCheckpointError | None = None
+    try:
+        check()
+    except CorruptCheckpointError as error:
+        wrong = error
+    with Sheet(context.output, source.label, kind, columns) as sheet:
+        sheet.rows(_good_lines(data, len(columns)))
+    if wrong is not None:
+        raise wrong
+
+
+def _good_lines(data: bytes, words: int) -> Iterator[list[object]]:
+    """The entries before the first that is none: all words but the topic are numbers."""
+    for line in data.split(b"\n")[2:]:
+        found: list[object] = list(line.decode("utf-8", "replace").split())
+        try:
+            found[-2:] = [int(str(word)) for word in found[-2:]]
+        except ValueError:
+            return
+        if len(found) != words:
+            return
+        yield found
+
+
+# --- properties --------------------------------------------------------------------------------------------------
+
+
+def dump_partition_metadata(context: Context, source: Source) -> None:
+    """``partition.metadata``: version and topic id.
+
+    Raises:
+        CorruptCheckpointError: it is malformed; its lines have been shown.
+    """
+    text = _content(context, source, "partition metadata").decode("utf-8", "replace")
+    pairs = [line.partition(":") for line in text.splitlines()]
+    with Sheet(context.output, source.label, "property", _PROPERTY_COLUMNS) as sheet:
+        sheet.rows((key, value.strip()) for key, _, value in pairs)
+    values = [value.strip() for _, _, value in pairs[:2]]
+    if len(values) < 2 or not values[0].isdigit():
+        raise CorruptCheckpointError("two lines, version and topic_id, are expected", source.label)
+    try:
+        TopicId(values[1])
+    except InvalidTopicError as error:
+        raise CorruptCheckpointError(error.reason, source.label, text.find("\n") + 1) from error
+
+
+def dump_meta_properties(context: Context, source: Source) -> None:
+    """``meta.properties``, Java's text of keys and values.
+
+    Raises:
+        CorruptCheckpointError: a line is no pair, or the version unknown; the lines before have been shown.
+    """
+    text = _content(context, source, "meta.properties").decode("latin-1")  # as Java reads it
+    version, position = "0", 0
+    with Sheet(context.output, source.label, "property", _PROPERTY_COLUMNS) as sheet:
+        for line in text.splitlines(keepends=True):
+            stripped = line.strip()
+            if stripped and stripped[0] not in "#!":
+                found = _PAIR.match(stripped)
+                if found is None:
+                    raise CorruptCheckpointError("key=value is expected", source.label, position)
+                key, value = _unescaped(found["key"]), _unescaped(found["value"])
+                version = value if key == "version" else version
+                sheet.row((key, value))
+            position += len(line)
+    if version not in _META_VERSIONS:
+        raise CorruptCheckpointError(f"meta.properties version {version!r} is unknown", source.label)
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda found: _escaped(found[1]), text)
+
+
+def _escaped(code: str) -> str:
+    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
+
+
+def dump_clean_shutdown(context: Context, source: Source) -> None:
+    """``.kafka_cleanshutdown``: that it is there says all; since Kafka 3.7 it has the broker's epoch, too."""
+    data = _content(context, source, "the broker stopped in order")
+    try:
+        epoch = json.loads(data)["brokerEpoch"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        epoch = None  # which is how Kafka takes any other content
+    with Sheet(context.output, source.label, "clean_shutdown", ("broker_epoch",)) as sheet:
+        sheet.row((epoch if isinstance(epoch, int) else None,))
+
+
+def dump_topics(context: Context, source: Source) -> None:
+    """The topics file of an engine: ids, and the settings that somebody chose.
+
+    Raises:
+        CorruptCheckpointError: it is malformed.
+    """
+    entries = parse_topics(_content(context, source, "topics"), source.label)
+    with Sheet(context.output, source.label, "topic", ("topic", "topic_id", "config")) as sheet:
+        for topic, entry in sorted(entries.items()):
+            config = dict(entry.config)
+            sheet.row((topic, str(entry.topic_id), config if context.as_json else _settings(config)))
+
+
+def _settings(config: dict[str, object]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(config.items()))
+
+
+# --- producers ---------------------------------------------------------------------------------------------------
+
+
+def dump_snapshot(context: Context, source: Source) -> None:
+    """The producers of a snapshot. -1 is none.
+
+    Raises:
+        CorruptSnapshotError: its CRC or size is wrong, so that nothing in it can be trusted.
+    """
+    data = _content(context, source, "producers")
+    entries = decode_snapshot(data, source.label)
+    with Sheet(context.output, source.label, "producer", ProducerEntry._fields) as sheet:
+        sheet.rows(entries)

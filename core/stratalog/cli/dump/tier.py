@@ -1,0 +1,211 @@
+"""Objects of a tier, as files: segment objects and manifest roots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from stratalog.cli.dump.batches import dump_log
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.indexes import dump_index
+from stratalog.cli.dump.kinds import Kind
+from stratalog.cli.dump.sheet import Sheet, item, moment
+from stratalog.cli.dump.source import BytesSource, RangeSource, Source, whole
+from stratalog.cli.dump.texts import dump_epochs, dump_snapshot
+from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
+from stratalog.model.names import TopicId, TopicPartition, parse_log_prefix
+from stratalog.model.segments import FileKind
+from stratalog.spi.layouts import StoredSegment, TierLayout
+from stratalog.spi.objects import ObjectInfo
+from stratalog.tier.manifest import Root, parse_root
+
+_INDEXES: Final = {
+    FileKind.OFFSET_INDEX: Kind.INDEX,
+    FileKind.TIME_INDEX: Kind.TIME_INDEX,
+    FileKind.TRANSACTION_INDEX: Kind.TRANSACTION_INDEX,
+}
+_SLICE_COLUMNS: Final = ("slice", "position", "size_bytes", "valid")
+_KEY_PARTS: Final = 4  # topic, partition, folder, name
+
+
+def dump_object(context: Context, source: Source) -> None:
+    """A segment object: what its footer says, its slices with their hashes, and with ``deep`` all that is in them.
+
+    Raises:
+        CorruptObjectError: it has no sound footer of a layout that is installed.
+    """
+    layout, stored = _discovered(context, source)
+    info = stored.info
+    said = {
+        "topic": info.log.topic,
+        "partition": info.log.partition,
+        "topic_id": str(info.topic_id),
+        "base_offset": info.base_offset,
+        "end_offset": info.end_offset,
+        "size_bytes": info.size_bytes,
+        "max_timestamp_ms": info.max_timestamp_ms,
+        "modified_ms": info.modified_ms,
+        "leader_epochs": [list(entry) for entry in info.leader_epochs],
+        "layout": stored.layout,
+        "sha256": stored.sha256,
+        "requires": list(stored.requires),
+        "key": stored.slices[FileKind.LOG].key,
+    }
+    if context.as_json:
+        item(context.output, source.label, "tier_object", said)
+    context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {stored.layout}")
+    _properties(context, said, moments=("max_timestamp_ms", "modified_ms"))
+    _ObjectDump(context, source, layout, stored).run()
+
+
+def _discovered(context: Context, source: Source) -> tuple[TierLayout, StoredSegment]:
+    catalogue = context.host.registry.tier_layouts()
+    key = _key_of(Path(source.label))
+    for name in catalogue.names():
+        layout = context.host.layouts.by_name(name)
+        found = next(layout.discover([ObjectInfo(key, source.size_bytes)], _fetch(source)), None)
+        if found is not None:
+            return layout, found
+    names = ", ".join(catalogue.names())
+    raise CorruptObjectError(f"no footer of the layouts that are installed ({names})", source.label, source.size_bytes)
+
+
+def _key_of(path: Path) -> str:
+    """The object's key, if the file lies as it lies in its tier; "" for one that was taken out."""
+    key = "/".join(path.absolute().parts[-_KEY_PARTS:])
+    return key if parse_log_prefix(key) is not None else ""
+
+
+def _fetch(source: Source) -> Callable[[str, int, int], bytes]:
+    return lambda _, start, end: bytes(source.read(start, end - start))
+
+
+class _ObjectDump:
+    def __init__(self, context: Context, source: Source, layout: TierLayout, stored: StoredSegment) -> None:
+        self._context, self._source, self._layout, self._stored = context, source, layout, stored
+        self._fetch = _fetch(source)
+
+    def run(self) -> None:
+        good = {}
+        with Sheet(self._context.output, self._source.label, "slice", _SLICE_COLUMNS) as sheet:
+            for kind, place in sorted(self._stored.slices.items(), key=lambda pair: pair[1].position):
+                wrong = self._check(kind)
+                good[kind] = wrong is None
+                sheet.row((str(kind), place.position, place.size_bytes, wrong is None))
+                if wrong is not None:
+                    self._context.corrupt(self._source.label, wrong)
+        if self._context.deep:
+            for kind, is_good in good.items():
+                if is_good or kind is FileKind.LOG:  # the batches of a log have CRCs of their own
+                    self._dump(kind)
+
+    def _check(self, kind: FileKind) -> CorruptionError | None:
+        """What is wrong with a slice by its hash; the log is read in pieces."""
+        try:
+            if kind is FileKind.LOG:
+                for _ in self._layout.read(self._stored, 0, self._stored.info.size_bytes, self._fetch):
+                    pass
+            else:
+                self._layout.read_index(self._stored, kind, self._fetch)
+        except CorruptionError as error:
+            return error
+        return None
+
+    def _dump(self, kind: FileKind) -> None:
+        label, base_offset = f"{self._source.label}#{kind}", self._stored.info.base_offset
+        if kind is FileKind.LOG:
+            source = RangeSource(label, self._stored.info.size_bytes, self._log_bytes)
+            self._context.title(label, f"log, {source.size_bytes} bytes, base offset {base_offset}")
+            self._guarded(lambda: dump_log(self._context, source, base_offset, self._stored.info.log.topic))
+            return
+        data = BytesSource(label, self._layout.read_index(self._stored, kind, self._fetch) or b"")
+        if kind in _INDEXES:
+            self._guarded(lambda: dump_index(self._context, data, _INDEXES[kind], base_offset))
+        elif kind is FileKind.SNAPSHOT:
+            self._guarded(lambda: dump_snapshot(self._context, data))
+        else:
+            self._guarded(lambda: dump_epochs(self._context, data))
+
+    def _guarded(self, dump: Callable[[], None]) -> None:
+        """Go on with the next slice after a damaged one."""
+        try:
+            dump()
+        except CorruptionError as error:
+            self._context.corrupt(error.file, error)
+
+    def _log_bytes(self, start: int, end: int) -> bytes:
+        return b"".join(self._layout.read(self._stored, start, end, self._fetch))
+
+
+# --- manifest roots ----------------------------------------------------------------------------------------------
+
+
+def dump_manifest(context: Context, source: Source) -> None:
+    """A manifest root: what it says of the log, and its entries.
+
+    Raises:
+        CorruptManifestError: it is malformed, or of another log or version than where it lies says.
+        UnknownComponentError: it is of a later format.
+    """
+    data = whole(source, context.parts.limits.manifest_bytes)
+    context.title(source.label, f"manifest root, {source.size_bytes} bytes")
+    log, topic_id, version = _identity(data, source)
+    head = parse_root(data, log, topic_id, version, limit_bytes=context.parts.limits.manifest_bytes)
+    said = {**_root_item(head.root), "sha256": head.sha256}
+    if context.as_json:
+        item(context.output, source.label, "manifest", said)
+    _properties(context, said, moments=("created_ms",))
+    columns = ("base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key")
+    with Sheet(context.output, source.label, "segment", columns) as sheet:
+        sheet.rows(_segments(head.root))
+
+
+def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
+    """Whose root it is, and which: where it lies tells, else what it says itself."""
+    path = Path(source.label)
+    try:
+        value = json.loads(data)
+        log, topic_id = TopicPartition(value["topic"], int(value["partition"])), TopicId(value["topic_id"])
+        version = int(path.name if path.name.isdigit() else value["version"])
+    except (ValueError, KeyError, TypeError, RecursionError, StorageError) as error:
+        raise CorruptManifestError(f"not what a manifest root is ({error})", source.label) from error
+    placed = parse_log_prefix("/".join(path.absolute().parts[-_KEY_PARTS:]))
+    return (*(placed or (log, topic_id)), version)
+
+
+def _root_item(root: Root) -> dict[str, object]:
+    return {
+        "topic": root.log.topic,
+        "partition": root.log.partition,
+        "topic_id": str(root.topic_id),
+        "version": root.version,
+        "commit_id": root.commit_id,
+        "parent_sha256": root.parent_sha256,
+        "leader_epoch": root.leader_epoch,
+        "change": root.change,
+        "reason": root.reason,
+        "log_start": root.log_start,
+        "end_offset": root.end_offset,
+        "high_watermark": root.high_watermark,
+        "first_dirty_offset": root.first_dirty_offset,
+        "created_ms": root.created_ms,
+        "entries": len(root.entries),
+    }
+
+
+def _segments(root: Root) -> Iterator[tuple[object, ...]]:
+    for entry in root.entries:
+        info = entry.info
+        epochs = [list(epoch) for epoch in info.leader_epochs]
+        key = entry.slices[FileKind.LOG].key
+        yield info.base_offset, info.end_offset, info.size_bytes, info.max_timestamp_ms, entry.layout, epochs, key
+
+
+def _properties(context: Context, said: dict[str, object], moments: tuple[str, ...]) -> None:
+    """Names and values for people, a line each."""
+    longest = max(map(len, said))
+    for name, value in said.items():
+        shown = moment(value) if name in moments and isinstance(value, int) else value
+        context.output.line(f"  {name.removesuffix('_ms'):<{longest}}  {shown}")

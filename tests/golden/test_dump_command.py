@@ -1,0 +1,67 @@
+"""``stratalog dump`` says of every file what Kafka's own dump tool said."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import golden_data
+from dump_items import Item, agrees, dumped_file
+from golden_data import Golden
+from stratalog.cli.app import run
+
+Unpacked = Callable[[str], Golden]
+
+DUMPS = [pytest.param(*found, id="/".join(found)) for found in golden_data.dumps()]
+
+
+def dumped(capsys: pytest.CaptureFixture[str], *paths: Path) -> dict[Path, list[Item]]:
+    """All that ``dump`` prints of some files, for machines; it finds nothing wrong."""
+    assert run(["dump", "--json", "--values", *map(str, paths)]) == 0
+    items = defaultdict(list)
+    captured = capsys.readouterr()
+    assert not captured.err
+    for line in captured.out.splitlines():
+        item = json.loads(line)
+        items[Path(item["file"])].append(item)
+    return items
+
+
+@pytest.mark.parametrize(("directory", "dump"), DUMPS)
+def test_every_line_of_kafkas_dump(
+    golden: Unpacked, capsys: pytest.CaptureFixture[str], directory: str, dump: str
+) -> None:
+    expected = dict(golden(directory).dumped_files(dump))
+    found = dumped(capsys, *expected)
+    assert found.keys() <= expected.keys()
+    for path, said in expected.items():
+        read = dumped_file(said.name, found[path])
+        read.producers.sort()  # in no order that means something
+        said.producers.sort()
+        assert read == said, path
+        for item, batch in zip((item for item in found[path] if item["kind"] == "batch"), said.batches, strict=True):
+            for record, line in zip(item["records"], batch.records, strict=True):
+                assert line.crc in {None, record.get("crc", item["crc"])}, (path, line)
+                assert agrees(record, line.contents), (path, record, line.contents)
+
+
+@pytest.mark.parametrize(
+    "directory",
+    [*golden_data.plain_directories(), *golden_data.crashed_directories(), *golden_data.tiered_directories()],
+)
+def test_every_folder_can_be_shown_to_people(
+    golden: Unpacked, capsys: pytest.CaptureFixture[str], directory: str
+) -> None:
+    """What the crash left behind ends in damage, or in space that was preallocated; the rest is sound."""
+    logs = golden(directory).logs
+    for folder in (logs, *sorted(path for path in logs.iterdir() if path.is_dir())):
+        ended = run(["dump", "--values", str(folder)])
+        captured = capsys.readouterr()
+        assert ended == 0 or (directory in golden_data.crashed_directories() and "corrupt: " in captured.err), folder
+        assert "Traceback" not in captured.err
+        shown = [path for path in folder.iterdir() if path.suffix == ".log"]
+        assert all(f"{path}: log, {path.stat().st_size} bytes" in captured.out for path in shown)

@@ -1,0 +1,198 @@
+"""What ``stratalog dump --json`` prints, in the words of Kafka's dump tool: for comparing the two."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any, Final
+
+from stratalog.model.batches import TimestampType
+from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.offsets_topic import OffsetsType
+from stratalog.model.segments import AbortedTransaction
+from stratalog.producers.snapshot import ProducerEntry
+from stratalog.testing.oracle import DumpedBatch, DumpedFile, DumpedRecord
+
+Item = dict[str, Any]
+_TYPES: Final = {str(kind): kind for kind in TimestampType}
+_COMMON: Final = ("magic", "position", "size_bytes", "last_offset", "max_timestamp_ms", "codec", "crc", "valid")
+_V2: Final = (
+    "base_offset", "count", "base_sequence", "last_sequence", "producer_id", "producer_epoch", "leader_epoch",
+    "transactional", "control", "delete_horizon_ms",
+)  # fmt: skip
+_DECODED: Final = re.compile(r"key: (?P<key>\{.*?\}\}) payload: (?P<payload>.*)", re.DOTALL)
+_MARKER: Final = re.compile(r"endTxnMarker: (?P<type>\w+) coordinatorEpoch: (?P<epoch>-?\d+)")
+
+
+def dumped_file(name: str, items: list[Item]) -> DumpedFile:
+    """All that was printed of a file, as the tool's output is parsed."""
+    found = DumpedFile(name)
+    for item in items:
+        kind = item["kind"]
+        if kind == "batch":
+            found.batches.append(_batch(item))
+        elif kind == "offset_entry":
+            found.offset_entries.append(OffsetPosition(item["offset"], item["position"]))
+        elif kind == "time_entry":
+            found.time_entries.append(TimestampOffset(item["timestamp_ms"], item["offset"]))
+        elif kind == "aborted_transaction":
+            names = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
+            found.aborted.append(AbortedTransaction(*(item[name] for name in names)))
+        elif kind == "producer":
+            found.producers.append(ProducerEntry(**{name: item[name] for name in ProducerEntry._fields}))
+        else:
+            raise AssertionError(f"{name}: {item}")
+    return found
+
+
+def _batch(item: Item) -> DumpedBatch:
+    values = {name: item[name] for name in (*_COMMON, *(_V2 if item["magic"] == 2 else ()))}
+    records = [
+        DumpedRecord(
+            record["offset"],
+            _TYPES[record["timestamp_type"]],
+            record["timestamp_ms"],
+            record["key_size"],
+            record["value_size"],
+            record["sequence"],
+            tuple(record["header_keys"]),
+            record.get("crc", item["crc"]) if item["magic"] < 2 else None,
+        )
+        for record in item["records"]
+    ]
+    return DumpedBatch(timestamp_type=_TYPES[item["timestamp_type"]], records=records, **values)
+
+
+def agrees(record: Item, said: str) -> bool:
+    """Whether a record is decoded as the tool's line goes on.
+
+    Records of cluster and tier metadata are of no topic that is decoded here.
+    """
+    if not said or said.startswith("payload: "):
+        return "decoded" not in record and "control_record" not in record
+    marker = _MARKER.fullmatch(said)
+    if marker:
+        return bool(record["control_record"] == {"type": marker["type"], "coordinator_epoch": int(marker["epoch"])})
+    if "control_record" in record:
+        name, _, content = said.partition(": ")
+        control: Item = dict(record["control_record"])
+        kind = str(control.pop("type")).replace("_", "")
+        return kind == name.upper() and _leader_change(control) == _json(content)
+    decoded = _DECODED.fullmatch(said)
+    assert decoded, said
+    meaning: Item = record["decoded"]
+    return _key(meaning) == _json(decoded["key"]) and _payload(meaning) == _json(decoded["payload"])
+
+
+def _json(payload: str) -> Item | None:
+    if not payload.startswith("{"):
+        return None  # a tombstone, for which the tool has words of its own
+    found: Item = json.loads(payload)
+    return found
+
+
+def _leader_change(control: Item) -> Item:
+    def voters(listed: list[Item]) -> list[Item]:
+        return [{"voterId": voter["voter_id"]} for voter in listed]
+
+    return {
+        "version": control["version"],
+        "leaderId": control["leader_id"],
+        "voters": voters(control["voters"]),
+        "grantingVoters": voters(control["granting_voters"]),
+    }
+
+
+def _key(decoded: Item) -> Item:
+    if decoded["type"] == "TRANSACTION_STATE":
+        return {"type": "0", "data": {"transactionalId": decoded["key"]["transactional_id"]}}
+    return {"type": str(OffsetsType[decoded["type"]].value), "data": decoded["key"]}
+
+
+def _payload(decoded: Item) -> Item | None:
+    value, version = decoded["value"], decoded["value_version"]
+    if value is None:
+        return None
+    forms = {
+        "TRANSACTION_STATE": _transaction,
+        "OFFSET_COMMIT": _commit,
+        "OLD_OFFSET_COMMIT": _commit,
+        "GROUP_METADATA": _group,
+    }
+    return {"version": str(version), "data": forms[decoded["type"]](value, version)}
+
+
+def _commit(value: Item, version: int) -> Item:
+    found = {
+        "offset": value["offset"],
+        "metadata": value["metadata"],
+        "commitTimestamp": value["commit_timestamp_ms"],
+    }
+    if version == 1:
+        found["expireTimestamp"] = value["expire_timestamp_ms"]
+    if version >= 3:
+        found["leaderEpoch"] = value["leader_epoch"]
+    return found
+
+
+def _group(value: Item, version: int) -> Item:
+    found = {name: value[name] for name in ("generation", "protocol", "leader")}
+    if version >= 2:
+        found["currentStateTimestamp"] = value["state_timestamp_ms"]
+    members = [_member(member, version) for member in value["members"]]
+    return {**found, "protocolType": value["protocol_type"], "members": members}
+
+
+def _member(member: Item, version: int) -> Item:
+    subscription, assignment = member["subscription"], member["assignment"]
+    found = {
+        "memberId": member["member"],
+        "clientId": member["client_id"],
+        "clientHost": member["client_host"],
+        "sessionTimeout": member["session_timeout_ms"],
+        "subscription": {
+            "topics": subscription["topics"],
+            "userData": _base64(subscription, "user_data"),
+            "ownedPartitions": subscription["owned_partitions"],
+            "generationId": subscription["generation"],
+            "rackId": subscription["rack"],
+        },
+        "assignment": {
+            "assignedPartitions": assignment["partitions"],
+            "userData": _base64(assignment, "user_data"),
+        },
+    }
+    if version >= 1:
+        found["rebalanceTimeout"] = member["rebalance_timeout_ms"]
+    if version >= 3:
+        found["groupInstanceId"] = member["instance"]
+    return found
+
+
+def _base64(item: Item, name: str) -> str | None:
+    """Bytes as the tool prints them, always base64."""
+    if f"{name}_base64" in item:
+        return str(item[f"{name}_base64"])
+    return None if item[name] is None else base64.b64encode(item[name].encode()).decode()
+
+
+def _transaction(value: Item, version: int) -> Item:
+    listed = value["partitions"]
+    found = {
+        "producerId": value["producer_id"],
+        "producerEpoch": value["producer_epoch"],
+        "transactionTimeoutMs": value["timeout_ms"],
+        "transactionStatus": value["status"],
+        "transactionPartitions": None
+        if listed is None
+        else [{"topic": place["topic"], "partitionIds": place["partitions"]} for place in listed],
+        "transactionLastUpdateTimestampMs": value["last_update_timestamp_ms"],
+        "transactionStartTimestampMs": value["start_timestamp_ms"],
+    }
+    tagged = {
+        "previousProducerId": (value["previous_producer_id"], -1),
+        "nextProducerId": (value["next_producer_id"], -1),
+        "clientTransactionVersion": (value["client_transaction_version"], 0),
+    }
+    return found | {name: given for name, (given, default) in tagged.items() if version >= 1 and given != default}
