@@ -21,6 +21,7 @@ from stratalog_formats.kernels.wire cimport (
     flat,
     read_int32,
     read_int64,
+    read_size,
     size_of,
     start_of,
     uninitialised,
@@ -67,10 +68,10 @@ cdef inline int64_t skip_headers(Cursor* cursor, Cursor end, int64_t count) noex
     """Check ``count`` headers; -1 if they do not fit."""
     cdef int64_t size
     while count:
-        if read_int32(cursor, end, &size) or size < 0 or size > end - cursor[0]:
+        if read_size(cursor, end, &size) or size < 0 or size > end - cursor[0]:
             return -1
         cursor[0] += size
-        if read_int32(cursor, end, &size) or size > end - cursor[0]:
+        if read_size(cursor, end, &size) or size > end - cursor[0]:
             return -1
         if size > 0:
             cursor[0] += size
@@ -83,49 +84,65 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
 
     ``header_first`` gets the position of a record's headers in the arena, for ``fill_headers``.
     """
-    cdef Cursor p = arena + section.start
+    cdef Cursor at = arena + section.start
     cdef Cursor stop = arena + section.end
     cdef Cursor end
-    cdef int64_t last = i + section.count, size, delta, headers
+    cdef Cursor p
+    cdef int64_t first = i, last = i + section.count, size, delta, headers, found = 0
+    cdef int64_t base_offset = section.base_offset, base_ms = section.base_timestamp_ms
+    cdef int64_t* offset = into.offset
+    cdef int64_t* timestamp_ms = into.timestamp_ms
+    cdef int32_t* key_position = into.key_position
+    cdef int32_t* key_size = into.key_size
+    cdef int32_t* value_position = into.value_position
+    cdef int32_t* value_size = into.value_size
+    cdef int32_t* header_first = into.header_first
+    cdef int32_t* header_count = into.header_count
     while i < last:
-        if read_int32(&p, stop, &size) or size < 1 or size > stop - p:
+        if read_size(&at, stop, &size) or size < 1 or size > stop - at:
             return -1
-        end = p + size
-        p += 1  # attributes: any value, ignored
+        end = at + size
+        p = at + 1  # behind the attributes: any value, ignored
         if read_int64(&p, end, &delta):
             return -1
-        into.timestamp_ms[i] = section.max_timestamp_ms if section.append_time else add(section.base_timestamp_ms, delta)
-        into.timestamp_type[i] = section.append_time
-        into.leader_epoch[i] = section.leader_epoch
+        timestamp_ms[i] = add(base_ms, delta)
         if read_int32(&p, end, &delta):
             return -1
-        into.offset[i] = add(section.base_offset, delta)
-        if (into.offset[i] < section.base_offset) != (delta < 0):
+        offset[i] = add(base_offset, delta)
+        if (offset[i] < base_offset) != (delta < 0):
             return -1
-        if read_int32(&p, end, &size) or size > end - p:
+        if read_size(&p, end, &size) or size > end - p:
             return -1
-        into.key_position[i] = <int32_t>(p - arena)
-        into.key_size[i] = <int32_t>size if size >= 0 else -1
+        key_position[i] = <int32_t>(p - arena)
+        key_size[i] = <int32_t>size
         if size > 0:
             p += size
-        if read_int32(&p, end, &size) or size > end - p:
+        if read_size(&p, end, &size) or size > end - p:
             return -1
-        into.value_position[i] = <int32_t>(p - arena)
-        into.value_size[i] = <int32_t>size if size >= 0 else -1
+        value_position[i] = <int32_t>(p - arena)
+        value_size[i] = <int32_t>size
         if size > 0:
             p += size
-        if read_int32(&p, end, &headers) or headers < 0 or headers > end - p:
+        if read_size(&p, end, &headers) or headers < 0 or headers > end - p:
             return -1
-        into.header_first[i] = <int32_t>(p - arena)
-        into.header_count[i] = <int32_t>headers
+        header_first[i] = <int32_t>(p - arena)
+        header_count[i] = <int32_t>headers
         if headers:
             if skip_headers(&p, end, headers):
                 return -1
-            into.headers += headers
+            found += headers
         if p != end:
             return -1
+        at = end  # and not p: the next record need not wait for the fields of this one
         i += 1
-    return 0 if p == stop else -1
+    into.headers += found
+    for i in range(first, last):
+        into.timestamp_type[i] = section.append_time
+        into.leader_epoch[i] = section.leader_epoch
+    if section.append_time:
+        for i in range(first, last):
+            into.timestamp_ms[i] = section.max_timestamp_ms
+    return 0 if at == stop else -1
 
 
 cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, int32_t* flat) noexcept nogil:
@@ -137,15 +154,15 @@ cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, 
         p = arena + into.header_first[i]
         into.header_first[i] = <int32_t>done if into.header_count[i] else 0
         for n in range(into.header_count[i]):
-            if read_int32(&p, end, &size) or size < 0 or size > end - p:
+            if read_size(&p, end, &size) or size < 0 or size > end - p:
                 return -1
             flat[done] = <int32_t>(p - arena)
             flat[total + done] = <int32_t>size
             p += size
-            if read_int32(&p, end, &size) or size > end - p:
+            if read_size(&p, end, &size) or size > end - p:
                 return -1
             flat[2 * total + done] = <int32_t>(p - arena)
-            flat[3 * total + done] = <int32_t>size if size >= 0 else -1
+            flat[3 * total + done] = <int32_t>size
             if size > 0:
                 p += size
             done += 1

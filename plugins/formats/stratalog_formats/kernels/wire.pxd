@@ -87,50 +87,59 @@ cdef inline int64_t subtract(int64_t a, int64_t b) noexcept nogil:
 
 cdef inline int read_int32(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
     """Read a zigzag varint of at most 5 bytes; -1 if it is cut or too long. Bits above 32 are dropped."""
-    cdef Cursor at = cursor[0]
-    cdef uint32_t raw
-    cdef int shift
-    cdef uint8_t byte
-    if at < end and at[0] < 0x80:
-        raw = at[0]
-        at += 1
-    elif end - at >= 2 and at[1] < 0x80:
-        raw = (at[0] & 0x7F) | <uint32_t>at[1] << 7
-        at += 2
-    else:
-        raw = 0
-        shift = 0
-        while True:
-            if at >= end or shift > 28:
-                return -1
-            byte = at[0]
-            at += 1
-            raw |= <uint32_t>(byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-    cursor[0] = at
-    value[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
+    cdef uint64_t raw
+    if read_varint(cursor, end, 28, &raw):
+        return -1
+    value[0] = <int32_t>((<uint32_t>raw >> 1) ^ (0 - (<uint32_t>raw & 1)))
+    return 0
+
+
+cdef inline int read_size(Cursor* cursor, Cursor end, int64_t* size) noexcept nogil:
+    """As ``read_int32`` for numbers whose negative values all mean the same: -1."""
+    cdef uint64_t raw
+    if read_varint(cursor, end, 28, &raw):
+        return -1
+    size[0] = -1 if raw & 1 else <int64_t>(<uint32_t>raw >> 1)
     return 0
 
 
 cdef inline int read_int64(Cursor* cursor, Cursor end, int64_t* value) noexcept nogil:
     """Read a zigzag varint of at most 10 bytes; -1 if it is cut or too long. Bits above 64 are dropped."""
+    cdef uint64_t raw
+    if read_varint(cursor, end, 63, &raw):
+        return -1
+    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    return 0
+
+
+cdef inline int read_varint(Cursor* cursor, Cursor end, int last_shift, uint64_t* raw) noexcept nogil:
+    """Read the bits of a varint; most have one byte or two, and the others are not worth a place in every caller."""
     cdef Cursor at = cursor[0]
-    cdef uint64_t raw = 0
+    if at < end and at[0] < 0x80:
+        raw[0] = at[0]
+        cursor[0] = at + 1
+        return 0
+    if end - at >= 2 and at[1] < 0x80:
+        raw[0] = (at[0] & 0x7F) | <uint64_t>at[1] << 7
+        cursor[0] = at + 2
+        return 0
+    return read_long_varint(cursor, end, last_shift, raw)
+
+
+cdef inline int read_long_varint(Cursor* cursor, Cursor end, int last_shift, uint64_t* raw) noexcept nogil:
+    cdef Cursor at = cursor[0]
+    cdef uint64_t bits = 0
     cdef int shift = 0
-    cdef uint8_t byte
     while True:
-        if at >= end or shift > 63:
+        if at >= end or shift > last_shift:
             return -1
-        byte = at[0]
-        at += 1
-        raw |= <uint64_t>(byte & 0x7F) << shift
+        bits |= <uint64_t>(at[0] & 0x7F) << shift
         shift += 7
-        if byte < 0x80:
+        at += 1
+        if at[-1] < 0x80:
             break
     cursor[0] = at
-    value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
+    raw[0] = bits
     return 0
 
 

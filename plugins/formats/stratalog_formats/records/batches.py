@@ -31,6 +31,7 @@ from stratalog.spi import (
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
+from stratalog_formats.records.retain import restamp_batch, retain_batches
 
 _JOINED_BYTES: Final = 1 << 18  # what decompressed batches of one arena have in all; a larger one has its own
 
@@ -173,6 +174,23 @@ class BatchFormat(RecordFormat):
         self._kernels.assign_batches(data, batches, base_offset, leader_epoch, append_time_ms)
         end = batches.position[-1] + batches.size_bytes[-1]
         return self.scan(data, batches.position[0], end, check_crc=False)
+
+    def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
+        """The header says so, the records keep their deltas."""
+        return restamp_batch(data, batch, max_timestamp_ms)
+
+    def retain(
+        self,
+        data: Buffer,
+        batches: BatchTable,
+        verdicts: Sequence[Buffer],
+        horizon_ms: int | None,
+        *,
+        retain_empty: Sequence[bool] | None = None,
+        limit_bytes: int,
+    ) -> Iterator[Buffer]:
+        """Same offsets, producer, sequence and flags; the largest time, the count and a horizon are made anew."""
+        return retain_batches(self, self._codecs, data, batches, verdicts, horizon_ms, retain_empty, limit_bytes)
 
 
 def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, limit_bytes: int) -> memoryview:
