@@ -41,9 +41,9 @@ def _columns(data: bytes) -> Iterator[RecordColumns]:
     return BATCHES.decode(data, _scan(data), limit_bytes=LIMIT_BYTES)
 
 
-def _records(data: bytes) -> Iterator[list[Record]]:
+def _records(data: bytes) -> Iterator[Iterator[Record]]:
     for columns in _columns(data):
-        yield columns.to_records(0)
+        yield columns.iter_records(0)
 
 
 def _touch(data: bytes) -> None:

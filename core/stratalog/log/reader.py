@@ -70,7 +70,7 @@ class LogReader(ABC):
             CorruptBatchError: a bad entry; all good records before it have been yielded.
         """
         for columns in self.columns(start, end, isolation):
-            yield from columns.to_records(self.name.partition)
+            yield from columns.iter_records(self.name.partition)
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
         """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromSt
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport Py_EQ, Py_NE, PyObject_RichCompare
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_CheckExact
 from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
@@ -306,8 +306,8 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
     return result
 
 
-cdef inline Record record_at(const Source* source, int64_t i, int32_t partition):
-    cdef Record record = Record.__new__(Record)
+cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t partition) except -1:
+    """Make ``record``, which nobody else has, that of row ``i``."""
     cdef int32_t kind = source.timestamp_type[i]
     record.timestamp_type = TYPES[kind + 1] if -1 <= kind <= 1 else TimestampType(kind)
     record.offset = source.offset[i]
@@ -320,7 +320,7 @@ cdef inline Record record_at(const Source* source, int64_t i, int32_t partition)
         record.headers = headers_at(source, source.header_first[i], source.header_count[i])
     else:
         record.headers = NO_HEADERS
-    return record
+    return 0
 
 
 def records_of(columns, partition):
@@ -334,7 +334,8 @@ def records_of(columns, partition):
     point_rows(&source, views, count)
     point_headers(&source, views[8:], len(views[10]))
     for i in range(count):
-        record = record_at(&source, i, number)
+        record = Record.__new__(Record)
+        fill_row(record, &source, i, number)
         Py_INCREF(record)
         PyList_SET_ITEM(records, i, record)
     return records
@@ -342,10 +343,9 @@ def records_of(columns, partition):
 
 @cython.final
 cdef class RecordIterator:
-    """The records of columns, each made when it is asked for, where one before it was.
+    """The records of columns, each made when it is asked for.
 
-    The last one is held, although nobody asks for it again: were its fields the only objects of their sizes, Python's
-    allocator would give their pages back and fetch them again with every record.
+    As in Python's ``zip`` the last one becomes the next if nobody else has kept it.
     """
 
     cdef Source source
@@ -368,7 +368,9 @@ cdef class RecordIterator:
     def __next__(self):
         if self.row == self.source.count:
             raise StopIteration
-        self.last = record_at(&self.source, self.row, self.partition)
+        if self.last is None or (<PyObject*>self.last).ob_refcnt > 1:
+            self.last = Record.__new__(Record)
+        fill_row(self.last, &self.source, self.row, self.partition)
         self.row += 1
         return self.last
 
