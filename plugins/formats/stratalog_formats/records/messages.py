@@ -145,8 +145,10 @@ class MessageFormat(RecordFormat):
         if wrapper.codec_id == ZSTD_ID:
             raise CorruptBatchError(f"zstd does not exist in magic {self.magic}", "", wrapper.position)
         view = memoryview(data)[wrapper.position : wrapper.position + wrapper.size_bytes]
-        outside = FieldPlaces()
-        outside.add(view, self.scan(view, 0, len(view), check_crc=False), wrapper.position)
+        outside, table = FieldPlaces(), self.scan(view, 0, len(view), check_crc=False)
+        if len(table) != 1:
+            raise CorruptBatchError("the bytes changed while they were read", "", wrapper.position)
+        outside.add(view, table, wrapper.position)
         (start,), (size,) = outside.value_position, outside.value_size
         if size < 0:
             raise CorruptBatchError("a compressed message has no value", "", wrapper.position)
