@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from stratalog.cli.dump.context import Context
-from stratalog.cli.dump.decoders import RecordDecoder, control_object, control_text, decoder_of
-from stratalog.cli.dump.records import Arena, RecordView, arenas
+from stratalog.cli.dump.control import control_object, control_text
+from stratalog.cli.dump.decoders import RecordDecoder, decoder_of
+from stratalog.cli.dump.records import Arena, RecordView, arenas, sequence_after
 from stratalog.cli.dump.sheet import JsonList, Table, item, moment
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
 from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
@@ -16,7 +17,6 @@ from stratalog.segment.control import read_control
 from stratalog.segment.framing import FRAME, FRAME_BYTES, Chunk, walk
 
 _COLUMNS: Final = ("position", "size", "v", "offsets", "records", "codec", "epoch", "max_timestamp", "crc")
-_LAST_SEQUENCE: Final = (1 << 31) - 1
 
 
 def dump_log(context: Context, source: Source, base_offset: int | None, topic: str) -> None:
@@ -97,8 +97,10 @@ class _LogDump:
                         self._context.output.line(line)
             except CorruptionError as found:
                 error = found
-        for reason in view.errors:
-            self._context.corrupt(self._segment.label, CorruptBatchError(reason, self._segment.label, _position(head)))
+        if view.error_count:
+            more_of_them = f" (and {view.error_count - 1} more in this batch)" if view.error_count > 1 else ""
+            bad = CorruptBatchError(view.first_error + more_of_them, self._segment.label, _position(head))
+            self._context.corrupt(self._segment.label, bad)
         if error is not None:
             self._context.corrupt(self._segment.label, error)
 
@@ -127,7 +129,7 @@ class _LogDump:
             "last_offset": batch.last_offset,
             "count": None if is_wrapper else batch.record_count,
             "base_sequence": batch.base_sequence,
-            "last_sequence": _sequence(batch.base_sequence, batch.last_offset - batch.base_offset),
+            "last_sequence": sequence_after(batch.base_sequence, batch.last_offset - batch.base_offset),
             "producer_id": batch.producer_id,
             "producer_epoch": batch.producer_epoch,
             "leader_epoch": batch.leader_epoch,
@@ -189,11 +191,6 @@ def _position(head: dict[str, object]) -> int:
     position = head["position"]
     assert isinstance(position, int)
     return position
-
-
-def _sequence(base: int, delta: int) -> int:
-    """The sequence ``delta`` after ``base``, which starts again at 0; -1 if there is none."""
-    return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
 
 
 def _offsets(head: dict[str, object]) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.cli.dump.decoders import RecordDecoder, control_item, control_text
+from stratalog.cli.dump.control import control_item, control_text
+from stratalog.cli.dump.decoders import RecordDecoder
 from stratalog.cli.dump.sheet import moment
 from stratalog.cli.output import printable
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
@@ -85,13 +86,14 @@ class RecordView:
         decoder: shows keys and values; None: only how large they are.
 
     Attributes:
-        errors: what could not be read, or has a bad CRC of its own.
+        first_error: of the records that could not be read, or have a bad CRC of their own; "" if there is none.
+        error_count: how many there are.
     """
 
     def __init__(self, batch: RecordBatch, decoder: RecordDecoder | None) -> None:
         self._batch, self._decoder = batch, decoder
         self._digits = len(str(batch.last_offset))
-        self.errors: list[str] = []
+        self.first_error, self.error_count = "", 0
 
     def items(self, arena: Arena) -> Iterator[dict[str, object]]:
         """The records for machines."""
@@ -108,7 +110,7 @@ class RecordView:
             "offset": record.offset,
             "timestamp_ms": record.timestamp_ms,
             "timestamp_type": str(record.timestamp_type),
-            "sequence": self._sequence(record),
+            "sequence": sequence_after(self._batch.base_sequence, record.offset - self._batch.base_offset),
             "key_size": _size(record.key),
             "value_size": _size(record.value),
             "header_keys": [name for name, _ in record.headers],
@@ -123,12 +125,11 @@ class RecordView:
             }
             self._check(record, message)
         if self._batch.is_control:
-            found["control_record"] = control = control_item(record.key, record.value)
-            self._note(record, control)
+            found["control_record"] = self._control(record)
         elif self._decoder is not None:
-            contents = self._decoder.item(record)
-            self._note(record, contents)
-            found |= contents
+            contents = self._decoder(record)
+            self._note(record, contents.error)
+            found |= contents.item()
         return found
 
     def _lines(self, record: Record, message: Message | None) -> Iterator[str]:
@@ -137,13 +138,12 @@ class RecordView:
             self._check(record, message)
             begin += "" if message.valid else "BAD CRC  "
         if self._batch.is_control:
-            control = control_item(record.key, record.value)
-            self._note(record, control)
-            yield begin + control_text(control)
+            yield begin + control_text(self._control(record))
         elif self._decoder is not None:
-            self._note(record, self._decoder.item(record))
-            first, *more = self._decoder.lines(record)
-            yield begin + first
+            contents = self._decoder(record)
+            self._note(record, contents.error)
+            more = contents.lines()
+            yield begin + next(more)
             yield from more
         else:
             headers = ", ".join(printable(name) for name, _ in record.headers)
@@ -152,15 +152,25 @@ class RecordView:
 
     def _check(self, record: Record, message: Message) -> None:
         if not message.valid:
-            self.errors.append(f"the message of offset {record.offset} inside the wrapper has a bad CRC")
+            self._count(f"the message of offset {record.offset} inside the wrapper has a bad CRC")
 
-    def _note(self, record: Record, contents: dict[str, object]) -> None:
-        if "error" in contents:
-            self.errors.append(f"the record of offset {record.offset} cannot be read: {contents['error']}")
+    def _control(self, record: Record) -> dict[str, object]:
+        found = control_item(record.key, record.value)
+        self._note(record, str(found.get("error", "")))
+        return found
 
-    def _sequence(self, record: Record) -> int:
-        base = self._batch.base_sequence
-        return (base + record.offset - self._batch.base_offset) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
+    def _note(self, record: Record, error: str) -> None:
+        if error:
+            self._count(f"the record of offset {record.offset} cannot be read: {error}")
+
+    def _count(self, error: str) -> None:
+        self.first_error = self.first_error or error
+        self.error_count += 1
+
+
+def sequence_after(base: int, delta: int) -> int:
+    """The sequence ``delta`` after ``base``, which starts again at 0; -1 if there is none."""
+    return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1
 
 
 def _pages(arena: Arena) -> Iterator[tuple[Record, Message | None]]:

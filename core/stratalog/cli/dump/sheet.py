@@ -50,7 +50,8 @@ class Table:
     """Rows in aligned columns, with notes behind the last one.
 
     Columns are as wide as the widest cell so far: a page is printed when it is full, so memory stays bounded. The
-    columns in ``optional`` are left out, the first named first, where the terminal is too narrow for all.
+    columns in ``optional`` are left out, the first named first, where the terminal is too narrow for all; where it is
+    too narrow even so, rows are printed as ``name=value`` pairs.
     """
 
     def __init__(self, output: Output, columns: Sequence[str], optional: Sequence[str] = ()) -> None:
@@ -79,11 +80,15 @@ class Table:
             return
         edge = width()
         shown = self._fitting(edge)
-        if shown != self._shown:
-            self._shown = shown
-            click.secho(self._line(shown, [column.replace("_", " ") for column in self._columns]), bold=True)
+        if shown and shown != self._shown:
+            heads = self._line(shown, [column.replace("_", " ") for column in self._columns])
+            click.secho(heads.rstrip(), bold=True)
+        self._shown = shown
         for cells, notes in page:
-            self._print(self._line(shown, cells), notes, edge)
+            if shown:
+                self._print(self._line(shown, cells), notes, edge)
+            else:
+                self._print_pairs(cells, notes, edge)
 
     def _print(self, line: str, notes: str, edge: int) -> None:
         if not notes:
@@ -102,12 +107,22 @@ class Table:
         for further in wrapped:
             self._output.line(further)
 
+    def _print_pairs(self, cells: Sequence[str], notes: str, edge: int) -> None:
+        pairs = [f"{name}={text}" for name, text in zip(self._columns, cells, strict=True)]
+        text = " ".join([*pairs, notes]).rstrip()
+        for line in textwrap.wrap(text, edge, subsequent_indent=2 * _GAP, break_on_hyphens=False):
+            self._output.line(line)
+
     def _fitting(self, edge: int) -> list[int]:
+        """The columns that fit, or none."""
         shown = list(range(len(self._columns)))
         for name in self._optional:
-            if sum(self._widths[index] + len(_GAP) for index in shown) - len(_GAP) > edge:
+            if self._total(shown) > edge:
                 shown.remove(self._columns.index(name))
-        return shown
+        return shown if self._total(shown) <= edge else []
+
+    def _total(self, shown: Sequence[int]) -> int:
+        return sum(self._widths[index] + len(_GAP) for index in shown) - len(_GAP)
 
     def _line(self, shown: Iterable[int], cells: Sequence[str]) -> str:
         return _GAP.join(

@@ -83,6 +83,13 @@ def plain(value: object, *, brief: bool = False) -> object:
     return [plain(item, brief=brief) for item in value] if isinstance(value, tuple | list) else value
 
 
+def plain_object(structure: object, *, brief: bool = False) -> dict[str, object]:
+    """The same of a structure."""
+    found = plain(structure, brief=brief)
+    assert isinstance(found, dict)
+    return found
+
+
 def pairs(value: Mapping[str, object]) -> str:
     """An object for people, on one line: ``name=value``; words stand bare, other text in quotes."""
     return " ".join(f"{name.removesuffix('_ms')}={_word(name, item)}" for name, item in value.items())

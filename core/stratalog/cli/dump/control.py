@@ -1,0 +1,35 @@
+"""Control records: transaction markers, and what a quorum writes."""
+
+from __future__ import annotations
+
+from stratalog.cli.dump.values import pairs, plain_object
+from stratalog.errors import InvalidRecordError
+from stratalog.model.control import ControlRecord, EndMarker, parse_control
+
+
+def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:
+    """A control record for machines: ``type``, and what it says; ``error`` if it cannot be read.
+
+    A type that nobody knows is a number.
+    """
+    try:
+        found = parse_control(key, value)
+    except InvalidRecordError as error:
+        return {"type": None, "error": str(error)}
+    if found is None:
+        return {"type": int.from_bytes((key or b"")[2:4], "big", signed=True)}
+    return control_object(found)
+
+
+def control_object(found: ControlRecord) -> dict[str, object]:
+    """The same of one that has been read."""
+    if isinstance(found, EndMarker):
+        return {"type": found.kind.name, "coordinator_epoch": found.coordinator_epoch}
+    return {"type": found.kind.name, **plain_object(found)}
+
+
+def control_text(item: dict[str, object]) -> str:
+    """A control record for people, from what machines get."""
+    rest = pairs({name: value for name, value in item.items() if name != "type"})
+    known = item["type"] if isinstance(item["type"], str) else f"control type {item['type']}"
+    return f"{known} {rest}".rstrip()
