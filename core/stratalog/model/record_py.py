@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
-from operator import index
+from operator import add, index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, Self, TypeAlias, final
 
 from stratalog.errors import ConfigError, InvalidRecordError
@@ -258,14 +258,15 @@ def records_of(columns: RecordColumns, partition: int) -> list[Record]:
     views = views_of(columns)
     raw = _as_bytes(columns.arena)
     offset, timestamp_ms, timestamp_type, leader_epoch, key_at, key_size, value_at, value_size = views[:8]
+    kinds = set(timestamp_type)
     rows = zip(
-        offset,
-        timestamp_ms,
-        map(_type_of, timestamp_type),
+        offset.tolist(),
+        timestamp_ms.tolist(),
+        repeat(_type_of(kinds.pop())) if len(kinds) == 1 else map(_type_of, timestamp_type),
         items_of(raw, key_at, key_size),
         items_of(raw, value_at, value_size),
         _headers(raw, *views[8:]),
-        leader_epoch,
+        leader_epoch.tolist(),
         repeat(integer("partition", partition, 32)),
         strict=False,  # the last one never ends
     )
@@ -289,8 +290,15 @@ def iterator_of(columns: RecordColumns, partition: int) -> Iterator[Record]:
 def items_of(arena: Buffer, positions: memoryview, sizes: memoryview) -> list[bytes | None]:
     """The fields at these positions (IndexError: one is not inside the arena), None for negative sizes."""
     raw = _as_bytes(arena)
+    starts, counts = typed_view(positions, "i", "position").tolist(), typed_view(sizes, "i", "size").tolist()
+    if starts and len(starts) == len(counts):  # columns that have no nulls, or nothing else, need no look at each row
+        if max(counts) < 0:
+            return [None] * len(counts)
+        ends = list(map(add, starts, counts))
+        if min(counts) >= 0 <= min(starts) and max(ends) <= len(raw):
+            return [raw[start:end] for start, end in zip(starts, ends, strict=True)]
     end = len(raw)
-    pairs = zip(typed_view(positions, "i", "position"), typed_view(sizes, "i", "size"), strict=True)
+    pairs = zip(starts, counts, strict=True)
     return [
         None if size < 0 else raw[at : at + size] if 0 <= at <= end - size else outside(at, size) for at, size in pairs
     ]
