@@ -15,6 +15,7 @@ import os
 import shlex
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,27 +27,38 @@ COMPILED_SUFFIXES: Final = (".so", ".pyd")
 
 
 class KernelBuildHook(BuildHookInterface[Any]):
-    """Compiles the kernels with Cython."""
+    """Compiles the kernels with Cython, each build in a scratch folder of its own: several may run at once."""
+
+    _scratch: Path | None = None
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add what compiled to ``build_data``; ``version`` is "standard" or "editable"."""
         root = Path(self.root)
         sources = kernel_sources(root, self.build_config.builder.config.dev_mode_dirs)
+        built = {}
+        if not os.environ.get(SWITCH):
+            self._scratch = Path(tempfile.mkdtemp(prefix="stratalog-kernels-"))
+            built = compile_kernels(root, sources, self._scratch)
         if version == "editable":
             remove_compiled(root, sources)
-        if os.environ.get(SWITCH):
-            return
-        built = compile_kernels(root, sources, root / "build" / "kernels")
         for module, path in built.items():
             if version == "editable":
-                shutil.copy2(path, (root / sources[module]).parent)
+                target = (root / sources[module]).with_name(path.name)
+                shutil.copy2(path, target.with_suffix(".new"))
+                target.with_suffix(".new").replace(target)  # whoever runs the old one keeps it
             else:
                 build_data["force_include"][str(path)] = str(Path(*module.split(".")[:-1]) / path.name)
         if built:
             build_data["pure_python"] = False
             build_data["infer_tag"] = True
-        for module in sorted(sources.keys() - built.keys()):
+        for module in sorted(sources.keys() - built.keys() if self._scratch else ()):
             self.app.display_warning(f"{module} did not compile: its pure-Python twin does the work")
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove the scratch folder: what was compiled is in the artifact, or beside its source."""
+        del version, build_data, artifact_path
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 def kernel_sources(root: Path, source_roots: list[str]) -> dict[str, str]:
@@ -73,7 +85,6 @@ def compile_kernels(root: Path, sources: dict[str, str], scratch: Path) -> dict[
     from Cython.Build import cythonize  # noqa: PLC0415 - a wheel without kernels must build without Cython
     from setuptools import Distribution, Extension  # noqa: PLC0415 - the same
 
-    shutil.rmtree(scratch, ignore_errors=True)
     more = shlex.split(os.environ.get(FLAGS, ""))
     optimise = ["/O2"] if sys.platform == "win32" else ["-O3"]
     before = Path.cwd()
