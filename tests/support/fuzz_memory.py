@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import twins
 from stratalog.spi import BatchHeader, Codec, Record, RecordFormat
-from stratalog.testing.hostile import seal
+from stratalog.testing.parts import seal
 from stratalog_formats.kernels.choice import PYTHON, Kernels
 
 LIMIT_BYTES: Final = 8 << 20

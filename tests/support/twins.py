@@ -77,8 +77,10 @@ def kernels_of(name: str) -> Kernels:
 
 
 def twins() -> list[Kernels]:
-    """The twins that are there, the pure one first."""
+    """The twins that are there, the pure one first; fails where the compiled one must be."""
     found = compiled()
+    if isinstance(found, Refusal) and found.is_failure:
+        pytest.fail(found.reason)
     return [PYTHON, found] if isinstance(found, Kernels) else [PYTHON]
 
 

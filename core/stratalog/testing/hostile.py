@@ -5,46 +5,30 @@ CRC right again, and compresses what it changed if asked to. So its mutants get 
 are about. ``scramble`` knows little: it flips, cuts, repeats and joins bytes. ``shrink`` makes what failed smaller.
 
 All take their chance from the caller: the same ``Random`` gives the same mutants.
-
-Source of the layouts: apache/kafka LegacyRecord, DefaultRecordBatch, DefaultRecord.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from random import Random
 from typing import Final, NamedTuple
-from zlib import crc32
-
-from crc32c import crc32c
 
 from stratalog.spi.formats import Codec
-
-Part = tuple[str, bytes]
-"""A field's name and its bytes."""
-
-_OVERHEAD_BYTES: Final = 12
-_SIZE_POSITION: Final = 8
-_MAGIC_POSITION: Final = 16
-_BATCH_ATTRIBUTES_POSITION: Final = 22
-_BATCH: Final = (
-    ("base offset", 8),
-    ("size", 4),
-    ("leader epoch", 4),
-    ("magic", 1),
-    ("CRC", 4),
-    ("attributes", 2),
-    ("last offset delta", 4),
-    ("base timestamp", 8),
-    ("max timestamp", 8),
-    ("producer id", 8),
-    ("producer epoch", 2),
-    ("base sequence", 4),
-    ("record count", 4),
+from stratalog.testing.parts import (
+    BATCH_ATTRIBUTES_POSITION,
+    MAGIC_POSITION,
+    OVERHEAD_BYTES,
+    SIZE_POSITION,
+    Part,
+    entries_of,
+    joined,
+    number_of,
+    parts_of_entry,
+    parts_of_records,
+    seal,
+    take_varint,
 )
-_MESSAGE: Final = (("offset", 8), ("size", 4), ("CRC", 4), ("magic", 1), ("attributes", 1))
-_STAMPED: Final = (*_MESSAGE, ("timestamp", 8))
+
 _CONTENTS: Final = frozenset({"records", "key", "value", "header key", "header value", "rest"})
 _INTERESTING: Final = bytes((0, 1, 2, 7, 127, 128, 129, 254, 255))
 
@@ -54,95 +38,6 @@ class Mutant(NamedTuple):
 
     data: bytes
     story: str
-
-
-# --- the structure of valid bytes --------------------------------------------------------------------------------
-
-
-def entries_of(data: bytes) -> list[bytes]:
-    """The entries of a valid set."""
-    entries, at = [], 0
-    while at < len(data):
-        end = at + _OVERHEAD_BYTES + _number(data[at + _SIZE_POSITION : at + _OVERHEAD_BYTES])
-        entries.append(data[at:end])
-        at = end
-    return entries
-
-
-def parts_of_entry(entry: bytes) -> list[Part]:
-    """The fields of a valid entry of any magic, in order; those of a batch end with "records", in one piece."""
-    magic = entry[_MAGIC_POSITION]
-    if magic == 2:
-        parts, at = _fixed(entry, _BATCH)
-        return [*parts, ("records", entry[at:])]
-    parts, at = _fixed(entry, _STAMPED if magic else _MESSAGE)
-    for name in ("key", "value"):
-        end = at + 4 + max(_number(entry[at : at + 4]), 0)
-        parts += [(f"{name} length", entry[at : at + 4]), (name, entry[at + 4 : end])]
-        at = end
-    return [*parts, ("rest", entry[at:])] if at < len(entry) else parts
-
-
-def parts_of_records(section: bytes) -> list[list[Part]]:
-    """The fields of each record of a valid, uncompressed batch of magic 2."""
-    records, at = [], 0
-    while at < len(section):
-        record: list[Part] = []
-        at = _take_varint(section, at, "length", record)[0] + 1
-        record.append(("attributes", section[at - 1 : at]))
-        for name in ("timestamp delta", "offset delta"):
-            at, _ = _take_varint(section, at, name, record)
-        for name in ("key", "value"):
-            at = _take_field(section, at, name, record)
-        at, headers = _take_varint(section, at, "header count", record)
-        for _ in range(headers):
-            for name in ("header key", "header value"):
-                at = _take_field(section, at, name, record)
-        records.append(record)
-    return records
-
-
-def seal(entry: bytearray) -> None:
-    """Make the CRC right for the magic, over what the size field says; nothing happens where that does not fit."""
-    end = _OVERHEAD_BYTES + _number(entry[_SIZE_POSITION:_OVERHEAD_BYTES])
-    if not 26 <= end <= len(entry):
-        return
-    with memoryview(entry) as view:
-        if entry[_MAGIC_POSITION] == 2:
-            place, crc = slice(17, 21), crc32c(view[21:end])
-        else:
-            place, crc = slice(12, 16), crc32(view[16:end])
-    entry[place] = crc.to_bytes(4, "big")
-
-
-def _fixed(entry: bytes, layout: Sequence[tuple[str, int]]) -> tuple[list[Part], int]:
-    ends = list(accumulate(width for _, width in layout))
-    parts = [(name, entry[end - width : end]) for (name, width), end in zip(layout, ends, strict=True)]
-    return parts, ends[-1]
-
-
-def _take_varint(raw: bytes, at: int, name: str, into: list[Part]) -> tuple[int, int]:
-    end = at + 1
-    while raw[end - 1] > 127:
-        end += 1
-    into.append((name, raw[at:end]))
-    number = sum((byte & 127) << 7 * place for place, byte in enumerate(raw[at:end]))
-    return end, number >> 1 ^ -(number & 1)
-
-
-def _take_field(raw: bytes, at: int, name: str, into: list[Part]) -> int:
-    at, size = _take_varint(raw, at, f"{name} length", into)
-    end = at + max(size, 0)
-    into.append((name, raw[at:end]))
-    return end
-
-
-def _number(raw: bytes | bytearray) -> int:
-    return int.from_bytes(raw, "big", signed=True)
-
-
-def _joined(parts: Sequence[Part]) -> bytes:
-    return b"".join(raw for _, raw in parts)
 
 
 # --- lies --------------------------------------------------------------------------------------------------------
@@ -159,10 +54,10 @@ def lie(sets: Sequence[bytes], codecs: Sequence[Codec], chance: Random) -> Mutan
     """
     entries = entries_of(chance.choice(sets))
     codec = chance.choice((None, *codecs))
-    if entries[0][_MAGIC_POSITION] < 2 and codec is not None:
+    if entries[0][MAGIC_POSITION] < 2 and codec is not None:
         return _lie_in_wrapper(entries, codec, chance)
     index = chance.randrange(len(entries))
-    if entries[index][_MAGIC_POSITION] == 2:
+    if entries[index][MAGIC_POSITION] == 2:
         entries[index], story = _lie_in_batch(entries[index], codec, chance)
     else:
         entries[index], story = _lie_in_entry(entries[index], chance)
@@ -174,17 +69,17 @@ def _lie_in_batch(batch: bytes, codec: Codec | None, chance: Random) -> Mutant:
     story = ""
     if chance.random() < 0.6:
         section, story = _lie_in_records(parts_of_records(section), chance)
-    entry = bytearray(_joined(head))
+    entry = bytearray(joined(head))
     if codec is not None:
         section = codec.compress(section, level=None, magic=2)
-        entry[_BATCH_ATTRIBUTES_POSITION] |= codec.id
+        entry[BATCH_ATTRIBUTES_POSITION] |= codec.id
     framed = _framed(entry + section)
     lied = Mutant(bytes(framed), story) if story else _lie_in_entry(bytes(framed), chance)
     return Mutant(lied.data, f"{lied.story}, codec {codec.id if codec else 0}")
 
 
 def _lie_in_wrapper(entries: list[bytes], codec: Codec, chance: Random) -> Mutant:
-    magic, offset, story = entries[0][_MAGIC_POSITION], entries[-1][:8], ""
+    magic, offset, story = entries[0][MAGIC_POSITION], entries[-1][:8], ""
     if magic:
         entries = [index.to_bytes(8, "big") + entry[8:] for index, entry in enumerate(entries)]
     draw = chance.random()
@@ -211,9 +106,9 @@ def _lie_in_entry(entry: bytes, chance: Random) -> Mutant:
     if name in _CONTENTS:
         parts[index] = (name, _mangled(raw, chance))
     else:
-        number = _lied(_number(raw), 8 * len(raw), len(entry), chance)
+        number = _lied(number_of(raw), 8 * len(raw), len(entry), chance)
         parts[index] = (name, number.to_bytes(len(raw), "big", signed=True))
-    changed = bytearray(_joined(parts))
+    changed = bytearray(joined(parts))
     if len(changed) != len(entry) and chance.random() < 0.7:
         _framed(changed)
     if name != "CRC":
@@ -223,7 +118,7 @@ def _lie_in_entry(entry: bytes, chance: Random) -> Mutant:
 
 def _lie_in_records(records: list[list[Part]], chance: Random) -> Mutant:
     if chance.random() < 0.1:
-        shuffled, story = _shuffled([_joined(record) for record in records], chance)
+        shuffled, story = _shuffled([joined(record) for record in records], chance)
         return Mutant(b"".join(shuffled), story)
     row = chance.randrange(len(records))
     record = records[row]
@@ -233,11 +128,11 @@ def _lie_in_records(records: list[list[Part]], chance: Random) -> Mutant:
         record[index] = (name, _mangled(raw, chance))
     else:
         bits = 64 if name == "timestamp delta" else 32
-        record[index] = (name, _lied_varint(raw, bits, len(_joined(record)), chance))
+        record[index] = (name, _lied_varint(raw, bits, len(joined(record)), chance))
     if index and chance.random() < 0.5:
-        record[0] = ("length", _varint(len(_joined(record[1:]))))
+        record[0] = ("length", _varint(len(joined(record[1:]))))
     story = f"record {row}: {name} was {raw[:16].hex()}, is {record[index][1][:16].hex()}"
-    return Mutant(b"".join(map(_joined, records)), story)
+    return Mutant(b"".join(map(joined, records)), story)
 
 
 def _lied(true: int, bits: int, room: int, chance: Random) -> int:
@@ -267,7 +162,7 @@ def _lied_varint(raw: bytes, bits: int, room: int, chance: Random) -> bytes:
     """Another number, or the same one in a form of any length, also one that no reader may take, or cut off."""
     draw = chance.random()
     if draw < 0.7:
-        _, true = _take_varint(raw, 0, "", [])
+        _, true = take_varint(raw, 0, "", [])
         return _varint(_lied(true, bits, room, chance))
     if draw < 0.9:
         longer = bytearray(raw.ljust(chance.randrange(2, 13), b"\0"))
@@ -303,7 +198,7 @@ def _shuffled(items: list[bytes], chance: Random) -> tuple[list[bytes], str]:
 
 def _framed(entry: bytearray) -> bytearray:
     """Make size and CRC right."""
-    entry[_SIZE_POSITION:_OVERHEAD_BYTES] = (len(entry) - _OVERHEAD_BYTES).to_bytes(4, "big")
+    entry[SIZE_POSITION:OVERHEAD_BYTES] = (len(entry) - OVERHEAD_BYTES).to_bytes(4, "big")
     seal(entry)
     return entry
 
@@ -314,13 +209,13 @@ def _framed(entry: bytearray) -> bytearray:
 def scramble(sets: Sequence[bytes], chance: Random) -> Mutant:
     """One of the sets, compressed or not, damaged once to three times; half of them framed and sealed again."""
     data = bytearray(chance.choice(sets))
-    magic, done = data[_MAGIC_POSITION], []
+    magic, done = data[MAGIC_POSITION], []
     for _ in range(chance.choice((1, 1, 2, 3))):
         damage = chance.choice(_DAMAGE)
         damage(data, sets, chance)
         done.append(damage.__name__.strip("_"))
     if len(data) > 26 and chance.random() < 0.5:
-        data[_MAGIC_POSITION] = magic
+        data[MAGIC_POSITION] = magic
         _framed(data)
         done.append("sealed")
     return Mutant(bytes(data), ", ".join(done))
@@ -373,7 +268,7 @@ def _spliced(data: bytearray, sets: Sequence[bytes], chance: Random) -> None:
 
 def _noise_behind_the_header(data: bytearray, sets: Sequence[bytes], chance: Random) -> None:
     del sets
-    start = 61 if len(data) > 61 and data[_MAGIC_POSITION] == 2 else 26
+    start = 61 if len(data) > 61 and data[MAGIC_POSITION] == 2 else 26
     data[start:] = chance.randbytes(int(chance.random() * 64))
 
 

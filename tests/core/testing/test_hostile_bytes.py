@@ -10,15 +10,8 @@ from crc32c import crc32c
 
 import twins
 from stratalog.spi import BatchHeader, Record
-from stratalog.testing.hostile import (
-    entries_of,
-    lie,
-    parts_of_entry,
-    parts_of_records,
-    scramble,
-    seal,
-    shrink,
-)
+from stratalog.testing.hostile import lie, scramble, shrink
+from stratalog.testing.parts import entries_of, parts_of_entry, parts_of_records, seal
 from stratalog_formats.kernels.choice import PYTHON
 
 FORMATS = twins.formats(PYTHON)

@@ -21,7 +21,7 @@ from stratalog.spi import (
     RecordFormat,
     ScanStop,
 )
-from stratalog.testing.hostile import entries_of, seal
+from stratalog.testing.parts import entries_of, seal
 from stratalog_formats.kernels.choice import PYTHON
 
 LIMIT_BYTES = 1 << 20

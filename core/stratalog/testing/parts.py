@@ -1,0 +1,127 @@
+"""The fields of valid entries, record by record, by name: what mutations and tests of record formats take apart.
+
+Source: apache/kafka LegacyRecord, DefaultRecordBatch, DefaultRecord.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, TypeAlias
+from zlib import crc32
+
+from crc32c import crc32c
+
+Part: TypeAlias = tuple[str, bytes]
+"""A field's name and its bytes."""
+
+OVERHEAD_BYTES: Final = 12
+SIZE_POSITION: Final = 8
+MAGIC_POSITION: Final = 16
+BATCH_ATTRIBUTES_POSITION: Final = 22
+_BATCH: Final = (
+    ("base offset", 8),
+    ("size", 4),
+    ("leader epoch", 4),
+    ("magic", 1),
+    ("CRC", 4),
+    ("attributes", 2),
+    ("last offset delta", 4),
+    ("base timestamp", 8),
+    ("max timestamp", 8),
+    ("producer id", 8),
+    ("producer epoch", 2),
+    ("base sequence", 4),
+    ("record count", 4),
+)
+_MESSAGE: Final = (("offset", 8), ("size", 4), ("CRC", 4), ("magic", 1), ("attributes", 1))
+_STAMPED: Final = (*_MESSAGE, ("timestamp", 8))
+
+
+def entries_of(data: bytes) -> list[bytes]:
+    """The entries of a valid set."""
+    entries, at = [], 0
+    while at < len(data):
+        end = at + OVERHEAD_BYTES + number_of(data[at + SIZE_POSITION : at + OVERHEAD_BYTES])
+        entries.append(data[at:end])
+        at = end
+    return entries
+
+
+def parts_of_entry(entry: bytes) -> list[Part]:
+    """The fields of a valid entry of any magic, in order; those of a batch end with "records", in one piece."""
+    magic = entry[MAGIC_POSITION]
+    if magic == 2:
+        parts, at = _fixed(entry, _BATCH)
+        return [*parts, ("records", entry[at:])]
+    parts, at = _fixed(entry, _STAMPED if magic else _MESSAGE)
+    for name in ("key", "value"):
+        end = at + 4 + max(number_of(entry[at : at + 4]), 0)
+        parts += [(f"{name} length", entry[at : at + 4]), (name, entry[at + 4 : end])]
+        at = end
+    return [*parts, ("rest", entry[at:])] if at < len(entry) else parts
+
+
+def parts_of_records(section: bytes) -> list[list[Part]]:
+    """The fields of each record of a valid, uncompressed batch of magic 2."""
+    records, at = [], 0
+    while at < len(section):
+        record: list[Part] = []
+        at = take_varint(section, at, "length", record)[0] + 1
+        record.append(("attributes", section[at - 1 : at]))
+        for name in ("timestamp delta", "offset delta"):
+            at, _ = take_varint(section, at, name, record)
+        for name in ("key", "value"):
+            at = _take_field(section, at, name, record)
+        at, headers = take_varint(section, at, "header count", record)
+        for _ in range(headers):
+            for name in ("header key", "header value"):
+                at = _take_field(section, at, name, record)
+        records.append(record)
+    return records
+
+
+def seal(entry: bytearray) -> None:
+    """Make the CRC right for the magic, over what the size field says; nothing happens where that does not fit."""
+    end = OVERHEAD_BYTES + number_of(entry[SIZE_POSITION:OVERHEAD_BYTES])
+    if not 26 <= end <= len(entry):
+        return
+    with memoryview(entry) as view:
+        if entry[MAGIC_POSITION] == 2:
+            place, crc = slice(17, 21), crc32c(view[21:end])
+        else:
+            place, crc = slice(12, 16), crc32(view[16:end])
+    entry[place] = crc.to_bytes(4, "big")
+
+
+def _fixed(entry: bytes, layout: Sequence[tuple[str, int]]) -> tuple[list[Part], int]:
+    ends = list(accumulate(width for _, width in layout))
+    parts = [(name, entry[end - width : end]) for (name, width), end in zip(layout, ends, strict=True)]
+    return parts, ends[-1]
+
+
+def take_varint(raw: bytes, at: int, name: str, into: list[Part]) -> tuple[int, int]:
+    """Append the bytes of the varint at ``at``; the position behind it, and the number."""
+    end = at + 1
+    while raw[end - 1] > 127:
+        end += 1
+    into.append((name, raw[at:end]))
+    number = sum((byte & 127) << 7 * place for place, byte in enumerate(raw[at:end]))
+    return end, number >> 1 ^ -(number & 1)
+
+
+def _take_field(raw: bytes, at: int, name: str, into: list[Part]) -> int:
+    at, size = take_varint(raw, at, f"{name} length", into)
+    end = at + max(size, 0)
+    into.append((name, raw[at:end]))
+    return end
+
+
+def number_of(raw: bytes | bytearray) -> int:
+    """A signed integer of any width."""
+    return int.from_bytes(raw, "big", signed=True)
+
+
+def joined(parts: Sequence[Part]) -> bytes:
+    """The bytes of all parts."""
+    return b"".join(raw for _, raw in parts)
