@@ -57,8 +57,12 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Compo
     Raises:
         CorruptBatchError: records do not fit the batch.
     """
-    is_wrapper = row.magic < 2 and row[0].codec_id
-    for columns in decode(chunk, row, segment, parts, Fields.ALL):
+    batch = row[0]
+    data = chunk.data[batch.position : batch.position + batch.size_bytes]  # an arena is the batch, not the chunk
+    found = parts.formats.of(row.magic, segment.label, chunk.position + batch.position)
+    alone = Chunk(data, chunk.position + batch.position, (found.scan(data, 0, len(data), check_crc=False),))
+    is_wrapper = row.magic < 2 and batch.codec_id
+    for columns in decode(alone, alone.tables[0], segment, parts, Fields.ALL):
         messages = _messages(columns.arena, parts) if is_wrapper else ()
         yield Arena(columns, messages if len(messages) == columns.count else ())
 

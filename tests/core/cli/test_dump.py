@@ -1,0 +1,452 @@
+"""``stratalog dump`` of logs: batches, records, control records, and damage in them."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tracemalloc
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from crc32c import crc32c
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+from stratalog.cli.dump import sheet
+from stratalog.config.files import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.model.control import (
+    ControlRecord,
+    ControlType,
+    EndMarker,
+    Endpoint,
+    KraftVersion,
+    KraftVoter,
+    KraftVoters,
+    LeaderChange,
+    QuorumVoter,
+    SnapshotFooter,
+    SnapshotHeader,
+    control_key,
+)
+from stratalog.reading.open import open_host
+from stratalog.segment.components import Components
+from stratalog.segment.control import control_batch
+from stratalog.spi.formats import BatchHeader
+
+Item = dict[str, Any]
+STAMP = 1_700_000_000_000
+LOG = "00000000000000000000.log"
+
+
+class Dumped:
+    """How a dump ended."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def items(self) -> list[Item]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+Dump = Callable[..., Dumped]
+
+
+@pytest.fixture
+def dump(capsys: pytest.CaptureFixture[str]) -> Dump:
+    def call(*arguments: object) -> Dumped:
+        code = run(["dump", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return Dumped(code, captured.out, captured.err)
+
+    return call
+
+
+@pytest.fixture
+def parts() -> Iterator[Components]:
+    host = open_host(Settings(), (), None)
+    yield host.parts(TopicConfig())
+    host.close()
+
+
+def records(count: int, first: int = 0) -> list[Record]:
+    return [
+        Record(timestamp_ms=STAMP + number, key=b"k%d" % number, value=b"v%d" % number)
+        for number in range(first, first + count)
+    ]
+
+
+def encoded(parts: Components, magic: int, listed: list[Record], base: int = 0, codec: str = "") -> bytes:
+    form = parts.formats.of(magic, "", 0)
+    found = parts.codecs.by_name(codec) if codec else None
+    return bytes(form.encode(listed, BatchHeader(base_offset=base), found, None))
+
+
+def written(tmp_path: Path, *batches: bytes, name: str = LOG) -> Path:
+    path = tmp_path / name
+    path.write_bytes(b"".join(batches))
+    return path
+
+
+# --- batches and records -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", ["", "gzip", "zstd"])
+def test_a_batch_and_its_records(dump: Dump, tmp_path: Path, parts: Components, codec: str) -> None:
+    data = encoded(parts, 2, records(3), base=7, codec=codec)
+    (batch,) = dump(written(tmp_path, data, name="00000000000000000005.log"), "--json", "--values").items
+    assert batch["kind"] == "batch"
+    assert (batch["base_offset"], batch["last_offset"], batch["count"]) == (7, 9, 3)
+    assert (batch["position"], batch["size_bytes"], batch["magic"], batch["valid"]) == (0, len(data), 2, True)
+    assert batch["codec"] == (codec or "none")
+    assert batch["timestamp_type"] == "CreateTime"
+    assert batch["crc"] == int.from_bytes(data[17:21], "big")
+    plain = encoded(parts, 2, records(3), base=7)
+    assert batch.get("uncompressed_bytes") == (len(plain) - 61 if codec else None)
+    assert [
+        (record["offset"], record["timestamp_ms"], record["key"], record["value"], record["headers"])
+        for record in batch["records"]
+    ] == [(7 + number, STAMP + number, f"k{number}", f"v{number}", []) for number in range(3)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_shows_the_messages_in_it(dump: Dump, tmp_path: Path, parts: Components, magic: int) -> None:
+    plain = [encoded(parts, magic, [record], base=0) for record in records(3)]
+    wrapper = encoded(parts, magic, records(3), base=4, codec="gzip")
+    ended = dump(written(tmp_path, wrapper), "--json", "--deep")
+    (batch,) = ended.items
+    assert (batch["base_offset"], batch["last_offset"], batch["count"]) == (None, 6, None)
+    assert batch["uncompressed_bytes"] == sum(map(len, plain))
+    assert [record["offset"] for record in batch["records"]] == [4, 5, 6]
+    assert [record["inner_size_bytes"] for record in batch["records"]] == [len(message) for message in plain]
+    assert [record["inner_position"] for record in batch["records"]] == [0, len(plain[0]), 2 * len(plain[0])]
+    assert [record["crc"] for record in batch["records"]] == [int.from_bytes(m[12:16], "big") for m in plain]
+    assert all(record["valid"] and record["inner_magic"] == magic for record in batch["records"])
+    people = dump(tmp_path / LOG, "--deep").lines
+    assert [line.split()[:2] for line in people if line.startswith("|")] == [["|", "4"], ["|", "5"], ["|", "6"]]
+
+
+def test_a_message_inside_a_wrapper_with_a_bad_crc_is_told(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    """The wrapper's own CRC covers the compressed bytes, so it is good; Kafka's tool checks both."""
+    messages = bytearray(encoded(parts, 1, records(3)))
+    size = len(messages) // 3
+    for number in range(3):
+        messages[number * size : number * size + 8] = number.to_bytes(8, "big")
+    messages[2 * size - 1] ^= 1  # the value of the second
+    codec = parts.codecs.by_name("gzip")
+    packed = Record(timestamp_ms=STAMP, value=codec.compress(messages, level=None, magic=1))
+    wrapper = bytearray(encoded(parts, 1, [packed], base=2))
+    wrapper[17] |= codec.id
+    wrapper[12:16] = crc32(wrapper[16:]).to_bytes(4, "big")
+    ended = dump(written(tmp_path, bytes(wrapper)), "--json", "--deep")
+    assert ended.code == 1
+    batch, corrupt = ended.items
+    assert batch["valid"]
+    assert [record["valid"] for record in batch["records"]] == [True, False, True]
+    assert "offset 1 inside the wrapper has a bad CRC" in corrupt["corrupt"]
+    assert "BAD CRC" in dump(tmp_path / LOG, "--deep").out
+
+
+def test_formats_may_be_mixed(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    log = written(
+        tmp_path, encoded(parts, 0, records(1)), encoded(parts, 1, records(1), 1), encoded(parts, 2, records(1), 2)
+    )
+    assert [item["magic"] for item in dump(log, "--json").items] == [0, 1, 2]
+    assert [line.split()[2:4] for line in dump(log).lines[2:]] == [["0", "0"], ["1", "1"], ["2", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "style", "said", "shown"),
+    [
+        (None, (), {"value": None}, "null"),
+        (b"", (), {"value": ""}, '""'),
+        (b"null", (), {"value": "null"}, '"null"'),
+        ("é\n\t".encode(), (), {"value": "é\n\t"}, r'"é\n\t"'),
+        (b"\0\1", (), {"value_base64": "AAE="}, "0x0001"),
+        (b"\xff", (), {"value_base64": "/w=="}, "0xff"),
+        (b"\0\1", ("--decoder", "text"), {"value": "\0\1"}, r'"\u0000\u0001"'),
+        (b"\xff", ("--decoder", "text"), {"value_base64": "/w=="}, "0xff"),
+        (b"ab", ("--decoder", "hex"), {"value_hex": "6162"}, "0x6162"),
+        (b"a" * 5000, (), {"value": "a" * 5000}, f'"{"a" * 1000}"... (5,000 bytes)'),
+        (b"\xff" * 5000, ("--decoder", "hex"), {"value_hex": "ff" * 5000}, f"0x{'ff' * 500}... (5,000 bytes)"),
+    ],
+)
+def test_values_cannot_be_taken_for_others(
+    dump: Dump, tmp_path: Path, parts: Components, value: bytes | None, style: tuple[str, ...], said: Item, shown: str
+) -> None:
+    record = Record(timestamp_ms=STAMP, key=None, value=value, headers=(("h", value), ("h", None)))
+    log = written(tmp_path, encoded(parts, 2, [record]))
+    found = dump(log, "--json", *(style or ("--values",))).items[0]["records"][0]
+    assert {name: found[name] for name in found if name.startswith("value") and name != "value_size"} == said
+    assert found["headers"] == [{"key": "h", **said}, {"key": "h", "value": None}]
+    assert found["header_keys"] == ["h", "h"]
+    people = dump(log, *(style or ("--values",))).lines
+    assert people[-1] == f"| 0  2023-11-14 22:13:20.000  null = {shown}  h: {shown}  h: null"
+
+
+def test_sizes_alone_are_shown_without_values(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    record = Record(timestamp_ms=-1, key=b"key", value=None, headers=(("a", b"1"), ("b", None)))
+    log = written(tmp_path, encoded(parts, 2, [record]))
+    found = dump(log, "--json", "--deep").items[0]["records"][0]
+    assert (found["key_size"], found["value_size"], found["header_keys"]) == (3, -1, ["a", "b"])
+    assert "key" not in found
+    assert dump(log, "--deep").lines[-1] == "| 0  -  key 3 B  value null  headers a, b"
+
+
+CONTROLS: list[tuple[ControlRecord, Item]] = [
+    (EndMarker(ControlType.COMMIT, 5), {"type": "COMMIT", "coordinator_epoch": 5}),
+    (EndMarker(ControlType.ABORT, 6), {"type": "ABORT", "coordinator_epoch": 6}),
+    (
+        LeaderChange(1, (QuorumVoter(1), QuorumVoter(2)), (QuorumVoter(2),)),
+        {
+            "type": "LEADER_CHANGE",
+            "leader_id": 1,
+            "version": 0,
+            "voters": [{"voter_id": 1, "directory_id": None}, {"voter_id": 2, "directory_id": None}],
+            "granting_voters": [{"voter_id": 2, "directory_id": None}],
+        },
+    ),
+    (SnapshotHeader(STAMP), {"type": "SNAPSHOT_HEADER", "last_contained_log_timestamp_ms": STAMP}),
+    (SnapshotFooter(), {"type": "SNAPSHOT_FOOTER"}),
+    (KraftVersion(1), {"type": "KRAFT_VERSION", "kraft_version": 1}),
+    (
+        KraftVoters((KraftVoter(3, uuid.UUID(int=1), (Endpoint("c", "h", 9093),), 0, 1),)),
+        {
+            "type": "KRAFT_VOTERS",
+            "voters": [
+                {
+                    "voter_id": 3,
+                    "directory_id": "AAAAAAAAAAAAAAAAAAAAAQ",
+                    "endpoints": [{"name": "c", "host": "h", "port": 9093}],
+                    "min_version": 0,
+                    "max_version": 1,
+                }
+            ],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("control", "said"), CONTROLS, ids=[said["type"] for _, said in CONTROLS])
+def test_control_records(dump: Dump, tmp_path: Path, parts: Components, control: ControlRecord, said: Item) -> None:
+    data = control_batch(parts.formats.of(2, "", 0), control, timestamp_ms=STAMP, leader_epoch=3)
+    log = written(tmp_path, bytes(data))
+    (shallow,) = dump(log, "--json").items
+    assert (shallow["control"], shallow["control_record"]) == (True, said)
+    (deep,) = dump(log, "--json", "--values").items
+    assert [record["control_record"] for record in deep["records"]] == [said]
+    assert dump(log).lines[-1].count(said["type"]) == 1
+    assert dump(log, "--deep").lines[-1].startswith(f"| 0  2023-11-14 22:13:20.000  {said['type']}")
+
+
+def test_control_records_that_nobody_knows_or_that_are_none(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    form = parts.formats.of(2, "", 0)
+    listed = [
+        Record(timestamp_ms=STAMP, key=b"\0\0\0\x63", value=b""),
+        Record(timestamp_ms=STAMP, key=control_key(ControlType.COMMIT), value=b"\0"),
+        Record(timestamp_ms=STAMP, key=b"\0", value=b"\0"),
+    ]
+    log = written(tmp_path, bytes(form.encode(listed, BatchHeader(control=True), None, None)))
+    ended = dump(log, "--json", "--deep")
+    assert ended.code == 1
+    batch, corrupt = ended.items
+    assert [record["control_record"]["type"] for record in batch["records"]] == [99, None, None]
+    assert "offset 1 cannot be read" in corrupt["corrupt"]
+    assert "and 1 more" in corrupt["corrupt"]
+    assert "control type 99" in dump(log, "--deep").out
+
+
+def test_what_is_particular_about_a_batch_is_said(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    form = parts.formats.of(2, "", 0)
+    header = BatchHeader(producer_id=9, producer_epoch=2, base_sequence=(1 << 31) - 1, transactional=True)
+    log = written(tmp_path, bytes(form.encode(records(2), header, None, None)))
+    said = dump(log).lines[-1]
+    assert "producer 9/2, sequence 2147483647..0, transactional" in said
+    item = dump(log, "--json", "--deep").items[0]
+    assert (item["base_sequence"], item["last_sequence"], item["transactional"]) == (2147483647, 0, True)
+    assert [record["sequence"] for record in item["records"]] == [2147483647, 0]
+
+
+# --- damage ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [(), ("--deep",), ("--values",)])
+def test_everything_before_the_damage_is_shown(
+    dump: Dump, tmp_path: Path, parts: Components, form: tuple[str, ...]
+) -> None:
+    batches = [encoded(parts, 2, records(2), base=2 * number) for number in range(4)]
+    whole = dump(written(tmp_path, *batches), "--json", *form).items
+    position = len(batches[0]) + len(batches[1])
+    damaged = bytearray(b"".join(batches))
+    damaged[position + 65] ^= 1
+    log = written(tmp_path, bytes(damaged))
+    ended = dump(log, "--json", *form)
+    assert ended.code == 1
+    *good, corrupt = ended.items
+    assert good == whole[:2]
+    assert (corrupt["kind"], corrupt["position"]) == ("corrupt", position)
+    assert corrupt["bytes_not_shown"] == len(damaged) - position
+    assert corrupt["batch"] == {
+        name: False if name == "valid" else value
+        for name, value in whole[2].items()
+        if name not in {"file", "kind", "records"}
+    }
+    people = dump(log, *form)
+    assert people.code == 1
+    assert "DAMAGED" in people.out
+    assert f"file={log} position={position}" in people.err
+
+
+def test_a_cut_and_a_tail_of_zeros(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    batch = encoded(parts, 2, records(1))
+    cut = dump(written(tmp_path, batch, batch[:30], name="00000000000000000000.log"), "--json").items
+    assert [item["kind"] for item in cut] == ["batch", "corrupt"]
+    assert cut[1]["bytes_not_shown"] == 30
+    zeros = dump(written(tmp_path, batch, bytes(3 << 20)), "--json")
+    assert (zeros.code, [item["kind"] for item in zeros.items]) == (1, ["batch", "corrupt"])
+    assert zeros.items[1]["only_zeros"] is True
+    assert zeros.items[1]["position"] == len(batch)
+
+
+def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
+    dump: Dump, tmp_path: Path, parts: Components
+) -> None:
+    bad = bytearray(encoded(parts, 2, records(3)))
+    bad[57:61] = (4).to_bytes(4, "big")  # one record more than there are
+    bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
+    log = written(tmp_path, bytes(bad), encoded(parts, 2, records(1), base=9))
+    ended = dump(log, "--json", "--deep")
+    assert ended.code == 1
+    assert [item["kind"] for item in ended.items] == ["batch", "corrupt", "batch"]
+    assert ended.items[1]["position"] == 0
+    assert ended.items[2]["base_offset"] == 9
+    assert dump(log, "--json").code == 0, "headers are sound"
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def test_the_next_file_follows_whatever_is_wrong_with_one(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    good = written(tmp_path, encoded(parts, 2, records(1)))
+    bad = written(tmp_path, b"x" * 40, name="00000000000000000001.log")
+    ended = dump(bad, good, "--json")
+    assert ended.code == 1
+    assert [Path(item["file"]) for item in ended.items] == [bad, good]
+    missing = dump(tmp_path / "nothing.log", good, tmp_path / "what", "--json")
+    assert missing.code == 2
+    assert [Path(item["file"]) for item in missing.items] == [good]
+    assert "nothing.log" in missing.err
+    assert str(tmp_path / "what") in missing.err
+
+
+@pytest.mark.parametrize("suffix", [".deleted", ".cleaned", ".swap"])
+def test_files_that_are_set_aside(dump: Dump, tmp_path: Path, parts: Components, suffix: str) -> None:
+    log = written(tmp_path, encoded(parts, 2, records(1), base=12), name=f"00000000000000000010.log{suffix}")
+    assert dump(log, "--json").items[0]["base_offset"] == 12
+
+
+def test_names_that_do_not_tell(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    log = written(tmp_path, encoded(parts, 2, records(1), base=1 << 40), name="copy of something")
+    refused = dump(log)
+    assert refused.code == 2
+    assert "--kind" in refused.err
+    assert dump(log, "--kind", "log", "--json").items[0]["base_offset"] == 1 << 40
+    below = dump(log, "--kind", "log", "--base-offset", (1 << 40) + 1)
+    assert below.code == 1, "a segment has no offset below its base"
+    index = tmp_path / "an index"
+    index.write_bytes(bytes.fromhex("0000000500001068"))
+    shown = dump(index, "--kind", "index", "--base-offset", 100, "--json").items
+    assert [(item["offset"], item["position"]) for item in shown] == [(105, 4200)]
+
+
+def test_links_are_followed(dump: Dump, tmp_path: Path, parts: Components) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    target = written(tmp_path / "elsewhere", encoded(parts, 2, records(1)), name="target")
+    (tmp_path / LOG).symlink_to(target)
+    assert len(dump(tmp_path / LOG, "--json").items) == 1
+
+
+def test_a_folder_is_shown_in_order(dump: Dump, tmp_path: Path) -> None:
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("t", config={"segment.bytes": 400})
+        for number in range(6):
+            engine.log("t", 0).append(records(2, number))
+    folder = tmp_path / "data" / "t-0"
+    (folder / "notes.txt").write_text("mine")
+    ended = dump(folder)
+    assert ended.code == 0
+    titles = [line.split(": ")[0] for line in ended.lines if line.startswith(str(folder))]
+    names = [Path(title).name for title in titles]
+    assert set(names) == {path.name for path in folder.iterdir()} - {"notes.txt"}
+    assert names[:2] == ["partition.metadata", "leader-epoch-checkpoint"]
+    bases = [name for name in names if name.endswith(".log")]
+    assert len(bases) > 1
+    assert bases == sorted(bases)
+    assert names.index(bases[1].replace(".log", ".snapshot")) == names.index(bases[1]) - 1
+    assert "notes.txt" in ended.err
+    above = dump(tmp_path / "data")
+    assert "stratalog-topics.json" in above.out
+    assert "1 folders" in above.err
+
+
+# --- for people --------------------------------------------------------------------------------------------------
+
+
+def test_rows_fit_a_narrow_terminal(
+    dump: Dump, tmp_path: Path, parts: Components, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = parts.formats.of(2, "", 0)
+    header = BatchHeader(base_offset=1 << 20, producer_id=9, producer_epoch=2, base_sequence=5, transactional=True)
+    log = written(tmp_path, bytes(form.encode(records(3), header, None, None)))
+    wide = dump(log)
+    monkeypatch.setattr(sheet, "width", lambda: 80)
+    narrow = dump(log)
+    assert all(len(line) <= 80 for line in narrow.lines[1:])
+    assert "crc" in wide.out
+    assert "crc" not in narrow.out
+    for text in ("1048576..1048578", "producer 9/2, sequence 5..7, transactional"):
+        assert text in wide.out
+        assert text in narrow.out
+    monkeypatch.setattr(sheet, "width", lambda: 40)
+    pairs = dump(log)
+    assert all(len(line) <= 40 for line in pairs.lines[1:])
+    assert "offsets=1048576..1048578" in pairs.out
+
+
+@pytest.mark.parametrize("form", [("--json", "--values"), ("--values",), ()])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, parts: Components, form: tuple[str, ...]) -> None:
+    one = encoded(parts, 2, [Record(timestamp_ms=STAMP, value=bytes(2000)) for _ in range(2000)], codec="zstd")
+    many = bytearray()
+    for number in range(16):
+        many += (number * 2000).to_bytes(8, "big") + one[8:]
+    log = written(tmp_path, bytes(many))
+    del many
+    ended = _peak_of(["dump", str(log), *form])
+    assert ended < 24 << 20, "64 MB of records pass"
+
+
+def _peak_of(arguments: list[str]) -> int:
+    """The most memory that a command takes while its output goes nowhere."""
+
+    class Nowhere(io.TextIOBase):
+        def write(self, text: str) -> int:
+            return len(text)
+
+    before, sys.stdout = sys.stdout, Nowhere()
+    tracemalloc.start()
+    try:
+        assert run(arguments) == 0
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        sys.stdout = before
