@@ -333,6 +333,24 @@ def test_records_that_do_not_fit_their_batch_leave_the_next_batch_readable(
     assert dump(log, "--json").code == 0, "headers are sound"
 
 
+def test_a_batch_that_cannot_be_unpacked_leaves_the_next_one_readable(
+    dump: Dump, tmp_path: Path, parts: Components
+) -> None:
+    """A codec that does not exist, and records larger than the limit on what is unpacked."""
+    strange = bytearray(encoded(parts, 2, records(1)))
+    strange[22] |= 7
+    strange[17:21] = crc32c(bytes(strange[21:])).to_bytes(4, "big")
+    bomb = encoded(parts, 2, [Record(timestamp_ms=STAMP, value=bytes(1 << 20))] * 300, base=1, codec="zstd")
+    log = written(tmp_path, bytes(strange), bomb, encoded(parts, 2, records(1), base=400))
+    ended = dump(log, "--json", "--deep")
+    assert ended.code == 1
+    said = [item for item in ended.items if item["kind"] == "corrupt"]
+    assert [item["position"] for item in said] == [0, len(strange)]
+    assert all(str(log) in item["corrupt"] for item in said)
+    assert [item["last_offset"] for item in ended.items if item["kind"] == "batch"] == [0, 300, 400]
+    assert ended.items[0]["codec"] == "unknown (7)"
+
+
 # --- files -------------------------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,10 @@ _SMALL: Final = {
     "Kafka's internal topics, and other bytes are text if they are printable UTF-8.",
 )
 @click.option(
-    "--kind", type=click.Choice([kind.value for kind in Kind]), help="What FILES are, whatever their names say."
+    "--kind",
+    type=click.Choice([kind.value for kind in Kind]),
+    metavar="KIND",
+    help=f"What FILES are, whatever their names say: {', '.join(kind.value for kind in Kind)}.",
 )
 @click.option("--base-offset", type=click.IntRange(0), help="Of the segment, for a file whose name does not tell.")
 @json_option

@@ -10,6 +10,7 @@ from stratalog.cli.dump.control import control_item, control_text
 from stratalog.cli.dump.decoders import RecordDecoder
 from stratalog.cli.dump.sheet import moment
 from stratalog.cli.output import printable
+from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import Components
@@ -55,16 +56,22 @@ def arenas(chunk: Chunk, row: BatchTable, segment: ReadableSegment, parts: Compo
         parts: formats and codecs.
 
     Raises:
-        CorruptBatchError: records do not fit the batch.
+        CorruptBatchError: records do not fit the batch, or are compressed by a codec that is not installed.
+        DecompressedSizeError: they would be larger than ``limits.decompressed.bytes``.
     """
     batch = row[0]
     data = chunk.data[batch.position : batch.position + batch.size_bytes]  # an arena is the batch, not the chunk
     found = parts.formats.of(row.magic, segment.label, chunk.position + batch.position)
     alone = Chunk(data, chunk.position + batch.position, (found.scan(data, 0, len(data), check_crc=False),))
     is_wrapper = row.magic < 2 and batch.codec_id
-    for columns in decode(alone, alone.tables[0], segment, parts, Fields.ALL):
-        messages = _messages(columns.arena, parts) if is_wrapper else ()
-        yield Arena(columns, messages if len(messages) == columns.count else ())
+    try:
+        for columns in decode(alone, alone.tables[0], segment, parts, Fields.ALL):
+            messages = _messages(columns.arena, parts) if is_wrapper else ()
+            yield Arena(columns, messages if len(messages) == columns.count else ())
+    except DecompressedSizeError as error:
+        raise DecompressedSizeError(error.reason, segment.label, alone.position) from error
+    except UnsupportedCompressionError as error:
+        raise CorruptBatchError(error.reason, segment.label, alone.position) from error
 
 
 def _messages(arena: Buffer, parts: Components) -> tuple[Message, ...]:

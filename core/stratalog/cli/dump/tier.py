@@ -136,8 +136,9 @@ class _ObjectDump:
             self._context.corrupt(error.file, error)
 
     def _log_bytes(self, start: int, end: int) -> bytes:
-        """Bytes of the log. A damaged one is refused when it is read as a whole, so it is never asked for as a whole:
-        that its hash is wrong has been said, and each batch has a CRC of its own.
+        """Bytes of the log, never the whole in one read: a layout refuses that if the hash is wrong, which has been said.
+
+        What is still good of a damaged log is shown by the CRC of each batch.
         """
         middle = (start + end) // 2
         ranges = ((start, middle), (middle, end))
