@@ -16,8 +16,8 @@ from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.folder import open_segments, read_epochs, set_aside, write_epochs
-from stratalog.log.replay import newest_snapshot, replay, replay_range, snapshot_offsets, write_snapshot
-from stratalog.model.batches import RecordBatch
+from stratalog.log.replay import newest_snapshot, replay_range, replay_table, snapshot_offsets, write_snapshot
+from stratalog.model.batches import BatchTable
 from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, segment_file
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import ProducerState
@@ -202,10 +202,12 @@ class _Loader:
                 if offset > self.log_end:
                     self.files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
 
-    def _replay(self, chunk: Chunk, batch: RecordBatch) -> AbortedTransaction | None:
-        if batch.leader_epoch > self.epochs.latest:
-            self.epochs = self.epochs.assign(batch.leader_epoch, batch.base_offset)
-        return replay(self.producers, chunk.data, batch, self.parts)
+    def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
+        if max(table.leader_epoch) > self.epochs.latest:
+            for epoch, offset in zip(table.leader_epoch, table.base_offset, strict=True):
+                if epoch > self.epochs.latest:
+                    self.epochs = self.epochs.assign(epoch, offset)
+        return replay_table(self.producers, chunk.data, table, self.parts)
 
     def _settle(self, index: int, found: Recovered, *, last: bool) -> None:
         """Make one segment what recovery found it to be: on disk, or for a reader in memory."""
@@ -254,8 +256,10 @@ class _Loader:
                 self.damage = self.damage or error
                 continue
 
-            def again(chunk: Chunk, batch: RecordBatch, state: ProducerState = state) -> AbortedTransaction | None:
-                return replay(state, chunk.data, batch, self.parts)
+            def again(
+                chunk: Chunk, table: BatchTable, state: ProducerState = state
+            ) -> Mapping[int, AbortedTransaction]:
+                return replay_table(state, chunk.data, table, self.parts)
 
             entries = recovered(segment, self.parts, self.config, again).entries[IndexRole.TRANSACTION]
             if self.request.writable:

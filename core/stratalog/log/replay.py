@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from typing import Final
 
 from stratalog.errors import CorruptSnapshotError
-from stratalog.model.batches import NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
 from stratalog.model.control import EndMarker
 from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
-from stratalog.producers.state import ProducerState
+from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.control import read_control
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import chunks_from
 from stratalog.spi.segments import LogFiles
+
+_NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
 def read_marker(data: Buffer, batch: RecordBatch, parts: Components) -> EndMarker | None:
@@ -49,9 +53,68 @@ def replay_range(
 
 
 def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, parts: Components) -> None:
-    for batch in chunk.batches():
-        if start <= batch.last_offset < end:
-            replay(state, chunk.data, batch, parts)
+    for table in chunk.tables:
+        first, last = bisect_left(table.last_offset, start), bisect_left(table.last_offset, end)
+        if first < last:
+            replay_table(state, chunk.data, table.take(first, last), parts)
+
+
+def replay_table(
+    state: ProducerState, data: Buffer, table: BatchTable, parts: Components
+) -> dict[int, AbortedTransaction]:
+    """Take note of all batches of a table, which has some; what abort markers among them end, by row.
+
+    Batches of data that a later one makes forgotten are passed over: the outcome is that of ``replay``, row by row.
+    """
+    aborted = {}
+    for row in _telling_rows(table):
+        ended = replay(state, data, table[row], parts)
+        if ended is not None:
+            aborted[row] = ended
+    state.end_offset = table.last_offset[-1] + 1
+    return aborted
+
+
+def _telling_rows(table: BatchTable) -> list[int]:
+    """The rows that replay has to look at, ascending.
+
+    All control batches; and of the data between two of them, for each producer, the first batch, the first that belongs
+    to a transaction, which may open it, and the last ones, as many as are remembered.
+    """
+    ids = table.producer_id
+    if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
+        return []
+    rows, first = list[int](), 0
+    for row, attributes in enumerate(table.attributes):
+        if attributes & CONTROL_BIT:
+            rows.extend(_telling_data(table, first, row))
+            rows.append(row)
+            first = row + 1
+    rows.extend(_telling_data(table, first, len(ids)))
+    return rows
+
+
+def _telling_data(table: BatchTable, start: int, end: int) -> list[int]:
+    ids, attributes = table.producer_id[start:end].tolist(), table.attributes[start:end].tolist()
+    seen, opened, telling = set[int](), set[int](), set[int]()
+    for row, (producer_id, flags) in enumerate(zip(ids, attributes, strict=True), start):
+        if producer_id not in seen:
+            seen.add(producer_id)
+            telling.add(row)
+        if flags & TRANSACTIONAL_BIT and producer_id not in opened:
+            opened.add(producer_id)
+            telling.add(row)
+    left = dict.fromkeys(seen - {NO_PRODUCER}, REMEMBERED_BATCHES)
+    for row in range(end - 1, start - 1, -1):
+        producer_id = ids[row - start]
+        if left.get(producer_id):
+            telling.add(row)
+            left[producer_id] -= 1
+            if not left[producer_id]:
+                del left[producer_id]
+                if not left:
+                    break
+    return sorted(row for row in telling if ids[row - start] != NO_PRODUCER)
 
 
 def snapshot_offsets(files: LogFiles) -> list[int]:

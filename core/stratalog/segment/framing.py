@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import le, lt
 from struct import Struct
 from typing import Final
 
@@ -128,6 +129,10 @@ def _ascending(
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None]:
     """The batches before the first whose offsets are not above those before it and below ``beyond``, and that one."""
     for number, table in enumerate(tables):
+        firsts, lasts = table.base_offset, table.last_offset
+        if after < firsts[0] and lasts[-1] < beyond and all(map(le, firsts, lasts)) and all(map(lt, lasts, firsts[1:])):
+            after = lasts[-1]
+            continue
         for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):
             if not after < first <= last < beyond:
                 return (*tables[:number], *([table.take(0, row)] if row else [])), table[row]

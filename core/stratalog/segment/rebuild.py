@@ -32,10 +32,7 @@ def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components
     made: list[bytes] = []
     try:
         for chunk in walk(segment, 0, parts, check_crc=False):
-            for batch in chunk.batches():
-                if builder.full:
-                    break
-                made.append(builder.add(appended(batch, chunk.position + batch.position)))
+            made.extend(builder.add_table(table, chunk.position) for table in chunk.tables)
     except CorruptBatchError:
         pass  # what follows cannot be found through an index either; a reader that gets there is told
     made.append(builder.finish())

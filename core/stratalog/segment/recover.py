@@ -5,12 +5,12 @@ Source: apache/kafka LogSegment.recover.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
-from stratalog.model.batches import NO_TIMESTAMP, RecordBatch
+from stratalog.model.batches import NO_TIMESTAMP, BatchTable
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
@@ -19,8 +19,11 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.rebuild import appended
 from stratalog.spi.indexes import IndexRole
 
-Replay = Callable[[Chunk, RecordBatch], AbortedTransaction | None]
-"""Told of each good batch, in order; returns the transaction that it, an abort marker, ends."""
+Replay = Callable[[Chunk, BatchTable], Mapping[int, AbortedTransaction]]
+"""Told of the good batches of a chunk, table by table; returns what abort markers among them end, by row."""
+
+Progress = Callable[[int], None]
+"""Told of bytes that were looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +40,62 @@ class Recovered:
     damage: CorruptBatchError | None
 
 
-def recovered(segment: ReadableSegment, parts: Components, config: TopicConfig, replay: Replay) -> Recovered:
-    """Scan a segment, CRCs checked, up to the first entry that is bad or cut off. Writes nothing."""
-    builders = {role: found.builder(segment.base_offset, config) for role, found in parts.indexes.items()}
-    made: dict[IndexRole, list[bytes]] = {role: [] for role in builders}
+def recovered(
+    segment: ReadableSegment, parts: Components, config: TopicConfig, replay: Replay, progress: Progress | None = None
+) -> Recovered:
+    """Scan a segment once, CRCs checked, up to the first entry that is bad or cut off. Writes nothing."""
+    making = _Entries(segment, parts, config)
     valid_bytes, end_offset = 0, segment.base_offset
     largest = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
     damage: CorruptBatchError | None = None
-    try:
-        for chunk in walk(segment, 0, parts):
-            for batch in chunk.batches():
-                position = chunk.position + batch.position
-                told = appended(batch, position, replay(chunk, batch))
-                for role, builder in builders.items():
-                    if not builder.full:
-                        made[role].append(builder.add(told))
-                if batch.max_timestamp_ms > largest.timestamp_ms:
-                    largest = TimestampOffset(batch.max_timestamp_ms, batch.last_offset)
-                valid_bytes, end_offset = position + batch.size_bytes, batch.next_offset
-    except CorruptBatchError as error:
-        damage = error
-    for role, builder in builders.items():
-        made[role].append(builder.finish())
-    entries = {role: b"".join(pieces) for role, pieces in made.items()}
-    return Recovered(valid_bytes, end_offset, largest, entries, damage)
+    chunks = walk(segment, 0, parts)
+    while True:
+        try:
+            chunk = next(chunks, None)
+        except CorruptBatchError as error:
+            damage = error
+            break
+        if chunk is None:
+            break
+        for table in chunk.tables:
+            making.add(table, chunk.position, replay(chunk, table))
+            top = max(table.max_timestamp_ms)
+            if top > largest.timestamp_ms:
+                largest = TimestampOffset(top, table.last_offset[table.max_timestamp_ms.tolist().index(top)])
+        if progress is not None:
+            progress(chunk.end_position - valid_bytes)
+        valid_bytes, end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
+    return Recovered(valid_bytes, end_offset, largest, making.finished(), damage)
+
+
+class _Entries:
+    """The contents of all indexes of a segment, in the making."""
+
+    def __init__(self, segment: ReadableSegment, parts: Components, config: TopicConfig) -> None:
+        self._builders = {role: found.builder(segment.base_offset, config) for role, found in parts.indexes.items()}
+        self._made: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
+
+    def add(self, table: BatchTable, position: int, aborted: Mapping[int, AbortedTransaction]) -> None:
+        """Tell of the batches of a table, scanned from what lies at ``position``; ``aborted`` by row."""
+        start = 0
+        for row in sorted(aborted):
+            self._add_table(table.take(start, row), position)
+            self._add_marker(table, row, position, aborted[row])
+            start = row + 1
+        self._add_table(table.take(start, len(table)) if start else table, position)
+
+    def finished(self) -> dict[IndexRole, bytes]:
+        """All entries, the closing ones included."""
+        return {role: b"".join([*self._made[role], builder.finish()]) for role, builder in self._builders.items()}
+
+    def _add_table(self, table: BatchTable, position: int) -> None:
+        if len(table):
+            for role, builder in self._builders.items():
+                self._made[role].append(builder.add_table(table, position))
+
+    def _add_marker(self, table: BatchTable, row: int, position: int, aborted: AbortedTransaction) -> None:
+        batch = table[row]
+        told = appended(batch, position + batch.position, aborted)
+        for role, builder in self._builders.items():
+            if not builder.full:
+                self._made[role].append(builder.add(told))

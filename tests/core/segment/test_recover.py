@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.model.batches import Buffer, RecordBatch
+from stratalog.model.batches import BatchTable, Buffer
+from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.framing import Chunk
 from stratalog.segment.recover import recovered
@@ -64,9 +65,10 @@ def test_offsets_that_go_back_and_unknown_magics_are_cut(bed: LogBed, name: str,
     assert loaded.truncated_bytes > 0
 
 
-def nobody(chunk: Chunk, batch: RecordBatch) -> None:
+def nobody(chunk: Chunk, table: BatchTable) -> dict[int, AbortedTransaction]:
     """A log without producers."""
-    del chunk, batch
+    del chunk, table
+    return {}
 
 
 def test_offsets_below_the_segments_base_are_cut(bed: LogBed, make_segment: MakeSegment) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptIndexError
-from stratalog.model.batches import Buffer
+from stratalog.model.batches import BatchTable, Buffer, ScanStop
 from stratalog.model.segments import AbortedTransaction
 from stratalog.spi.indexes import Appended, IndexFormat, IndexReader, IndexRole
 
@@ -90,6 +91,24 @@ class IndexFormatContract:
         entries = first + self.built(index_format, batches[31:], first)
         assert len(entries) > len(first)
         index_format.reader(entries, BASE).check(*_end(batches))
+
+    @pytest.mark.parametrize("max_entries", [1, 3, 1000])
+    @pytest.mark.parametrize("seed", range(5))
+    def test_a_table_of_batches_counts_as_its_rows(
+        self, index_format: IndexFormat[Any], seed: int, max_entries: int
+    ) -> None:
+        """However batches are handed over, the entries are the same, closing ones included."""
+        chance = random.Random(seed)  # noqa: S311 - the same batches in every run
+        table, position = _table(chance, 60), 1 << 20
+        config = self.config(max_entries * index_format.entry_bytes)
+        by_row, by_table = (index_format.builder(BASE, config) for _ in range(2))
+        rows = [by_row.add(batch) for batch in _rows(table, position) if not by_row.full]
+        cuts = [0, *sorted(chance.choices(range(61), k=3)), 60]
+        tables = [by_table.add_table(table.take(*cut), position) for cut in pairwise(cuts)]
+        assert b"".join(tables) == b"".join(rows)
+        assert by_table.full == by_row.full
+        if not by_row.full:  # a full one may have been told more than by row, and close accordingly
+            assert by_table.finish() == by_row.finish()
 
     def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
         """Entries never pass segment.index.bytes unless the format has no bound, and then it is never full."""
@@ -223,6 +242,27 @@ def _batch(index: int) -> Appended:
         max_timestamp_ms=1_700_000_000_000 + index,
         aborted=AbortedTransaction(7, base, last, last + 1),
     )
+
+
+def _table(chance: random.Random, count: int) -> BatchTable:
+    """Batches behind each other, of all sizes, with gaps between their offsets and timestamps up and down."""
+    rows, position, offset = list[tuple[int, ...]](), 100, BASE
+    for _ in range(count):
+        size, base = chance.randrange(61, 3 * BATCH_BYTES), offset + chance.choice((0, 0, 5))
+        offset = base + chance.randrange(1, OFFSETS_A_BATCH)
+        stamp = chance.choice((-1, 1000 + chance.randrange(200)))
+        rows.append((position, size, base, offset - 1, stamp, stamp, 0, -1, -1, -1, offset - base, 0, 0))
+        position += size
+    return BatchTable.from_rows(2, rows, ScanStop.END, position)
+
+
+def _rows(table: BatchTable, position: int) -> list[Appended]:
+    return [
+        Appended(
+            position + batch.position, batch.size_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp_ms
+        )
+        for batch in table
+    ]
 
 
 def _end(batches: Sequence[Appended]) -> tuple[int, int]:

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, ClassVar, Final, TypeVar
 
-from stratalog.spi import Appended, Buffer, CorruptBatchError, CorruptIndexError, IndexBuilder, IndexReader
+from stratalog.spi import (
+    Appended,
+    BatchTable,
+    Buffer,
+    CorruptBatchError,
+    CorruptIndexError,
+    IndexBuilder,
+    IndexReader,
+)
 
 Entry = TypeVar("Entry")
 
@@ -118,6 +126,25 @@ class IntervalBuilder(IndexBuilder):
         due = self._bytes_since > self._interval_bytes
         self._bytes_since = appended.size_bytes + (0 if due else self._bytes_since)
         return due
+
+    def _due_rows(self, table: BatchTable) -> list[int]:
+        """Count all batches of a table, whose offsets are good; those that get an entry, if there is room."""
+        starts, due = table.position.tolist(), list[int]()
+        counted_from = starts[0] - self._bytes_since
+        row = bisect_right(starts, counted_from + self._interval_bytes)
+        while row < len(starts):
+            due.append(row)
+            counted_from = starts[row]
+            row += 1
+            if row < len(starts) and starts[row] - counted_from <= self._interval_bytes:
+                row = bisect_right(starts, counted_from + self._interval_bytes, row + 1)
+        self._bytes_since = starts[-1] + table.size_bytes[-1] - counted_from
+        return due
+
+    def _are_good(self, table: BatchTable) -> bool:
+        """Whether the offsets of ascending batches are those of this segment."""
+        first, last = table.last_offset[0], table.last_offset[-1]
+        return self._base_offset <= first and last - self._base_offset <= MAX_RELATIVE_OFFSET
 
 
 def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:

@@ -14,6 +14,7 @@ from typing import Final
 
 from stratalog.spi import (
     Appended,
+    BatchTable,
     Buffer,
     IndexBuilder,
     IndexFormat,
@@ -88,6 +89,21 @@ class OffsetBuilder(IntervalBuilder):
         self._last_offset = appended.last_offset
         self._count += 1
         return LAYOUT.pack(appended.last_offset - self._base_offset, appended.position)
+
+    def add_table(self, table: BatchTable, position: int) -> bytes:
+        """The same for many batches; where one is refused, as ``add`` does."""
+        if not len(table):
+            return b""
+        lasts, starts = table.last_offset, table.position
+        if not self._are_good(table) or lasts[0] <= self._last_offset:
+            return super().add_table(table, position)
+        due = self._due_rows(table)[: max(self._max_entries - self._count, 0)]
+        if not due:
+            return b""
+        self._last_offset = lasts[due[-1]]
+        self._count += len(due)
+        base = self._base_offset
+        return b"".join([LAYOUT.pack(lasts[row] - base, position + starts[row]) for row in due])
 
     def finish(self) -> bytes:
         """Nothing: a closed segment's offset index has no closing entry."""

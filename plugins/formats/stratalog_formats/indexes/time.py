@@ -9,12 +9,14 @@ Source: apache/kafka TimeIndex.
 
 from __future__ import annotations
 
+from itertools import accumulate
 from struct import Struct
 from typing import Final
 
 from stratalog.spi import (
     NO_TIMESTAMP,
     Appended,
+    BatchTable,
     Buffer,
     IndexBuilder,
     IndexFormat,
@@ -85,6 +87,23 @@ class TimeBuilder(IntervalBuilder):
                 raise not_ascending("offset", appended.last_offset, self._last.offset, appended.position)
             self._largest = TimestampOffset(appended.max_timestamp_ms, appended.last_offset)
         return self._pair() if due and not self.full else b""
+
+    def add_table(self, table: BatchTable, position: int) -> bytes:
+        """The same for many batches; where one is refused, as ``add`` does. A full index learns the maximum still."""
+        if not len(table):
+            return b""
+        if not self._are_good(table) or table.last_offset[0] < self._last.offset:
+            return super().add_table(table, position)
+        stamps, lasts, made, at = table.max_timestamp_ms.tolist(), table.last_offset, list[bytes](), 0
+        tops = list(accumulate(stamps, max))
+        rows = self._due_rows(table)
+        for row in (*rows, len(stamps) - 1):
+            if tops[row] > self._largest.timestamp_ms:
+                at = stamps.index(tops[row], at)  # the first batch that has it
+                self._largest = TimestampOffset(tops[row], lasts[at])
+            if len(made) < len(rows):
+                made.append(b"" if self.full else self._pair())
+        return b"".join(made)
 
     def finish(self) -> bytes:
         """The closing entry: the slot kept for it is used."""

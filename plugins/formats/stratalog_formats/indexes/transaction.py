@@ -15,6 +15,7 @@ from typing import Final
 from stratalog.spi import (
     AbortedTransaction,
     Appended,
+    BatchTable,
     Buffer,
     CorruptIndexError,
     IndexBuilder,
@@ -90,6 +91,11 @@ class TransactionBuilder(IndexBuilder):
         return LAYOUT.pack(
             VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset
         )
+
+    def add_table(self, table: BatchTable, position: int) -> bytes:
+        """Nothing: none of the batches ends an aborted transaction."""
+        del table, position
+        return b""
 
     def finish(self) -> bytes:
         """Nothing: there is no closing entry."""
