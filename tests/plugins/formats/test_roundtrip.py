@@ -15,6 +15,7 @@ from stratalog.spi import (
     Codec,
     CodecTable,
     Fields,
+    Headers,
     Record,
     RecordFormat,
     ScanStop,
@@ -44,16 +45,17 @@ pairs = st.lists(st.tuples(names, st.none() | st.binary(max_size=5)), max_size=3
 offsets = st.integers(0, 1 << 40)
 
 
+def record_of(stamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> Record:
+    """Hypothesis would make up the fields that are not given."""
+    return Record(timestamp_ms=stamp, key=key, value=value, headers=headers)
+
+
 @st.composite
 def record_lists(draw: st.DrawFn, magic: int) -> list[Record]:
     """Records that the format can hold: times far from and close to each other, headers in magic 2 alone."""
     stamps = draw(st.sampled_from((times, near_times)))
     headers = pairs if magic == 2 else st.just(())
-    return draw(
-        st.lists(
-            st.builds(Record, timestamp_ms=stamps, key=blobs, value=blobs, headers=headers), min_size=1, max_size=6
-        )
-    )
+    return draw(st.lists(st.builds(record_of, stamps, blobs, blobs, headers), min_size=1, max_size=6))
 
 
 def scanned(form: RecordFormat, data: bytes | bytearray) -> BatchTable:
