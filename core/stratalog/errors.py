@@ -19,9 +19,12 @@
     │   ├── RecordBatchTooLargeError
     │   ├── OutOfOrderSequenceError
     │   ├── InvalidProducerEpochError
+    │   │   └── ProducerFencedError
     │   ├── InvalidTxnStateError
+    │   ├── TransactionAbortedError
     │   └── UnsupportedCompressionError
     ├── OffsetOutOfRangeError       ask for an offset that the log has
+    ├── NoOffsetError               a group has committed nothing here: seek, or set auto_offset_reset
     ├── CorruptionError             bytes are not what they should be: repair, never retry
     │   ├── CorruptBatchError
     │   ├── CorruptIndexError
@@ -187,10 +190,22 @@ class InvalidProducerEpochError(RecordError):
     kafka_code = 47
 
 
+class ProducerFencedError(InvalidProducerEpochError):
+    """A newer producer has this transactional id, or the transaction took too long. Close this one."""
+
+    kafka_code = 90
+
+
 class InvalidTxnStateError(RecordError):
     """A transactional rule is broken: a plain batch inside an open transaction, say. Abort it first."""
 
     kafka_code = 48
+
+
+class TransactionAbortedError(RecordError):
+    """A transaction misses a record, or was aborted before this record was sent. Abort it and begin again."""
+
+    kafka_code = 120
 
 
 class UnsupportedCompressionError(RecordError):
@@ -211,6 +226,10 @@ class OffsetOutOfRangeError(StorageError):
 
     def _where(self) -> str:
         return f" log={self.log} offset={self.offset} log_start={self.log_start} log_end={self.log_end}"
+
+
+class NoOffsetError(StorageError):
+    """There is no offset to begin at: none was committed, and ``auto_offset_reset`` is ``none``. Seek first."""
 
 
 class CorruptionError(StorageError):

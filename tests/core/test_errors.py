@@ -40,7 +40,9 @@ KAFKA_CODES = {
     "FENCED_LEADER_EPOCH": (74, ["FencedError"]),
     "UNSUPPORTED_COMPRESSION_TYPE": (76, ["UnsupportedCompressionError"]),
     "INVALID_RECORD": (87, ["InvalidRecordError"]),
-    "UNKNOWN_SERVER_ERROR": (-1, ["StorageError", "PluginError", "ClosedError"]),
+    "PRODUCER_FENCED": (90, ["ProducerFencedError"]),
+    "TRANSACTION_ABORTABLE": (120, ["TransactionAbortedError"]),
+    "UNKNOWN_SERVER_ERROR": (-1, ["StorageError", "PluginError", "NoOffsetError", "ClosedError"]),
 }
 
 
