@@ -12,6 +12,10 @@ import stratalog
 from golden_data import ISOLATIONS, Golden
 from golden_reading import hashes
 from stratalog import Engine, Reader, TopicPartition
+from stratalog.epochs.checkpoint import parse_epochs
+from stratalog.model.names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE
+from stratalog.model.offsets import EpochEntry
+from stratalog.producers.snapshot import ProducerEntry, decode_snapshot
 
 Unpacked = Callable[[str], Golden]
 DIRECTORIES = golden_data.crashed_directories()
@@ -62,6 +66,21 @@ def test_segments_are_byte_for_byte_what_kafka_recovered(
 
 
 @every_log
+def test_everything_else_in_the_folder_is_what_kafka_recovered(
+    golden: Unpacked, copy: Path, directory: str, name: TopicPartition
+) -> None:
+    """The same files; snapshots with the same producers; the same leader epochs, but for the one that led afterwards."""
+    with stratalog.open_engine(copy) as engine:
+        log_end = engine.log(*name).offsets().log_end
+    ours, kafkas = copy / str(name), golden(directory).path / "recovered" / str(name)
+    assert {path.name for path in ours.iterdir()} == {path.name for path in kafkas.iterdir()}
+    for path in ours.glob("*.snapshot"):
+        assert producers(path) == producers(kafkas / path.name)
+    assert epochs(ours) == [entry for entry in epochs(kafkas) if entry.start_offset < log_end]
+    assert (ours / PARTITION_METADATA_FILE).read_bytes() == (kafkas / PARTITION_METADATA_FILE).read_bytes()
+
+
+@every_log
 def test_opening_again_changes_no_segment(copy: Path, directory: str, name: TopicPartition) -> None:
     del directory
     with stratalog.open_engine(copy):
@@ -81,6 +100,14 @@ def test_a_reader_sees_the_same_and_changes_nothing(golden: Unpacked, directory:
     with stratalog.open_reader(found.logs) as reader:
         assert seen(reader, name) == expected(found, name)
     assert hashes(found.logs) == before
+
+
+def producers(snapshot: Path) -> list[ProducerEntry]:
+    return sorted(decode_snapshot(snapshot.read_bytes(), snapshot.name))
+
+
+def epochs(folder: Path) -> list[EpochEntry]:
+    return list(parse_epochs((folder / LEADER_EPOCHS_FILE).read_bytes(), folder.name))
 
 
 def contents(folder: Path, pattern: str) -> dict[str, bytes]:

@@ -8,17 +8,26 @@ Source: apache/kafka LogLoader, UnifiedLog.rebuildProducerState.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.folder import open_segments, read_epochs, set_aside, write_epochs
-from stratalog.log.replay import newest_snapshot, replay_range, replay_table, snapshot_offsets, write_snapshot
+from stratalog.log.replay import (
+    forget_silent,
+    newest_snapshot,
+    remove_stray_snapshots,
+    replay_range,
+    replay_table,
+    snapshot_offsets,
+    write_snapshot,
+)
 from stratalog.model.batches import BatchTable
-from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, segment_file
+from stratalog.model.names import LOG_SUFFIX, segment_file
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -29,13 +38,20 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
 
+PRODUCER_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of ``producer.id.expiration.ms``."""
+
+RecoveryProgress = Callable[[int, int], None]
+"""Told while a log is recovered: how many bytes have been looked at, and of how many."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
     """What the log directory knows of a log before its folder is opened.
 
     ``clean``: the last writer stopped in order. ``log_start`` and ``high_watermark`` are checkpoints, None if there
-    is none. ``writable``: repair and create; else nothing is touched.
+    is none. ``writable``: repair and create; else nothing is touched. ``producer_expiration_ms`` is
+    ``producer.id.expiration.ms``: producers that were silent for so long are not taken from snapshots.
     """
 
     clean: bool
@@ -43,6 +59,7 @@ class LoadRequest:
     log_start: int | None
     high_watermark: int | None
     writable: bool
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
 
 
 @dataclass(slots=True)
@@ -51,7 +68,7 @@ class LoadedLog:
 
     ``log_start`` is the checkpoint's, 0 if there is none: without a tier, the log starts at its first segment or later.
 
-    A reader of a folder without segments has none.
+    A reader of a folder without segments has none. ``left`` are the ``.deleted`` files of segments that recovery gave up.
     """
 
     segments: list[Segment]
@@ -63,10 +80,17 @@ class LoadedLog:
     recovered_segments: int = 0
     truncated_bytes: int = 0
     damage: CorruptBatchError | None = None
+    left: list[str] = field(default_factory=list)
 
 
-def load(files: LogFiles, parts: Components, config: TopicConfig, request: LoadRequest) -> LoadedLog:
-    """Load a log.
+def load(
+    files: LogFiles,
+    parts: Components,
+    config: TopicConfig,
+    request: LoadRequest,
+    progress: RecoveryProgress | None = None,
+) -> LoadedLog:
+    """Load a log. Logs can be loaded by several threads at a time.
 
     Raises:
         CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
@@ -75,12 +99,12 @@ def load(files: LogFiles, parts: Components, config: TopicConfig, request: LoadR
     stored = read_epochs(files)
     with ExitStack() as opened:
         segments = open_segments(files, parts, opened, writable=request.writable)
-        loader = _Loader(files, parts, config, request, segments, stored)
+        loader = _Loader(files, parts, config, request, segments, stored, progress)
         loader.run()
         if request.writable and loader.damage is None:
             if loader.epochs != stored:
                 write_epochs(files, loader.epochs)
-            loader.remove_stray_snapshots()
+            remove_stray_snapshots(files, [segment.base_offset for segment in loader.segments], loader.log_end)
         opened.pop_all()
     return LoadedLog(
         segments=loader.segments,
@@ -92,6 +116,7 @@ def load(files: LogFiles, parts: Components, config: TopicConfig, request: LoadR
         recovered_segments=loader.recovered_segments,
         truncated_bytes=loader.truncated_bytes,
         damage=loader.damage,
+        left=loader.left,
     )
 
 
@@ -106,14 +131,17 @@ class _Loader:
         request: LoadRequest,
         segments: list[Segment],
         epochs: EpochCache,
+        progress: RecoveryProgress | None,
     ) -> None:
         self.files, self.parts, self.config, self.request = files, parts, config, request
-        self.segments, self.epochs = segments, epochs
+        self.segments, self.epochs, self.progress = segments, epochs, progress
         self.snapshots = snapshot_offsets(files)
+        self.newest_snapshot = 0  # the good one that the producers' state was taken from
         self.producers = ProducerState()
         self.log_end = 0
         self.recovered_segments = self.truncated_bytes = 0
         self.damage: CorruptBatchError | None = None
+        self.left: list[str] = []
 
     def run(self) -> None:
         """All passes."""
@@ -124,7 +152,7 @@ class _Loader:
             self._recover()
         if self.log_end < floor:
             self._drop_all(floor)
-        self._repair_transactions()
+        self._repair_indexes()
         if not self.segments and self.request.writable:
             self._create(self.log_end)
         self.epochs = self.epochs.truncate_from_end(self.log_end).truncate_from_start(floor)
@@ -144,10 +172,12 @@ class _Loader:
             self.damage = CorruptBatchError(reason, label, valid)
         if self.damage is not None and self.segments:
             self.segments[-1] = _limited(self.segments[-1], self.files, self.parts, valid, {})
-        if self.snapshots:
-            self._producers_up_to(self.log_end)
-        else:  # as Kafka: an old directory without snapshots is not scanned for producers
+        if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
             self.producers.end_offset = self.log_end
+        else:
+            self._producers_up_to(self.log_end)
+        if self.request.writable and self.damage is None:
+            self._write_missing_snapshots()
 
     def _walk_tail(self, active: Segment) -> int:
         """Set the log end; the size (bytes) of what is good."""
@@ -171,9 +201,22 @@ class _Loader:
     def _producers_at(self, end: int) -> ProducerState:
         """The producers' state below ``end``, from the newest good snapshot and the batches after it."""
         state = newest_snapshot(self.files, self.snapshots, end) or ProducerState()
+        self.newest_snapshot = state.end_offset
+        forget_silent(state, self._silent_before_ms)
         start = max(state.end_offset, self.segments[0].base_offset if self.segments else end)
         replay_range(state, self.segments, start, end, self.parts)
         return state
+
+    @property
+    def _silent_before_ms(self) -> int:
+        return self.parts.env.clock.now_ms() - self.request.producer_expiration_ms
+
+    def _write_missing_snapshots(self) -> None:
+        """Leave snapshots at the last two segments and at the end, unless there is a good one behind them."""
+        wanted = {segment.base_offset for segment in self.segments[-2:]} | {self.log_end}
+        for offset in sorted(offset for offset in wanted if offset > self.newest_snapshot):
+            is_known = offset == self.log_end or not self.snapshots
+            write_snapshot(self.files, offset, self.producers if is_known else self._producers_at(offset))
 
     # --- an unclean one ----------------------------------------------------------------------------------------------
 
@@ -184,23 +227,37 @@ class _Loader:
             (i for i, segment in enumerate(self.segments) if segment.end_offset > point), len(self.segments) - 1
         )
         self._producers_up_to(self.segments[first].base_offset)
+        if self.request.writable and self.damage is None and self.newest_snapshot < self.producers.end_offset:
+            write_snapshot(self.files, self.producers.end_offset, self.producers)
+        progress = self._counted(sum(segment.size_bytes for segment in self.segments[first:]))
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
-            found = recovered(segment, self.parts, self.config, self._replay)
+            found = recovered(segment, self.parts, self.config, self._replay, progress)
             self.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.segments) - 1
             self._settle(index, found, last=last)
+            forget_silent(self.producers, self._silent_before_ms)  # Kafka loads the snapshot that was written just now
             if last:
                 self.truncated_bytes += cut + sum(later.size_bytes for later in self.segments[index + 1 :])
                 self._drop(self.segments[index + 1 :])
                 del self.segments[index + 1 :]
                 break
         self.log_end = self.producers.end_offset = self.segments[-1].end_offset
-        if self.request.writable:
-            for offset in self.snapshots:
-                if offset > self.log_end:
-                    self.files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
+
+    def _counted(self, total_bytes: int) -> Callable[[int], None] | None:
+        """Adds up what is looked at, and tells of it."""
+        told = self.progress
+        if told is None:
+            return None
+        done_bytes = 0
+
+        def count(more_bytes: int) -> None:
+            nonlocal done_bytes
+            done_bytes += more_bytes
+            told(done_bytes, total_bytes)
+
+        return count
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
         if max(table.leader_epoch) > self.epochs.latest:
@@ -243,13 +300,20 @@ class _Loader:
 
     # --- both --------------------------------------------------------------------------------------------------------
 
-    def _repair_transactions(self) -> None:
-        """Make transaction indexes that contradict their log again, from the producers' state before the segment."""
-        suffix = self.parts.indexes[IndexRole.TRANSACTION].suffix
+    def _repair_indexes(self) -> None:
+        """Make indexes again: all of a segment without offset index, and those of transactions that contradict the log.
+
+        The latter are made from the producers' state before the segment.
+        """
+        suffixes = {role: found.suffix for role, found in self.parts.indexes.items()}
         there = {file.name for file in self.files.list()}
         for segment in self.segments:
-            if segment.file_name(suffix) not in there or _is_sound(segment, IndexRole.TRANSACTION, self.parts):
-                continue
+            has_offsets = segment.file_name(suffixes[IndexRole.OFFSET]) in there or not segment.size_bytes
+            is_sound = segment.file_name(suffixes[IndexRole.TRANSACTION]) not in there or _is_sound(
+                segment, IndexRole.TRANSACTION, self.parts
+            )
+            if is_sound and (has_offsets or not self.request.writable):
+                continue  # a reader makes offset indexes when it needs them
             try:
                 state = self._producers_at(segment.base_offset)
             except CorruptBatchError as error:
@@ -261,11 +325,12 @@ class _Loader:
             ) -> Mapping[int, AbortedTransaction]:
                 return replay_table(state, chunk.data, table, self.parts)
 
-            entries = recovered(segment, self.parts, self.config, again).entries[IndexRole.TRANSACTION]
-            if self.request.writable:
-                self._write_index(segment, IndexRole.TRANSACTION, entries)
-            else:
-                segment.hold_entries(IndexRole.TRANSACTION, entries)
+            entries = recovered(segment, self.parts, self.config, again).entries
+            for role in [IndexRole.TRANSACTION] if has_offsets else list(entries):
+                if self.request.writable:
+                    self._write_index(segment, role, entries[role])
+                else:
+                    segment.hold_entries(role, entries[role])
 
     def _drop_all(self, start: int) -> None:
         """The log ends below its start: files vanished under us. Begin again at ``start``."""
@@ -278,20 +343,12 @@ class _Loader:
         for segment in segments:
             segment.close()
             if self.request.writable:
-                set_aside(self.files, segment)
+                self.left.extend(set_aside(self.files, segment))
 
     def _create(self, base_offset: int) -> None:
         """The first segment of an empty log."""
         log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
         self.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]
-
-    def remove_stray_snapshots(self) -> None:
-        """Delete snapshots at no segment's base, except the newest if it is above all bases: that of a clean close."""
-        bases = {segment.base_offset for segment in self.segments}
-        stray = [offset for offset in snapshot_offsets(self.files) if offset not in bases]
-        for offset in stray:
-            if offset < max(stray) or offset < max(bases):
-                self.files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
 
 
 def _is_sound(segment: Segment, role: IndexRole, parts: Components) -> bool:

@@ -189,6 +189,7 @@ def _state_of(
     if view.remote is not None and view.remote.segments and view.remote.segments[-1].end_offset > loaded.log_end:
         end = view.remote.segments[-1].end_offset
         raise FencedError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
+    due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     return LogState(
         log=name,
         topic_id=topic_id,
@@ -206,6 +207,7 @@ def _state_of(
         notify=notify,
         remote=remote,
         damage=loaded.damage,
+        leaving=[(due_ns, name) for name in loaded.left],
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from stratalog.errors import CorruptSnapshotError
@@ -144,3 +144,28 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
     """
     if offset > 0:
         files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))
+
+
+def remove_stray_snapshots(files: LogFiles, bases: Collection[int], log_end: int) -> None:
+    """Delete snapshots above the log's end, and those at no segment's base.
+
+    The newest of the latter stays if it is above all bases: that of a clean close.
+
+    Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
+    """
+    listed = snapshot_offsets(files)
+    stray = {offset for offset in listed if offset not in bases and offset <= log_end}
+    kept = max(stray, default=-1)
+    for offset in listed:
+        if offset > log_end or (offset in stray and (offset != kept or offset < max(bases, default=0))):
+            files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
+
+
+def forget_silent(state: ProducerState, before_ms: int) -> None:
+    """Forget producers without an open transaction whose last batch is older than ``before_ms``, or as old.
+
+    Source: apache/kafka ProducerStateManager.isProducerExpired, loadFromSnapshot.
+    """
+    for producer in list(state.producers.values()):
+        if producer.transaction_first_offset is None and producer.last_timestamp_ms <= before_ms:
+            del state.producers[producer.producer_id]

@@ -13,7 +13,7 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
-from stratalog.log.load import LoadedLog, LoadRequest, load
+from stratalog.log.load import LoadedLog, LoadRequest, RecoveryProgress, load
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.log.state import make_view
@@ -128,10 +128,17 @@ class LogBed:
 
     # --- opening -----------------------------------------------------------------------------------------------------
 
-    def load(self, *, clean: bool = True, writable: bool = True, high_watermark: int | None = None) -> LoadedLog:
+    def load(
+        self,
+        *,
+        clean: bool = True,
+        writable: bool = True,
+        high_watermark: int | None = None,
+        progress: RecoveryProgress | None = None,
+    ) -> LoadedLog:
         """Load the log; the caller closes its segments."""
         request = LoadRequest(clean, self.recovery_point, self.log_start, high_watermark, writable)
-        return load(self.files(read_only=not writable), self.parts, self.topic, request)
+        return load(self.files(read_only=not writable), self.parts, self.topic, request, progress)
 
     def open(self, *, clean: bool = True, high_watermark: int | None = None) -> Log:
         """Open the log for writing; an earlier one is closed first."""

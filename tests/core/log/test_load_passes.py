@@ -1,0 +1,164 @@
+"""What loading leaves on disk besides the log itself: snapshots, indexes made again, segments that were given up."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.model.control import ControlType
+from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
+from stratalog.testing.logs import LogBed, records
+
+EACH, SEGMENTS = 3, 4
+COUNT = EACH * SEGMENTS
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def produced(bed: LogBed) -> LogBed:
+    """One batch a segment, each of another producer; the last one's transaction stays open. A clean stop."""
+    bed.topic = TopicConfig(segment_bytes=170, index_interval_bytes=0)
+    log = bed.open()
+    for index in range(SEGMENTS):
+        written = records(EACH, start=EACH * index)
+        open_at_the_end = index == SEGMENTS - 1
+        log.append_as_leader(bed.batch(0, written, producer=(index, 0, 0), transactional=open_at_the_end))
+    assert [segment.base_offset for segment in log.segments()] == list(range(0, COUNT, EACH))
+    bed.close()
+    return bed
+
+
+def producers(bed: LogBed, offset: int) -> list[int]:
+    """Whom a snapshot tells of."""
+    data = bed.path(offset, ".snapshot").read_bytes()
+    return sorted(entry.producer_id for entry in decode_snapshot(data, "f"))
+
+
+def snapshots(bed: LogBed) -> list[int]:
+    return [int(name[:20]) for name in bed.names() if name.endswith(".snapshot")]
+
+
+def load(bed: LogBed, *, clean: bool) -> list[str]:
+    """Load the log as an engine does; the files it set aside."""
+    loaded = bed.load(clean=clean)
+    for segment in loaded.segments:
+        segment.close()
+    return loaded.left
+
+
+# --- snapshots -------------------------------------------------------------------------------------------------------
+
+
+def test_producers_that_were_silent_too_long_are_not_taken_from_a_snapshot(produced: LogBed) -> None:
+    """Kafka loads the snapshot at each segment that it recovers: what a segment itself tells stays until its end."""
+    newest = records(1, start=COUNT - 1)[0].timestamp_ms
+    produced.clock.advance_ms(newest + DAY_MS - produced.clock.now_ms())
+    produced.recovery_point = 2 * EACH
+    load(produced, clean=False)
+    assert producers(produced, 2 * EACH) == [0, 1]  # written before the crash, and not touched
+    assert producers(produced, 3 * EACH) == [2]
+    assert producers(produced, COUNT) == [3]
+
+
+@pytest.mark.parametrize(("silent_ms", "known"), [(DAY_MS - 1, [0, 3]), (DAY_MS, [3])])
+def test_a_producer_expires_at_its_limit_unless_its_transaction_is_open(
+    produced: LogBed, silent_ms: int, known: list[int]
+) -> None:
+    first = records(1, start=EACH - 1)[0].timestamp_ms
+    produced.path(COUNT, ".snapshot").write_bytes(
+        encode_snapshot(
+            entry._replace(last_timestamp_ms=first)
+            for entry in decode_snapshot(produced.path(COUNT, ".snapshot").read_bytes(), "f")
+            if entry.producer_id in {0, 3}
+        )
+    )
+    produced.clock.advance_ms(first + silent_ms - produced.clock.now_ms())
+    log = produced.open()
+    assert sorted(entry.producer_id for entry in log._state.producers.entries()) == known
+
+
+def test_recovery_leaves_a_snapshot_at_each_segment_that_it_looked_at(produced: LogBed) -> None:
+    for offset in snapshots(produced):
+        produced.path(offset, ".snapshot").unlink()
+    produced.recovery_point = 2 * EACH
+    load(produced, clean=False)
+    assert snapshots(produced) == [2 * EACH, 3 * EACH, COUNT]
+    assert [producers(produced, offset) for offset in snapshots(produced)] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_a_clean_load_without_the_newest_snapshots_leaves_them_at_the_last_two_segments(produced: LogBed) -> None:
+    for offset in snapshots(produced)[1:]:
+        produced.path(offset, ".snapshot").unlink()
+    load(produced, clean=True)
+    assert snapshots(produced) == [EACH, 2 * EACH, 3 * EACH, COUNT]
+    assert [producers(produced, offset) for offset in snapshots(produced)][1:] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+
+
+def test_a_clean_load_without_any_snapshot_leaves_empty_ones(produced: LogBed) -> None:
+    """As Kafka, which spares itself the scan of a directory from before it had producers."""
+    for offset in snapshots(produced):
+        produced.path(offset, ".snapshot").unlink()
+    load(produced, clean=True)
+    assert snapshots(produced) == [2 * EACH, 3 * EACH, COUNT]
+    assert [producers(produced, offset) for offset in snapshots(produced)] == [[], [], []]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_snapshots_above_the_end_go(produced: LogBed, *, clean: bool) -> None:
+    for offset in (COUNT + 1, 10 * COUNT):
+        produced.path(offset, ".snapshot").write_bytes(encode_snapshot([]))
+    load(produced, clean=clean)
+    assert snapshots(produced) == [EACH, 2 * EACH, 3 * EACH, COUNT]
+
+
+# --- indexes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_segment_without_offset_index_gets_all_its_indexes_again(bed: LogBed, *, clean: bool) -> None:
+    """After a clean stop too, and of a segment below the recovery point, as Kafka does."""
+    bed.topic = TopicConfig(segment_bytes=600, index_interval_bytes=0)
+    batches = [
+        bed.batch(3 * n, records(EACH, start=3 * n), producer=(5, 0, 3 * n), transactional=True) for n in range(3)
+    ]
+    bed.write_segment(0, [*batches, bed.marker(9, 5, ControlType.ABORT)])
+    bed.write_segment(10, [bed.batch(10, records(EACH, start=10))])
+    load(bed, clean=False)
+    assert [len(bed.path(0, suffix).read_bytes()) for suffix in (".index", ".timeindex", ".txnindex")] == [24, 24, 34]
+    before = bed.contents()
+    bed.recovery_point = COUNT * 10
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        bed.path(0, suffix).unlink()
+    load(bed, clean=clean)
+    assert bed.contents() == before
+
+
+# --- segments that were given up ---------------------------------------------------------------------------------
+
+
+def test_segments_behind_damage_are_set_aside_and_go_after_the_delay(produced: LogBed) -> None:
+    data = bytearray(produced.path(EACH).read_bytes())
+    data[-1] ^= 1
+    produced.path(EACH).write_bytes(data)
+    log = produced.open(clean=False)
+    assert log.offsets().log_end == EACH
+    left = sorted(name for name in produced.names() if name.endswith(".deleted"))
+    assert {name[:20] for name in left} == {f"{base:020d}" for base in (2 * EACH, 3 * EACH)}
+    produced.clock.advance_ms(produced.topic.file_delete_delay_ms - 1)
+    assert log.remove_left() == 0
+    produced.clock.advance_ms(1)
+    assert log.remove_left() == len(left)
+    assert not [name for name in produced.names() if name.endswith(".deleted")]
+
+
+# --- progress --------------------------------------------------------------------------------------------------------
+
+
+def test_progress_is_told_up_to_the_last_byte(produced: LogBed) -> None:
+    heard: list[tuple[int, int]] = []
+    produced.recovery_point = EACH
+    sizes = [produced.path(base).stat().st_size for base in range(EACH, COUNT, EACH)]
+    loaded = produced.load(clean=False, progress=lambda done, total: heard.append((done, total)))
+    for segment in loaded.segments:
+        segment.close()
+    assert heard == [(sum(sizes[: n + 1]), sum(sizes)) for n in range(3)]
