@@ -23,6 +23,7 @@ from xxhash import xxh32_intdigest
 from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
 from stratalog_formats.codecs.levels import checked_level
 from stratalog_formats.codecs.walks import repeatable
+from stratalog_formats.kernels.choice import KERNELS
 
 _MAGIC: Final = b"\x04\x22\x4d\x18"
 _VERSION, _INDEPENDENT, _BLOCK_CHECKSUM, _CONTENT_SIZE, _CONTENT_CHECKSUM = 0x40, 0x20, 0x10, 0x08, 0x04
@@ -63,7 +64,7 @@ class Lz4Codec(Codec):
         for block, stored in blocks:
             before_last_bytes += last_bytes
             last_bytes = len(block) if stored else min(block_bytes, len(block) * _MAX_RATIO)
-        found = bytearray(min(before_last_bytes, limit_bytes) + block_bytes)  # each finds room for a whole block
+        found = KERNELS.room(min(before_last_bytes, limit_bytes) + block_bytes)  # each finds room for a whole block
         with memoryview(found) as into:
             for block, stored in blocks:
                 if stored:

@@ -15,6 +15,7 @@ from cramjam import snappy as library
 
 from stratalog.spi import Buffer, Codec, CorruptBatchError, DecompressedSizeError
 from stratalog_formats.codecs.walks import repeatable
+from stratalog_formats.kernels.choice import KERNELS
 
 _MAGIC: Final = b"\x82SNAPPY\0"
 _HEAD: Final = _MAGIC + Struct(">ii").pack(1, 1)
@@ -57,7 +58,7 @@ class SnappyCodec(Codec):
                     raise CorruptBatchError(f"a snappy block of {len(block)} bytes cannot hold {size}", "")
                 if total > limit_bytes:
                     raise DecompressedSizeError(f"snappy data grows past {limit_bytes} bytes", "")
-            found = memoryview(bytearray(total))
+            found = memoryview(KERNELS.room(total))
             for block in blocks:
                 start += library.decompress_raw_into(block, found[start:])
         except DecompressionError as error:

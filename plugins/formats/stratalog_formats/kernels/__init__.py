@@ -11,4 +11,5 @@ EXTENSIONS: Final = (
     "stratalog_formats.kernels.scan_c",
     "stratalog_formats.kernels.decode_c",
     "stratalog_formats.kernels.encode_c",
+    "stratalog_formats.kernels.buffers_c",
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.spi import BatchTable, Buffer, Fields, Record, RecordColumns, extension
-from stratalog_formats.kernels import EXTENSIONS, decode, encode, scan
+from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, scan
 from stratalog_formats.kernels.encode import Body
 
 
@@ -23,6 +23,8 @@ class Kernels:
     decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
     encode_records: Callable[[Sequence[Record]], Body]
     encode_columns: Callable[[RecordColumns, bool], Body]
+    room: Callable[[int], bytearray]
+    holds: Callable[[Buffer, bytes], bool]
 
 
 PYTHON: Final = Kernels(
@@ -34,13 +36,15 @@ PYTHON: Final = Kernels(
     decode_batches=decode.decode_batches,
     encode_records=encode.encode_records,
     encode_columns=encode.encode_columns,
+    room=buffers.room,
+    holds=buffers.holds,
 )
 
 
 def _compiled() -> Kernels | None:
     """The compiled twin, None if a part of it is missing."""
-    scan_c, decode_c, encode_c = (extension(module) for module in EXTENSIONS)
-    if scan_c is None or decode_c is None or encode_c is None or encode_c.RECORD is not Record:
+    scan_c, decode_c, encode_c, buffers_c = (extension(module) for module in EXTENSIONS)
+    if scan_c is None or decode_c is None or encode_c is None or buffers_c is None or encode_c.RECORD is not Record:
         return None
     return Kernels(
         name="compiled",
@@ -51,6 +55,8 @@ def _compiled() -> Kernels | None:
         decode_batches=decode_c.decode_batches,
         encode_records=encode_c.encode_records,
         encode_columns=encode_c.encode_columns,
+        room=buffers_c.room,
+        holds=buffers_c.holds,
     )
 
 

@@ -4,6 +4,7 @@
 Two passes: sizes, then bytes into a buffer of exactly that size, with room for the header in front.
 """
 
+from cpython.bytearray cimport PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
@@ -144,6 +145,10 @@ cdef struct Source:  # RecordColumns
     const int32_t* content_position
     const int32_t* content_size
 
+cdef enum:
+    LONGEST_VARINT = 10
+    SLACK_BYTES = 32  # room for what a record has before its key
+
 cdef enum Fault:
     FINE
     OUTSIDE
@@ -192,22 +197,52 @@ cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fau
     return size
 
 
-cdef inline uint8_t* write_item(uint8_t* at, const Source* source, int32_t position, int32_t size) noexcept nogil:
+cdef inline uint8_t* write_item(
+    uint8_t* at, const uint8_t* end, const Source* source, int32_t position, int32_t size
+) noexcept nogil:
+    """Write one field; NULL if the columns have changed since they were measured, so that it has no room."""
+    if size > end - at - LONGEST_VARINT or not inside(position, size, source.arena_bytes):
+        return NULL
     return write_field(at, source.arena + position, size if size >= 0 else -1)
 
 
-cdef uint8_t* write_rows(uint8_t* p, const Source* source, int64_t count, const int64_t* sizes) noexcept nogil:
-    cdef int64_t i, n, delta
+cdef uint8_t* write_row(
+    uint8_t* p, const uint8_t* end, const Source* source, int64_t i, int64_t delta, int64_t size
+) noexcept nogil:
+    """Write one record; NULL as ``write_item``."""
+    cdef int64_t n, first = source.header_first[i], count = source.header_count[i]
+    if end - p < SLACK_BYTES:
+        return NULL
+    p = write_head(p, size, subtract(source.timestamp_ms[i], source.timestamp_ms[0]), delta)
+    p = write_item(p, end, source, source.key_position[i], source.key_size[i])
+    if p == NULL:
+        return NULL
+    p = write_item(p, end, source, source.value_position[i], source.value_size[i])
+    if p == NULL or end - p < LONGEST_VARINT:
+        return NULL
+    p = write_varint(p, count)
+    if count and (first < 0 or first + count > source.headers):
+        return NULL
+    for n in range(first, first + count):
+        p = write_item(p, end, source, source.name_position[n], source.name_size[n])
+        if p == NULL:
+            return NULL
+        p = write_item(p, end, source, source.content_position[n], source.content_size[n])
+        if p == NULL:
+            return NULL
+    return p
+
+
+cdef uint8_t* write_rows(
+    uint8_t* p, const uint8_t* end, const Source* source, int64_t count, const int64_t* sizes
+) noexcept nogil:
+    """Write all records; NULL as ``write_item``."""
+    cdef int64_t i, delta
     for i in range(count):
-        delta = i if source.offset == NULL else source.offset[i] - source.offset[0]
-        p = write_head(p, sizes[i], subtract(source.timestamp_ms[i], source.timestamp_ms[0]), delta)
-        p = write_item(p, source, source.key_position[i], source.key_size[i])
-        p = write_item(p, source, source.value_position[i], source.value_size[i])
-        p = write_varint(p, source.header_count[i])
-        if source.header_count[i]:
-            for n in range(source.header_first[i], source.header_first[i] + source.header_count[i]):
-                p = write_item(p, source, source.name_position[n], source.name_size[n])
-                p = write_item(p, source, source.content_position[n], source.content_size[n])
+        delta = i if source.offset == NULL else subtract(source.offset[i], source.offset[0])
+        p = write_row(p, end, source, i, delta, sizes[i])
+        if p == NULL:
+            return NULL
     return p
 
 
@@ -281,10 +316,12 @@ def encode_columns(columns, bint keep_offsets):
                 max_ms = source.timestamp_ms[i]
     if fault != FINE:
         raise fault_of(fault, columns, i)
-    buffer = uninitialised(total)
+    buffer = uninitialised(total + SLACK_BYTES)
     p = at_start(buffer)
     memset(p, 0, BATCH_HEADER_BYTES)
     with nogil:
-        p = write_rows(p + BATCH_HEADER_BYTES, &source, count, sizes)
-    assert p == at_start(buffer) + total
+        p = write_rows(p + BATCH_HEADER_BYTES, p + total + SLACK_BYTES, &source, count, sizes)
+    if p != at_start(buffer) + total:
+        raise RuntimeError("the columns changed while they were encoded")
+    PyByteArray_Resize(buffer, total)
     return Body(buffer, count, delta, source.timestamp_ms[0], max_ms)
