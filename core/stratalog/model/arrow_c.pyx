@@ -248,6 +248,10 @@ cdef int64_t clean(Cursor text, int64_t size, uint8_t* into, int64_t room) noexc
 # --- bytes -------------------------------------------------------------------------------------------------------
 
 
+cdef enum:
+    SHORT_BYTES = 256
+
+
 cdef struct Binary:  # one Arrow column of variable width, being filled
     int32_t* offsets
     uint8_t* data
@@ -278,15 +282,41 @@ cdef inline int put(Binary* into, int64_t i, const Source* source, int32_t posit
 cdef int put_column(
     Binary* into, const Source* source, const int32_t* position, const int32_t* size, int64_t rows, int64_t nulls
 ) noexcept nogil:
-    cdef int64_t i
+    cdef int64_t i, taken, used = into.used, room = into.room
+    cdef int32_t* offsets = into.offsets
+    cdef uint8_t* data = into.data
     if nulls == rows and rows:  # as keys often are
         memset(into.offsets, 0, 4 * (rows + 1))
         memset(into.validity, 0, (rows + 7) // 8)
         return 0
     for i in range(rows):
-        if put(into, i, source, position[i], size[i]):
-            return -1
+        taken = size[i]
+        if taken > 0:
+            if not inside(position[i], size[i], source.arena_bytes) or taken > room - used:
+                return -1
+            copy(data + used, room - used, source.arena + position[i], source.arena_bytes - position[i], taken)
+            used += taken
+        elif taken < 0:
+            if into.validity == NULL:
+                return -1
+            clear_bit(into.validity, i)
+        offsets[i + 1] = <int32_t>used
+    into.used = used
     return 0
+
+
+cdef inline void copy(uint8_t* into, int64_t room, Cursor data, int64_t left, int64_t size) noexcept nogil:
+    """Copy a field. A short one goes in pieces of 16 bytes, of which the last may take along what follows it.
+
+    What follows in ``into``, as far as there is ``room``, is written later.
+    """
+    cdef int64_t n = 0
+    if size > SHORT_BYTES or size + 15 > room or size + 15 > left:
+        memcpy(into, data, size)
+        return
+    while n < size:
+        memcpy(into + n, data + n, 16)
+        n += 16
 
 
 cdef int put_headers(
