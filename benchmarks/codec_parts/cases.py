@@ -20,6 +20,7 @@ VALUE_BYTES: Final = (10, 100, 1024)
 BATCH_RECORDS: Final = (1, 10, 100, 1000)
 _BOUNDS: Final = (
     (Operation.COLUMNS, NAME, "aiokafka", 30),
+    (Operation.GATHERED, NAME, "aiokafka", 30),
     (Operation.COLUMNS, NAME, java.NAME, 2),
     (Operation.ARROW, NAME, "aiokafka", 30),
     (Operation.OBJECTS, NAME, "aiokafka", 3),

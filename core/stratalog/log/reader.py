@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -69,8 +70,9 @@ class LogReader(ABC):
             OffsetOutOfRangeError: ``start`` is not 0 and below the log start, or above the log end.
             CorruptBatchError: a bad entry; all good records before it have been yielded.
         """
-        for columns in self.columns(start, end, isolation):
-            yield from columns.iter_records(self.name.partition)
+        partition = self.name.partition
+        pieces = (columns.iter_records(partition) for columns in self.columns(start, end, isolation))
+        return itertools.chain.from_iterable(pieces)  # no generator of ours runs for each record
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
         """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""
