@@ -87,6 +87,13 @@ class EngineConfig(Section):
         "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0, doc="How old a checkpoint may grow."
     )
 
+    recovery_threads: int = key(
+        "num.recovery.threads.per.data.dir",
+        2,
+        at_least=1,
+        doc="How many logs of one directory are loaded, and recovered after an unclean stop, at a time.",
+    )
+
     @property
     def preferred_stores(self) -> dict[str, str]:
         """``plugins.prefer`` as URI scheme to provider name."""

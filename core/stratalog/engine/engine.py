@@ -12,6 +12,7 @@ from stratalog.cleaning.runner import RetentionResult, apply_retention
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.create import create_partition, new_topic_id
+from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, offload_log
@@ -25,7 +26,7 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.log.directory import format_topic_id, read_topic_id
-from stratalog.log.load import LoadRequest, load
+from stratalog.log.load import LoadedLog, LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import LogOpened, LogRecovered
 from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition, check_topic
@@ -52,10 +53,18 @@ class Engine:
         settings: all settings.
         host: opens components; taken over.
         tier: the opened tier, or None; taken over.
+        recovery_progress: told how far each recovery is.
     """
 
-    def __init__(self, settings: Settings, host: ComponentHost, tier: Tier | None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        host: ComponentHost,
+        tier: Tier | None,
+        recovery_progress: LogProgress | None = None,
+    ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
+        self._recovery_progress = recovery_progress
         self._notifier = Notifier(host.registry)
         self._changing = threading.Lock()  # over making a topic, and over _closed
         self._dirs: list[LogDir] = []
@@ -291,39 +300,53 @@ class Engine:
         return results
 
     def _open_logs(self, directory: LogDir) -> None:
+        loadings = list[Loading]()
         for name in directory.folders:
             if name in self._logs:
                 self._failed[name] = ConfigError(f"{name} is in {directory.store.path()} and in another log directory")
                 continue
             try:
-                log = self._open_log(directory, name, directory.request(name))
+                loadings.append(self._loading(directory, name, directory.request(name)))
             except StorageError as error:
                 self._failed[name] = error
-            else:
-                self._publish([(directory, log)])
+        threads = self._settings.engine.recovery_threads
+        with contextlib.closing(load_all(loadings, threads, self._recovery_progress)) as loaded:
+            for loading, result in loaded:
+                try:
+                    self._publish([(directory, self._loaded(loading, result))])
+                except StorageError as error:
+                    self._failed[loading.name] = error
 
     def _open_log(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
+        loading = self._loading(directory, name, request)
+        return self._loaded(loading, loading.run())
+
+    def _loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
         config = self._topics.config(name.topic)
         parts = self._host.parts(config)
         files = directory.store.open_log(directory.folders[name])
         topic_id = self._topic_id(name, directory)
-        remote = self._remote(name, topic_id, config)
-        loaded = load(files, parts, config, request)
+        return Loading(name, files, parts, config, topic_id, self._remote(name, topic_id, config), request)
+
+    def _loaded(self, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
+        if isinstance(loaded, StorageError):
+            raise loaded
         log = Log(
-            name,
-            topic_id,
-            files,
-            parts,
-            config,
+            loading.name,
+            loading.topic_id,
+            loading.files,
+            loading.parts,
+            loading.config,
             loaded,
-            remote=remote,
+            remote=loading.remote,
             notify=self._notifier,
             durability=Durability.of(self._settings.engine.durability),
         )
         if loaded.recovered_segments:
-            self._notifier(
-                LogRecovered(log=name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes)
+            recovered = LogRecovered(
+                log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes
             )
+            self._notifier(recovered)
         return log
 
     def _publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:

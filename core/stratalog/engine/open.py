@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from stratalog.config.files import Settings, read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.engine import Engine
+from stratalog.engine.loading import LogProgress
 from stratalog.env import Env
 from stratalog.errors import ConfigError
 from stratalog.reading.open import open_host, open_tier
@@ -25,6 +26,7 @@ def open_engine(
     plugins: Sequence[object] = (),
     topic_defaults: Mapping[str, object] | None = None,
     env: Env | None = None,
+    recovery_progress: LogProgress | None = None,
 ) -> Engine:
     """Open log directories for reading and writing: new ones, an engine's, or what a stopped Kafka broker left.
 
@@ -39,6 +41,8 @@ def open_engine(
         plugins: modules with hooks, beside the installed ones.
         topic_defaults: topic settings that hold unless a topic says otherwise.
         env: clock, files and chance; the real ones if None.
+        recovery_progress: called while logs are recovered after an unclean stop, on the threads that do it: with the log,
+            how many bytes have been looked at, and of how many.
 
     Raises:
         LogDirLockedError: another engine or a running broker has a directory.
@@ -51,7 +55,7 @@ def open_engine(
     try:
         if settings.engine.tier is not None:
             opened = open_tier(host, settings.engine.tier, tier_options, read_only=False)
-        return Engine(settings, host, opened)
+        return Engine(settings, host, opened, recovery_progress)
     except BaseException:
         if opened is not None:
             opened.close()

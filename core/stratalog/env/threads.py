@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
 
 _log: Final = logging.getLogger(__name__)
 
 Job = Callable[[], None]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Worker:
@@ -69,3 +71,71 @@ class Worker:
                 _log.exception("a job of thread %s failed", self._thread.name)
             finally:
                 self._jobs.task_done()
+
+
+def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str) -> list[R | Exception]:
+    """Do ``work`` to each item, several at a time; what came of each, results and errors, in the order of the items.
+
+    Args:
+        items: taken in their order.
+        work: must be thread-safe.
+        threads: how many at a time; with one item or one thread the work is done on the caller's.
+        name: of the threads, a number behind it.
+
+    Raises:
+        BaseException: what is no Exception, an interrupt say; work that has begun is waited for, no other begins.
+    """
+    batch = _Batch(items, work)
+    beside = [
+        threading.Thread(target=batch.run_beside, name=f"{name}-{number}", daemon=True)
+        for number in range(1, min(threads, len(items)))
+    ]
+    try:
+        for thread in beside:
+            thread.start()
+        batch.run()
+    finally:
+        batch.stop()
+        for thread in beside:
+            if thread.ident is not None:
+                thread.join()
+    if batch.ending is not None:
+        raise batch.ending
+    return [batch.found[index] for index in range(len(items))]
+
+
+class _Batch(Generic[T, R]):
+    """Items that several threads work on, each taking the next one."""
+
+    def __init__(self, items: Sequence[T], work: Callable[[T], R]) -> None:
+        self._items, self._work = items, work
+        self._left = queue.SimpleQueue[int]()
+        self._stopping = threading.Event()
+        self.found: dict[int, R | Exception] = {}
+        self.ending: BaseException | None = None
+        for index in range(len(items)):
+            self._left.put(index)
+
+    def run(self) -> None:
+        """Work until nothing is left."""
+        while not self._stopping.is_set():
+            try:
+                index = self._left.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                self.found[index] = self._work(self._items[index])
+            except Exception as error:  # noqa: BLE001 - it is the outcome
+                self.found[index] = error
+
+    def run_beside(self) -> None:
+        """The same, on a thread of its own: what ends it is for the caller."""
+        try:
+            self.run()
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            self.ending = error
+            self.stop()
+
+    def stop(self) -> None:
+        """Begin nothing further."""
+        self._stopping.set()

@@ -80,7 +80,7 @@ def test_a_directory_of_which_only_some_logs_were_looked_at_stays_unclean(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("stratalog.engine.engine.load", interrupted)
+        patch.setattr("stratalog.engine.loading.load", interrupted)
         with pytest.raises(KeyboardInterrupt):
             open_engine(crashed)
     assert append_one(crashed) == [b"kept", b"new"]
