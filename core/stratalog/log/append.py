@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from stratalog.errors import ClosedError, DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
 from stratalog.log.encoded import prepare_batches
 from stratalog.log.folder import write_epochs
-from stratalog.log.replay import replay
+from stratalog.log.replay import read_marker, replay
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.log.sync import flush
@@ -19,6 +19,7 @@ from stratalog.log.validate import Prepared, prepare_records
 from stratalog.model.batches import NO_PRODUCER, Buffer, RecordBatch
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
+from stratalog.model.segments import AbortedTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +148,23 @@ def _write_group(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]
     for data, batch in group:
         headers.append(replace(batch, position=position))
         position += len(data)
-    state.appender.append([data for data, _ in group], headers)
+    state.appender.append([data for data, _ in group], headers, _aborted(state, group))
     for data, batch in group:
         replay(state.producers, data, replace(batch, position=0), state.parts)
+
+
+def _aborted(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -> dict[int, AbortedTransaction]:
+    """The index entries of the transactions that abort markers are about to end, by the marker's offset."""
+    entries = {}
+    for data, batch in group:
+        marker = read_marker(data, replace(batch, position=0), state.parts) if batch.is_control else None
+        ended = None if marker is None else state.producers.ended_by(batch, marker)
+        if ended is not None and ended.aborted:
+            last_stable = state.producers.last_stable_at(ended)
+            entries[batch.last_offset] = AbortedTransaction(
+                ended.producer_id, ended.first_offset, ended.last_offset, last_stable
+            )
+    return entries
 
 
 def _assign_epoch(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -> None:

@@ -10,6 +10,7 @@ from stratalog.errors import FencedError
 from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.load import LoadedLog
+from stratalog.log.marker import append_marker
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteLog
 from stratalog.log.replay import write_snapshot
@@ -18,6 +19,7 @@ from stratalog.log.state import LogState, make_view
 from stratalog.log.sync import flush
 from stratalog.log.view import LogView
 from stratalog.model.batches import Buffer
+from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability
@@ -104,6 +106,26 @@ class Log(LogReader):
             Others as ``append``.
         """
         return append_batches(self._state, data, self._durability_of(durability))
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        durability: str | None = None,
+    ) -> AppendResult:
+        """Append the marker that commits or aborts a producer's transaction; for whoever coordinates it.
+
+        A producer without an open transaction gets its marker too: its epoch fences older ones.
+
+        Raises:
+            InvalidProducerEpochError: a newer epoch of the producer has written already.
+            DiskFullError: no space; the log goes on reading.
+        """
+        marker = EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)
+        return append_marker(self._state, producer_id, producer_epoch, marker, self._durability_of(durability))
 
     def flush(self) -> int:
         """Make everything written so far durable; the new recovery point (offset)."""

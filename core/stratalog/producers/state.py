@@ -120,6 +120,14 @@ class ProducerState:
         ]
         return min(others, default=ended.last_offset + 1)
 
+    def ended_by(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
+        """The transaction that a marker ends, or would end; None if the producer has none open."""
+        producer = self.producers.get(batch.producer_id)
+        if producer is None or producer.transaction_first_offset is None:
+            return None
+        aborted = marker.kind is ControlType.ABORT
+        return CompletedTransaction(batch.producer_id, producer.transaction_first_offset, batch.last_offset, aborted)
+
     # --- appends -----------------------------------------------------------------------------------------------------
 
     def duplicate_of(self, batch: RecordBatch) -> SeenBatch | None:
@@ -134,7 +142,7 @@ class ProducerState:
         return None
 
     def check(self, batch: RecordBatch) -> None:
-        """Whether a client's data batch may follow.
+        """Whether a client's data batch, or a coordinator's marker, may follow.
 
         Raises:
             InvalidProducerEpochError: a newer epoch has written.
@@ -149,6 +157,8 @@ class ProducerState:
         who = f"producer_id={batch.producer_id} producer_epoch={batch.producer_epoch}"
         if batch.producer_epoch < producer.epoch:
             raise InvalidProducerEpochError(f"epoch {producer.epoch} has written already {who}")
+        if batch.is_control:
+            return  # without a sequence, and whether or not there is a transaction to end
         last = producer.batches[-1].last_sequence if producer.batches else -1
         if batch.producer_epoch != producer.epoch:
             if batch.base_sequence != 0 and producer.epoch != -1:
@@ -187,11 +197,11 @@ class ProducerState:
         self._set_epoch(producer, batch.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp_ms = batch.max_timestamp_ms
-        first, producer.transaction_first_offset = producer.transaction_first_offset, None
-        if first is None:
-            return None
-        self._unreplicated[first] = batch.last_offset
-        return CompletedTransaction(batch.producer_id, first, batch.last_offset, marker.kind is ControlType.ABORT)
+        ended = self.ended_by(batch, marker)
+        if ended is not None:
+            self._unreplicated[ended.first_offset] = batch.last_offset
+            producer.transaction_first_offset = None
+        return ended
 
     @staticmethod
     def _set_epoch(producer: Producer, epoch: int) -> None:

@@ -1,0 +1,29 @@
+"""The end of a transaction: a marker, appended by whoever coordinates it.
+
+Source: apache/kafka MemoryRecords.withEndTransactionMarker, UnifiedLog.appendAsLeader with the origin COORDINATOR.
+"""
+
+from __future__ import annotations
+
+from stratalog.log.append import AppendResult, write
+from stratalog.log.state import LogState
+from stratalog.log.validate import Prepared
+from stratalog.model.control import EndMarker
+from stratalog.model.offsets import Durability
+from stratalog.segment.control import CONTROL_MAGIC, control_batch
+
+
+def append_marker(
+    state: LogState, producer_id: int, producer_epoch: int, marker: EndMarker, durability: Durability
+) -> AppendResult:
+    """Append an end marker, whatever magic the topic has: older ones have none. Errors as ``write``."""
+    form = state.parts.formats.of(CONTROL_MAGIC, "append", 0)
+    data = control_batch(
+        form,
+        marker,
+        timestamp_ms=state.parts.env.clock.now_ms(),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+    table = form.scan(data, 0, len(data), check_crc=False)
+    return write(state, [Prepared(form, data, table)], durability)
