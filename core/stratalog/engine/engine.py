@@ -6,9 +6,12 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, Unpack
 
 from stratalog.cleaning.runner import RetentionResult, apply_retention
+from stratalog.client.clients import Clients, ProducerKeywords
+from stratalog.client.consumer import Consumer
+from stratalog.client.producer import Producer
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.create import create_partition, new_topic_id
@@ -71,6 +74,7 @@ class Engine:
         self._logs: dict[TopicPartition, Log] = {}  # grows by whole topics, never shrinks: read without a lock
         self._failed: dict[TopicPartition, StorageError] = {}
         self._closed = False
+        self._clients = Clients(self, host.parts(TopicConfig()))
         try:
             for path in settings.engine.log_dirs:
                 self._dirs.append(LogDir(host.segment_store(path, read_only=False)))
@@ -174,6 +178,27 @@ class Engine:
             with contextlib.suppress(StorageError):
                 directory.discard(name)
 
+    # --- clients -----------------------------------------------------------------------------------------------------
+
+    def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
+        """A producer; arguments and errors as ``Clients.producer``, options as ``ProducerOptions``."""
+        self._check_open()
+        return self._clients.producer(transactional_id=transactional_id, **options)
+
+    def consumer(
+        self,
+        *,
+        topics: Iterable[str],
+        group: str | None = None,
+        isolation: str = "read_uncommitted",
+        auto_offset_reset: str = "latest",
+    ) -> Consumer:
+        """A consumer of all partitions of ``topics``; arguments and errors as ``Consumer``."""
+        self._check_open()
+        return self._clients.consumer(
+            topics=topics, group=group, isolation=isolation, auto_offset_reset=auto_offset_reset
+        )
+
     # --- duties ------------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
@@ -248,7 +273,13 @@ class Engine:
         return self._tier
 
     def close(self) -> None:
-        """Close every log, leaving the directories as a clean stop of Kafka does. Twice is fine."""
+        """Close producers and logs, leaving the directories as a clean stop of Kafka does. Twice is fine."""
+        try:
+            self._clients.close()
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         with self._changing:  # and no longer: listeners that are still to be told may call the engine
             if self._closed:
                 return

@@ -104,3 +104,21 @@ def parse_transaction_record(key: bytes | None, value: bytes | None) -> Transact
     parsed, _ = TRANSACTION_KEY.parse(key)
     state, version = (None, None) if value is None else TRANSACTION_STATE.parse(value)
     return TransactionRecord(parsed, state, version)
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    """The key of a record.
+
+    Raises:
+        InvalidRecordError: the id does not fit its field.
+    """
+    return TRANSACTION_KEY.encode(TransactionKey(transactional_id=transactional_id), 0)
+
+
+def transaction_value(state: TransactionState, version: int) -> bytes:
+    """The value of a record, in a version of its schema.
+
+    Raises:
+        InvalidRecordError: ``state`` does not fit its fields, or the version is unknown.
+    """
+    return TRANSACTION_STATE.encode(state, version)

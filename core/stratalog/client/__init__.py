@@ -1,0 +1,1 @@
+"""Producers and consumers of an engine: batching, transactions, committed offsets, in Kafka's own topics and schemas."""

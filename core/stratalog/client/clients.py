@@ -1,0 +1,106 @@
+"""What the producers and consumers of one engine share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import TypedDict, Unpack
+
+from stratalog.client.consumer import Consumer
+from stratalog.client.coordinator import Coordinator
+from stratalog.client.logs import Logs
+from stratalog.client.offsets import GroupOffsets
+from stratalog.client.producer import Producer, ProducerOptions
+from stratalog.client.transaction import Transaction
+from stratalog.errors import ClosedError
+from stratalog.segment.components import Components
+
+
+class ProducerKeywords(TypedDict, total=False):
+    """The fields of ``ProducerOptions``, as keyword arguments."""
+
+    batch_size_bytes: int
+    linger_ms: int
+    compression: str
+    max_in_flight: int
+    buffer_bytes: int
+    idempotent: bool
+    durability: str | None
+    delivery_timeout_ms: int
+    transaction_timeout_ms: int
+
+
+class Clients:
+    """Makes producers and consumers. Thread-safe. Nothing is read, created or started before the first of them.
+
+    Args:
+        logs: the engine.
+        parts: formats and codecs of the engine, and the outside world.
+    """
+
+    def __init__(self, logs: Logs, parts: Components) -> None:
+        self._logs, self._parts = logs, parts
+        self._lock = threading.Lock()
+        self._producers: set[Producer] = set()
+        self._closed = False
+        self.offsets = GroupOffsets(logs, parts.env.clock)
+        self.coordinator = Coordinator(logs, parts.env)
+
+    def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
+        """A producer; see ``ProducerOptions`` for its options.
+
+        Args:
+            transactional_id: makes it transactional: of all producers with the same one, only the latest can write.
+            options: how it works.
+
+        Raises:
+            ConfigError, UnsupportedCompressionError: an option is wrong.
+            StorageError: what an older producer left cannot be aborted.
+        """
+        chosen = ProducerOptions(**options)
+        chosen.codec(self._parts)
+        transaction = None
+        if transactional_id is not None:
+            transaction = Transaction(
+                self.coordinator, transactional_id, chosen.transaction_timeout_ms, self._parts.env.chance
+            )
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the engine is closed")
+            made = Producer(
+                self._logs,
+                self._parts,
+                chosen,
+                offsets=self.offsets,
+                transaction=transaction,
+                closed=self._producers.discard,
+            )
+            self._producers.add(made)
+            return made
+
+    def consumer(
+        self,
+        *,
+        topics: Iterable[str],
+        group: str | None = None,
+        isolation: str = "read_uncommitted",
+        auto_offset_reset: str = "latest",
+    ) -> Consumer:
+        """A consumer of all partitions of ``topics``; arguments and errors as ``Consumer``."""
+        self.coordinator.recover()
+        return Consumer(
+            self._logs,
+            self._parts.env.clock,
+            self.offsets,
+            topics=topics,
+            group=group,
+            isolation=isolation,
+            auto_offset_reset=auto_offset_reset,
+        )
+
+    def close(self) -> None:
+        """Close the producers that are open. Twice is fine."""
+        with self._lock:
+            self._closed = True
+        for producer in list(self._producers):
+            producer.close()

@@ -1,0 +1,277 @@
+"""Who is in a transaction, and how it ends: the state in ``__transaction_state``, and the markers in the logs.
+
+A transaction ends in three steps, each of which a crash may follow: PREPARE is stored (from here on its outcome is
+settled), markers are appended to every partition, COMPLETE is stored. What a crash left is brought to its end before
+anything else is done.
+
+Source: apache/kafka TransactionCoordinator, TransactionMetadata, TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from stratalog.client.logs import Logs
+from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_ours, new_producer_id
+from stratalog.client.statetopic import StateTopic
+from stratalog.env import Env
+from stratalog.errors import InvalidTxnStateError, ProducerFencedError, StorageError, UnknownTopicError
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import Record
+from stratalog.model.transactions_topic import (
+    TRANSACTIONS_TOPIC,
+    TransactionPartitions,
+    TransactionState,
+    TransactionStatus,
+    parse_transaction_record,
+    transaction_key,
+    transaction_value,
+)
+
+VALUE_VERSION: Final = 0  # every release reads it
+_LOGGER: Final = logging.getLogger("stratalog.client")
+_PREPARED: Final = {
+    TransactionStatus.PREPARE_COMMIT: TransactionStatus.COMPLETE_COMMIT,
+    TransactionStatus.PREPARE_ABORT: TransactionStatus.COMPLETE_ABORT,
+}
+
+
+class Coordinator:
+    """The transactional producers of an engine. Thread-safe.
+
+    Args:
+        logs: of the engine.
+        env: clock and chance.
+        durability: of what it stores; None is the engine's setting.
+    """
+
+    def __init__(self, logs: Logs, env: Env, durability: str | None = None) -> None:
+        self._logs, self._env, self._durability = logs, env, durability
+        self._topic = _TransactionsTopic(logs)
+        self._lock = threading.RLock()
+        self._recovered = False
+
+    # --- for producers -----------------------------------------------------------------------------------------------
+
+    def open(self, transactional_id: str, timeout_ms: int) -> ProducerId:
+        """Id and epoch for a producer; older ones with the same transactional id are fenced, and what they left aborted.
+
+        Raises:
+            StorageError: a log cannot be written.
+        """
+        with self._lock:
+            self.recover()
+            state = self._settled(transactional_id)
+            if state is None or state.producer_epoch >= LAST_EPOCH - 1:
+                identity = new_producer_id(self._env.chance)
+            else:
+                identity = ProducerId(state.producer_id, state.producer_epoch + 1)
+            opened = TransactionState(
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                timeout_ms=timeout_ms,
+                status=TransactionStatus.EMPTY,
+                partitions=None,
+                last_update_timestamp_ms=self._env.clock.now_ms(),
+                start_timestamp_ms=-1,
+            )
+            self._store(transactional_id, opened)
+            return identity
+
+    def add_partitions(self, transactional_id: str, identity: ProducerId, names: Iterable[TopicPartition]) -> None:
+        """Note that a transaction writes to partitions, before it does; the first begin it.
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id now.
+            InvalidTxnStateError: the transaction is about to end.
+        """
+        with self._lock:
+            state = self._state_of(transactional_id, identity)
+            if state.status in _PREPARED:
+                raise InvalidTxnStateError(f"the transaction is about to end transactional_id={transactional_id}")
+            now = self._env.clock.now_ms()
+            begins = state.status != TransactionStatus.ONGOING
+            before = set() if begins else set(partitions_in(state))
+            wanted = before | set(names)
+            if wanted == before:
+                return
+            changed = dataclasses.replace(
+                state,
+                status=TransactionStatus.ONGOING,
+                partitions=_grouped(wanted),
+                last_update_timestamp_ms=now,
+                start_timestamp_ms=now if begins else state.start_timestamp_ms,
+            )
+            self._store(transactional_id, changed)
+
+    def end(self, transactional_id: str, identity: ProducerId, *, commit: bool) -> None:
+        """End a transaction. If it fails, calling it again goes on where it was.
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id now.
+            InvalidTxnStateError: there is none, or it is about to end the other way.
+        """
+        wanted = TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT
+        with self._lock:
+            state = self._state_of(transactional_id, identity)
+            if state.status == TransactionStatus.ONGOING:
+                state = self._prepared(transactional_id, state, wanted)
+            elif state.status == _PREPARED[wanted]:
+                return  # an earlier call got so far
+            elif state.status != wanted:
+                found = TransactionStatus(state.status).name
+                raise InvalidTxnStateError(
+                    f"the transaction is {found}, not ONGOING transactional_id={transactional_id}"
+                )
+            self._complete(transactional_id, state)
+
+    # --- what others left ----------------------------------------------------------------------------------------------
+
+    def recover(self) -> None:
+        """Bring to their end the transactions that an engine before this one left; later calls do nothing.
+
+        Those whose outcome was settled get it. Open ones are aborted: a producer of ours is gone with its engine. Those
+        of a broker's clients are left to go on, until their timeout.
+        """
+        with self._lock:
+            if self._recovered:
+                return
+            self._topic.refresh_all()
+            self._recovered = True
+            for transactional_id, state in list(self._topic.states.items()):
+                is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
+                if is_left or state.status in _PREPARED:
+                    self._settle(transactional_id)
+            self.abort_expired()
+
+    def abort_expired(self) -> tuple[str, ...]:
+        """Abort transactions that are open for longer than their timeout, and fence their producers; whose they were."""
+        with self._lock:
+            self.recover()
+            self._topic.refresh_all()
+            now, ended = self._env.clock.now_ms(), []
+            for transactional_id, state in list(self._topic.states.items()):
+                if state.status == TransactionStatus.ONGOING and now - state.start_timestamp_ms > state.timeout_ms:
+                    self._settle(transactional_id)
+                    ended.append(transactional_id)
+            return tuple(sorted(ended))
+
+    def _settle(self, transactional_id: str) -> None:
+        """End what is under way; where a log fails it waits for the next time, and nobody else for it."""
+        try:
+            self._settled(transactional_id)
+        except StorageError:
+            _LOGGER.exception("a transaction could not be ended transactional_id=%s", transactional_id)
+
+    def states(self) -> dict[str, TransactionState]:
+        """Where each transactional producer stands, by transactional id."""
+        with self._lock:
+            self._topic.refresh_all()
+            return dict(self._topic.states)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _settled(self, transactional_id: str) -> TransactionState | None:
+        """The state without a transaction under way: what there is is completed, or aborted."""
+        state = self._topic.state(transactional_id)
+        if state is None:
+            return None
+        if state.status in _PREPARED:
+            return self._complete(transactional_id, state)
+        if state.status == TransactionStatus.ONGOING:
+            return self._abort(transactional_id, state)
+        return state
+
+    def _state_of(self, transactional_id: str, identity: ProducerId) -> TransactionState:
+        state = self._topic.state(transactional_id)
+        if state is None or (state.producer_id, state.producer_epoch) != identity:
+            now = (
+                "nobody" if state is None else f"producer_id={state.producer_id} producer_epoch={state.producer_epoch}"
+            )
+            raise ProducerFencedError(f"{now} has transactional_id={transactional_id}, not {identity}")
+        return state
+
+    def _abort(self, transactional_id: str, state: TransactionState) -> TransactionState:
+        """Abort with the next epoch, so that the producer that began it can write no more."""
+        fencing = dataclasses.replace(state, producer_epoch=min(state.producer_epoch + 1, LAST_EPOCH))
+        prepared = self._prepared(transactional_id, fencing, TransactionStatus.PREPARE_ABORT)
+        return self._complete(transactional_id, prepared)
+
+    def _prepared(self, transactional_id: str, state: TransactionState, status: TransactionStatus) -> TransactionState:
+        changed = dataclasses.replace(state, status=status, last_update_timestamp_ms=self._env.clock.now_ms())
+        self._store(transactional_id, changed)
+        return changed
+
+    def _complete(self, transactional_id: str, state: TransactionState) -> TransactionState:
+        status = TransactionStatus(state.status)
+        coordinator_epoch = self._topic.log_of(transactional_id).leader_epoch
+        for name in partitions_in(state):
+            with contextlib.suppress(UnknownTopicError):  # deleted meanwhile
+                self._logs.log(*name).end_transaction(
+                    state.producer_id,
+                    state.producer_epoch,
+                    commit=status is TransactionStatus.PREPARE_COMMIT,
+                    coordinator_epoch=coordinator_epoch,
+                    durability=self._durability,
+                )
+        changed = dataclasses.replace(
+            state, status=_PREPARED[status], partitions=(), last_update_timestamp_ms=self._env.clock.now_ms()
+        )
+        self._store(transactional_id, changed)
+        return changed
+
+    def _store(self, transactional_id: str, state: TransactionState) -> None:
+        record = Record(
+            timestamp_ms=state.last_update_timestamp_ms,
+            key=transaction_key(transactional_id),
+            value=transaction_value(state, VALUE_VERSION),
+        )
+        self._topic.append(self._topic.partition_of(transactional_id), [record], self._durability)
+
+
+def partitions_in(state: TransactionState) -> list[TopicPartition]:
+    """The partitions that a transaction wrote to."""
+    return [
+        TopicPartition(found.topic, partition) for found in state.partitions or () for partition in found.partitions
+    ]
+
+
+def _grouped(names: Iterable[TopicPartition]) -> tuple[TransactionPartitions, ...]:
+    topics: dict[str, list[int]] = {}
+    for name in sorted(names):
+        topics.setdefault(name.topic, []).append(name.partition)
+    return tuple(TransactionPartitions(topic=topic, partitions=tuple(found)) for topic, found in topics.items())
+
+
+class _TransactionsTopic(StateTopic):
+    def __init__(self, logs: Logs) -> None:
+        super().__init__(logs, TRANSACTIONS_TOPIC)
+        self.states: dict[str, TransactionState] = {}
+
+    def state(self, transactional_id: str) -> TransactionState | None:
+        """Where a producer stands; None if it is not known."""
+        self.refresh(self.partition_of(transactional_id))
+        return self.states.get(transactional_id)
+
+    def log_of(self, transactional_id: str) -> Log:
+        """The log that holds a producer's state."""
+        return self.log(self.partition_of(transactional_id))
+
+    def apply(self, partition: int, record: Record) -> None:
+        del partition  # an id says which is its own
+        parsed = parse_transaction_record(record.key, record.value)
+        if parsed is None:
+            return
+        if parsed.value is None:
+            self.states.pop(parsed.key.transactional_id, None)
+        else:
+            self.states[parsed.key.transactional_id] = parsed.value
+
+    def forget(self, partition: int) -> None:
+        self.states = {found: state for found, state in self.states.items() if self.partition_of(found) != partition}

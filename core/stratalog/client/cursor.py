@@ -1,0 +1,91 @@
+"""Where a consumer stands in one partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+from stratalog.errors import StorageError
+from stratalog.log.reader import LogReader
+from stratalog.model.batches import NO_EPOCH
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import Isolation
+from stratalog.model.records import Record
+
+
+class Cursor:
+    """A position, and the records from there on.
+
+    Args:
+        log: what is read.
+        isolation: how far.
+
+    Attributes:
+        name: of the partition.
+        position: offset of the next record; None before one was chosen.
+        leader_epoch: of the last record that was read, -1 before.
+        paused: whether a poll passes it over.
+    """
+
+    def __init__(self, log: LogReader, isolation: Isolation) -> None:
+        self.name: TopicPartition = log.name
+        self.position: int | None = None
+        self.leader_epoch, self.paused = NO_EPOCH, False
+        self._log, self._isolation = log, isolation
+        self._records: Iterator[Record] | None = None
+        self._end = 0  # where _records end
+
+    def seek(self, position: int | None) -> None:
+        """Go on elsewhere."""
+        self.position, self.leader_epoch, self._records = position, NO_EPOCH, None
+
+    def first(self) -> int:
+        """The log start."""
+        return self._log.offsets().log_start
+
+    def end(self) -> int:
+        """The offset that the isolation does not go past."""
+        return self._log.offsets().bound(self._isolation)
+
+    def last(self) -> int:
+        """The log end."""
+        return self._log.offsets().log_end
+
+    def is_in_range(self) -> bool:
+        """Whether there is a position, and the log has it."""
+        offsets = self._log.offsets()
+        return self.position is not None and offsets.log_start <= self.position <= offsets.log_end
+
+    def read(self, limit: int) -> list[Record]:
+        """The next records, at most ``limit``; fewer if there are no more now.
+
+        Raises:
+            StorageError: nothing could be read; what was read before an error is returned, and the error raised next.
+        """
+        assert self.position is not None
+        if self._records is None:
+            self._end = self.end()
+            if self.position >= self._end:
+                return []
+            self._records = self._log.records(self.position, self._end, self._isolation)
+        found: list[Record] = []
+        try:
+            found.extend(islice(self._records, limit))
+        except StorageError:
+            self._records = None
+            if not found:
+                raise
+            self._pass(found)
+            return found
+        self._pass(found)
+        if len(found) < limit:  # what follows up to the end are no records to show: markers, say
+            self.position, self._records = max(self.position, self._end), None
+        return found
+
+    def _pass(self, found: list[Record]) -> None:
+        if found:
+            self.position, self.leader_epoch = found[-1].offset + 1, found[-1].leader_epoch
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The offset of the first record at or above a timestamp; None if there is none."""
+        return self._log.offset_for_timestamp(timestamp_ms, self._isolation)

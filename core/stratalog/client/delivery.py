@@ -1,0 +1,160 @@
+"""Appending a producer's batches, and telling each record's future how it went.
+
+Source: apache/kafka Sender, ProducerBatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.client.logs import Logs
+from stratalog.client.pending import PendingBatch, RecordMetadata
+from stratalog.client.sequences import Sequences
+from stratalog.errors import (
+    DiskFullError,
+    InvalidRecordError,
+    OutOfOrderSequenceError,
+    RecordBatchTooLargeError,
+    RecordError,
+    RecordTooLargeError,
+    StorageError,
+    UnknownTopicError,
+)
+from stratalog.log.append import AppendResult
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import Record
+from stratalog.segment.components import Components
+from stratalog.spi.formats import BatchHeader, Codec
+
+MAGIC: Final = 2
+RETRY_BACKOFF_MS: Final = 100
+NS_IN_MS: Final = 1_000_000
+Futures = Sequence[Future[RecordMetadata]]
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryOptions:
+    """How batches are written. ``codec`` None is no compression, ``durability`` None the engine's setting."""
+
+    codec: Codec | None
+    durability: str | None
+    timeout_ms: int
+    transactional: bool
+
+
+class Delivery:
+    """Encodes batches of a producer and appends them. Called by its threads, for different partitions at once.
+
+    Args:
+        logs: where to.
+        parts: formats, and the clock.
+        options: how.
+        sequences: None for a producer that is not idempotent.
+        failed: told of each error that kept records from being written, and whether they may have been all the same.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        parts: Components,
+        options: DeliveryOptions,
+        sequences: Sequences | None,
+        failed: Callable[[BaseException, bool], None],
+    ) -> None:
+        self._logs, self._clock, self._options = logs, parts.env.clock, options
+        self._format = parts.formats.of(MAGIC, "", 0)
+        self._sequences, self._failed = sequences, failed
+
+    def __call__(self, batch: PendingBatch) -> None:
+        """Deliver a batch: afterwards each of its futures has a result or an error."""
+        try:
+            self._deliver(batch.name, batch.records, batch.futures)
+        except BaseException as error:  # noqa: BLE001 - whoever waits for a future must hear of it
+            self._fail(batch.name, [future for future in batch.futures if not future.done()], error)
+
+    def _deliver(self, name: TopicPartition, records: Sequence[Record], futures: Futures) -> None:
+        try:
+            result, own_times = self._append(name, records)
+        except (RecordTooLargeError, RecordBatchTooLargeError) as error:
+            if len(records) == 1:
+                self._fail(name, futures, error)
+                return
+            middle = len(records) // 2
+            self._deliver(name, records[:middle], futures[:middle])
+            self._deliver(name, records[middle:], futures[middle:])
+        except InvalidRecordError as error:
+            self._without_bad(name, records, futures, error)
+        except StorageError as error:
+            self._fail(name, futures, error)
+        else:
+            for index, (record, future) in enumerate(zip(records, futures, strict=True)):
+                stamp = record.timestamp_ms if own_times else result.append_time_ms
+                future.set_result(RecordMetadata(*name, result.base_offset + index, stamp))
+
+    def _append(self, name: TopicPartition, records: Sequence[Record]) -> tuple[AppendResult, bool]:
+        """Append records as one batch, again and again while that may help: sequences keep it from standing twice.
+
+        Returns:
+            The result, and whether the records keep their own times.
+        """
+        log = self._logs.log(*name)
+        sequences = self._sequences
+        if log.config.record_version < MAGIC and not self._options.transactional:
+            sequences = None  # Kafka refuses such batches: older formats have no place for producers
+        data = self._encoded(name, records, sequences)
+        end_ns = self._clock.monotonic_ns() + self._options.timeout_ms * NS_IN_MS
+        while True:
+            try:
+                result = log.append_as_leader(data, self._options.durability)
+            except StorageError as error:
+                if not error.retriable or self._clock.monotonic_ns() >= end_ns:
+                    raise
+                self._clock.sleep_ms(RETRY_BACKOFF_MS)
+            else:
+                if sequences is not None:
+                    sequences.advance(name, len(records))
+                return result, log.config.message_timestamp_type == "CreateTime"
+
+    def _encoded(self, name: TopicPartition, records: Sequence[Record], sequences: Sequences | None) -> bytearray:
+        header = BatchHeader()
+        if sequences is not None:
+            (producer_id, epoch), sequence = sequences.of(name)
+            header = BatchHeader(
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=sequence,
+                transactional=self._options.transactional,
+            )
+        return self._format.encode(records, header, self._options.codec, None)
+
+    def _without_bad(
+        self, name: TopicPartition, records: Sequence[Record], futures: Futures, error: InvalidRecordError
+    ) -> None:
+        """Fail the records that the log names, and deliver the others. Kafka's client gives up the others as well."""
+        bad = dict(error.record_errors)
+        if not bad:
+            self._fail(name, futures, error)
+            return
+        for index, message in bad.items():
+            self._fail(name, futures[index : index + 1], type(error)(message))
+        good = [index for index in range(len(records)) if index not in bad]
+        if good:
+            self._deliver(name, [records[index] for index in good], [futures[index] for index in good])
+
+    def _fail(self, name: TopicPartition, futures: Futures, error: BaseException) -> None:
+        unsure = _may_be_written(error)
+        if unsure and self._sequences is not None and not self._options.transactional:
+            self._sequences.restart(name)
+        self._failed(error, unsure)
+        for future in futures:
+            future.set_exception(error)
+
+
+def _may_be_written(error: BaseException) -> bool:
+    """Whether the log may hold the records all the same, or refuses to go on with their sequences."""
+    if isinstance(error, OutOfOrderSequenceError):
+        return True
+    return not isinstance(error, RecordError | UnknownTopicError | DiskFullError)

@@ -1,0 +1,134 @@
+"""Committed offsets of groups, in ``__consumer_offsets``.
+
+Source: apache/kafka OffsetMetadataManager, GroupCoordinatorRecordHelpers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from stratalog.client.logs import Logs
+from stratalog.client.statetopic import StateTopic
+from stratalog.env.clock import Clock
+from stratalog.model.batches import NO_EPOCH
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets_topic import (
+    OFFSETS_TOPIC,
+    CommitKey,
+    OffsetCommit,
+    OffsetsType,
+    offsets_key,
+    offsets_value,
+    parse_offsets_record,
+)
+from stratalog.model.records import Record
+
+VALUE_VERSION: Final = 3  # what brokers write; each from 2.1 on reads it
+
+
+class CommittedOffset(NamedTuple):
+    """Where a group goes on reading: ``offset`` is the next one, ``leader_epoch`` that of the record before it."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+Committable = Mapping[TopicPartition, int | CommittedOffset]
+
+
+class _Found(NamedTuple):
+    position: int  # offset in the offsets topic
+    committed: CommittedOffset
+
+
+class GroupOffsets:
+    """The committed offsets of all groups. Thread-safe.
+
+    Args:
+        logs: of the engine.
+        clock: commits carry its time.
+    """
+
+    def __init__(self, logs: Logs, clock: Clock) -> None:
+        self._topic, self._clock = _OffsetsTopic(logs), clock
+        self._lock = threading.Lock()
+
+    def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
+        """What a group has committed, by partition; transactions count once they are committed."""
+        with self._lock:
+            if not self._topic.exists():
+                return {}
+            self._topic.refresh(self._topic.partition_of(group))
+            return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
+
+    def groups(self) -> tuple[str, ...]:
+        """All groups that have committed offsets, sorted."""
+        with self._lock:
+            self._topic.refresh_all()
+            return tuple(sorted(self._topic.groups))
+
+    def commit(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None], durability: str | None = None
+    ) -> None:
+        """Store offsets, all in one batch; None deletes.
+
+        Raises:
+            InvalidRecordError: a text does not fit Kafka's schema.
+            StorageError: they could not be appended.
+        """
+        if offsets:
+            name, records = self.records(group, offsets)
+            self._topic.append(name.partition, records, durability)
+
+    def records(
+        self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None]
+    ) -> tuple[TopicPartition, list[Record]]:
+        """The records that commit offsets, and the partition that they belong to; the topic is there afterwards."""
+        with self._lock:
+            partition = self._topic.partition_of(group)
+        now = self._clock.now_ms()
+        return self._topic.name(partition), [_record(group, name, given, now) for name, given in offsets.items()]
+
+
+def _record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
+    kind = OffsetsType.OFFSET_COMMIT
+    key = offsets_key(kind, CommitKey(group=group, topic=name.topic, partition=name.partition))
+    if given is None:
+        return Record(timestamp_ms=now_ms, key=key)
+    found = CommittedOffset(given) if isinstance(given, int) else given
+    value = OffsetCommit(
+        offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata, commit_timestamp_ms=now_ms
+    )
+    return Record(timestamp_ms=now_ms, key=key, value=offsets_value(kind, value, VALUE_VERSION))
+
+
+class _OffsetsTopic(StateTopic):
+    def __init__(self, logs: Logs) -> None:
+        super().__init__(logs, OFFSETS_TOPIC)
+        self.groups: dict[str, dict[TopicPartition, _Found]] = {}
+        self._of_partition: dict[int, set[str]] = {}
+
+    def apply(self, partition: int, record: Record) -> None:
+        parsed = parse_offsets_record(record.key, record.value)
+        if parsed is None or not isinstance(parsed.key, CommitKey):
+            return
+        group, name = parsed.key.group, TopicPartition(parsed.key.topic, parsed.key.partition)
+        offsets = self.groups.setdefault(group, {})
+        self._of_partition.setdefault(partition, set()).add(group)
+        before = offsets.get(name)
+        if before is not None and before.position > record.offset:
+            return  # a transaction that ended late: what was committed after its record stands
+        if isinstance(parsed.value, OffsetCommit):
+            found = parsed.value
+            offsets[name] = _Found(record.offset, CommittedOffset(found.offset, found.leader_epoch, found.metadata))
+        else:
+            offsets.pop(name, None)
+        if not offsets:
+            del self.groups[group]
+
+    def forget(self, partition: int) -> None:
+        for group in self._of_partition.pop(partition, ()):
+            self.groups.pop(group, None)

@@ -1,0 +1,74 @@
+"""Which partition a record, a group or a transactional id belongs to.
+
+Source: apache/kafka Utils.murmur2, BuiltInPartitioner (KIP-794), GroupCoordinatorService.partitionFor.
+"""
+
+from __future__ import annotations
+
+import random
+from struct import Struct
+from typing import Final
+
+_WORDS: Final = Struct("<I")
+_MASK: Final = 0xFFFF_FFFF
+_SEED: Final = 0x9747_B28C
+_FACTOR: Final = 0x5BD1_E995
+_SHIFT: Final = 24
+_INT_MAX: Final = 0x7FFF_FFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 of a key, unsigned."""
+    size = len(data)
+    found = _SEED ^ size
+    whole = size & ~3
+    for (word,) in _WORDS.iter_unpack(memoryview(data)[:whole]):
+        mixed = word * _FACTOR & _MASK
+        mixed ^= mixed >> _SHIFT
+        found = (found * _FACTOR & _MASK) ^ (mixed * _FACTOR & _MASK)
+    if whole < size:
+        found = (found ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _MASK
+    found = (found ^ found >> 13) * _FACTOR & _MASK
+    return found ^ found >> 15
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Where Kafka's producer puts a record with this key."""
+    return (murmur2(key) & _INT_MAX) % partitions
+
+
+def java_hash(text: str) -> int:
+    """Java's ``String.hashCode``, signed: over UTF-16 units."""
+    found = 0
+    for (unit,) in Struct("<H").iter_unpack(text.encode("utf-16-le", "surrogatepass")):
+        found = (found * 31 + unit) & _MASK
+    return found - (1 << 32) if found > _INT_MAX else found
+
+
+def partition_of_name(name: str, partitions: int) -> int:
+    """Where a group's offsets, or a transactional id's state, stand; the hash -2**31 counts as 0, as in Kafka."""
+    found = java_hash(name)
+    return (0 if found == -_INT_MAX - 1 else abs(found)) % partitions
+
+
+class StickyPartitioner:
+    """Partitions for records without a key: one is kept until it got a batch full of bytes, then chance chooses.
+
+    Full batches cost less than records spread one by one, and over time each partition gets as many bytes.
+
+    Args:
+        batch_size_bytes: after how many bytes another partition is chosen.
+        chance: chooses.
+    """
+
+    def __init__(self, batch_size_bytes: int, chance: random.Random) -> None:
+        self._batch_size_bytes, self._chance = batch_size_bytes, chance
+        self._current: dict[str, tuple[int, int]] = {}  # by topic: partition, and bytes that it got
+
+    def choose(self, topic: str, partitions: int, size_bytes: int) -> int:
+        """The partition of a record of ``size_bytes``."""
+        partition, used = self._current.get(topic, (partitions, 0))
+        if partition >= partitions or used >= self._batch_size_bytes:
+            partition, used = self._chance.randrange(partitions), 0
+        self._current[topic] = partition, used + size_bytes
+        return partition

@@ -1,0 +1,154 @@
+"""The threads of a producer: they take batches that are due, and deliver them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Final
+
+from stratalog.client.pending import Accumulator, PendingBatch, RecordMetadata
+from stratalog.env.clock import Clock
+from stratalog.errors import ClosedError, ConfigError
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import Record
+
+NS_IN_S: Final = 1_000_000_000
+
+
+class Sender:
+    """Delivers what is put in, in order within a partition. Thread-safe.
+
+    Threads are started when there is work for them, up to ``max_in_flight``, and end with ``close``.
+
+    Args:
+        waiting: the records that wait; taken over.
+        deliver: appends a batch and ends its futures; raises nothing.
+        clock: tells when a batch is due.
+        max_in_flight: how many batches, each of another partition, are delivered at once.
+        buffer_bytes: ``put`` waits while so much waits already.
+    """
+
+    def __init__(
+        self,
+        waiting: Accumulator,
+        deliver: Callable[[PendingBatch], None],
+        clock: Clock,
+        *,
+        max_in_flight: int,
+        buffer_bytes: int,
+    ) -> None:
+        self._waiting, self._deliver, self._clock = waiting, deliver, clock
+        self._max_in_flight, self._buffer_bytes = max_in_flight, buffer_bytes
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)  # something may be due
+        self._progress = threading.Condition(self._lock)  # a batch is finished
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._flushing = 0
+        self._closed = False
+
+    def put(self, name: TopicPartition, record: Record, size_bytes: int) -> Future[RecordMetadata]:
+        """Take a record in; waits while the buffer is full.
+
+        Raises:
+            ClosedError: after ``close``.
+        """
+        with self._lock:
+            while self._waiting.size_bytes >= self._buffer_bytes and not self._closed and not self._inside():
+                self._hurry()
+            if self._closed:
+                raise ClosedError("the producer is closed")
+            future = self._waiting.add(name, record, size_bytes, self._clock.monotonic_ns())
+            self._wake()
+            return future
+
+    def _hurry(self) -> None:
+        """Wait for one batch to be finished, whether it was due or not."""
+        with self._everything_due():
+            self._progress.wait()
+
+    def flush(self) -> None:
+        """Wait until everything that was put in before is delivered, successfully or not.
+
+        Raises:
+            ConfigError: called by a thread of the producer, from a future's callback: it would wait for itself.
+        """
+        self.check_outside()
+        with self._lock:
+            listed = list(self._waiting.unfinished())
+            with self._everything_due():
+                self._progress.wait_for(lambda: all(batch.finished for batch in listed))
+
+    def check_outside(self) -> None:
+        """Raise ConfigError in a thread of the producer, which cannot wait for itself."""
+        if self._inside():
+            raise ConfigError(
+                "a callback of a producer's future cannot wait for the producer: let another thread do it"
+            )
+
+    @contextlib.contextmanager
+    def _everything_due(self) -> Iterator[None]:
+        self._flushing += 1
+        try:
+            self._wake()
+            yield
+        finally:
+            self._flushing -= 1
+
+    def drop_waiting(self) -> list[PendingBatch]:
+        """Give up what no thread delivers yet, and wait for what one does; the caller ends the futures."""
+        with self._lock:
+            dropped = self._waiting.drop_waiting()
+            self._progress.notify_all()
+        self.flush()
+        return dropped
+
+    def close(self) -> None:
+        """Deliver everything, then end the threads. Twice is fine."""
+        self.flush()
+        with self._lock:
+            self._closed = True
+            self._work.notify_all()
+            self._progress.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _inside(self) -> bool:
+        return threading.current_thread() in self._threads
+
+    def _wake(self) -> None:
+        """Get a thread to look for work, if there is some or will be."""
+        due = self._waiting.due_in_ns(self._clock.monotonic_ns(), everything=self._flushing > 0)
+        if self._idle:
+            self._work.notify()
+        elif due is not None and len(self._threads) < (self._max_in_flight if due == 0 else 1):
+            thread = threading.Thread(target=self._run, name=f"stratalog-producer-{len(self._threads)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self) -> None:
+        while (batch := self._next()) is not None:
+            try:
+                self._deliver(batch)
+            finally:
+                with self._lock:
+                    self._waiting.finish(batch)
+                    self._progress.notify_all()
+
+    def _next(self) -> PendingBatch | None:
+        """The next batch that is due, waiting for it; None at the end."""
+        with self._lock:
+            while True:
+                now = self._clock.monotonic_ns()
+                batch = self._waiting.take(now, everything=self._closed or self._flushing > 0)
+                if batch is not None:
+                    self._wake()  # there may be more for another thread
+                    return batch
+                if self._closed:
+                    return None
+                due = self._waiting.due_in_ns(now)
+                self._idle += 1
+                self._work.wait(None if due is None else due / NS_IN_S)
+                self._idle -= 1

@@ -1,0 +1,154 @@
+"""Compacted topics that hold somebody's state: Kafka's ``__consumer_offsets`` and ``__transaction_state``.
+
+The log is the only truth: what is known of a partition is read from it, from where the last reading ended.
+
+Source: apache/kafka GroupMetadataManager, CoordinatorLoaderImpl, TransactionStateManager.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stratalog.client.logs import Logs, partitions_of
+from stratalog.client.partitioner import partition_of_name
+from stratalog.errors import CorruptBatchError, InvalidRecordError, TopicExistsError, UnknownTopicError
+from stratalog.log.append import AppendResult
+from stratalog.log.log import Log
+from stratalog.log.reader import LogReader
+from stratalog.model.batches import NO_PRODUCER, RecordBatch, ScanStop
+from stratalog.model.control import ControlType, EndMarker
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import Isolation
+from stratalog.model.records import Fields, Record
+from stratalog.segment.control import read_control
+from stratalog.segment.framing import scan
+
+PARTITIONS: Final = 50
+READ_BYTES: Final = 1 << 20
+# Source: apache/kafka GroupCoordinatorConfig, TransactionLogConfig: what brokers create these topics with.
+CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
+
+
+@dataclass(slots=True)
+class _Read:
+    """How far a partition was read, and what its open transactions hold, by producer id."""
+
+    position: int = 0
+    pending: dict[int, list[Record]] = field(default_factory=dict)
+
+
+class StateTopic(ABC):
+    """One such topic. Not thread-safe: its owner has a lock.
+
+    Args:
+        logs: of the engine.
+        topic: its name.
+    """
+
+    def __init__(self, logs: Logs, topic: str) -> None:
+        self._logs, self._topic = logs, topic
+        self._count = 0
+        self._read: dict[int, _Read] = {}
+
+    @abstractmethod
+    def apply(self, partition: int, record: Record) -> None:
+        """Take note of a record that counts; those of transactions do when they are committed."""
+
+    @abstractmethod
+    def forget(self, partition: int) -> None:
+        """Give up all that is known of a partition: it is read from its start again."""
+
+    def exists(self) -> bool:
+        """Whether the topic is there."""
+        if not self._count:
+            with contextlib.suppress(UnknownTopicError):
+                self._count = partitions_of(self._logs, self._topic)[-1].partition + 1
+        return self._count > 0
+
+    def partition_of(self, name: str) -> int:
+        """Where the state of a group, or of a transactional id, stands; the topic is created if it is missing."""
+        if not self.exists():
+            with contextlib.suppress(TopicExistsError):
+                self._logs.create_topic(self._topic, partitions=PARTITIONS, config=CONFIG)
+        assert self.exists()
+        return partition_of_name(name, self._count)
+
+    def append(self, partition: int, records: Sequence[Record], durability: str | None) -> AppendResult:
+        """Append records to a partition."""
+        return self.log(partition).append(records, durability)
+
+    def log(self, partition: int) -> Log:
+        """The log of a partition."""
+        return self._logs.log(self._topic, partition)
+
+    def name(self, partition: int) -> TopicPartition:
+        """The name of a partition."""
+        return TopicPartition(self._topic, partition)
+
+    def refresh_all(self) -> None:
+        """Read on in every partition that is here."""
+        if self.exists():
+            for name in partitions_of(self._logs, self._topic):
+                self.refresh(name.partition)
+
+    def refresh(self, partition: int) -> None:
+        """Read on in a partition, up to its end.
+
+        Raises:
+            StorageError: the log cannot be read.
+        """
+        log, read = self.log(partition), self._read.setdefault(partition, _Read())
+        offsets = log.offsets()
+        if read.position > offsets.log_end:  # truncated
+            self.forget(partition)
+            read = self._read[partition] = _Read()
+        read.position = max(read.position, offsets.log_start)
+        while read.position < log.offsets().log_end:
+            before = read.position
+            read.position = self._step(log, partition, read)
+            if read.position == before:
+                return
+
+    def _step(self, log: LogReader, partition: int, read: _Read) -> int:
+        """Read some batches; where to go on."""
+        with log.fetch(read.position, READ_BYTES, Isolation.LOG_END) as fetched:
+            data, parts = fetched.read(), fetched.parts
+            found = scan(parts.formats, data, 0, len(data), check_crc=True)
+            if found.stop is not ScanStop.END:
+                raise CorruptBatchError(found.reason, str(log.name), found.stop_position)
+            for table in found.tables:
+                form = parts.formats.of(table.magic, str(log.name), 0)
+                limit_bytes = parts.limits.decompressed_bytes
+                for row, batch in enumerate(table):
+                    if batch.is_control:
+                        marker = read_control(data, batch, parts)
+                        if isinstance(marker, EndMarker):
+                            self._end(partition, read, batch.producer_id, marker)
+                        continue
+                    for columns in form.decode(
+                        data, table.take(row, row + 1), fields=Fields.ALL, limit_bytes=limit_bytes
+                    ):
+                        self._take(partition, read, batch, columns.iter_records(log.name.partition))
+            return fetched.next_offset
+
+    def _take(self, partition: int, read: _Read, batch: RecordBatch, records: Iterator[Record]) -> None:
+        wanted = (record for record in records if record.offset >= read.position)
+        if batch.is_transactional and batch.producer_id != NO_PRODUCER:
+            read.pending.setdefault(batch.producer_id, []).extend(wanted)
+            return
+        for record in wanted:
+            self._apply(partition, record)
+
+    def _end(self, partition: int, read: _Read, producer_id: int, marker: EndMarker) -> None:
+        records = read.pending.pop(producer_id, [])
+        if marker.kind is ControlType.COMMIT:
+            for record in records:
+                self._apply(partition, record)
+
+    def _apply(self, partition: int, record: Record) -> None:
+        with contextlib.suppress(InvalidRecordError):  # what Kafka's schemas do not explain is no state of ours
+            self.apply(partition, record)
