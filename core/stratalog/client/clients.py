@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable
 from typing import TypedDict, Unpack
@@ -99,8 +100,9 @@ class Clients:
         )
 
     def close(self) -> None:
-        """Close the producers that are open. Twice is fine."""
+        """Close the producers that are open, all of them even if one cannot end its transaction. Twice is fine."""
         with self._lock:
             self._closed = True
-        for producer in list(self._producers):
-            producer.close()
+        with contextlib.ExitStack() as closing:
+            for producer in list(self._producers):
+                closing.callback(producer.close)

@@ -66,6 +66,7 @@ class Cursor:
         if self._records is None:
             self._end = self.end()
             if self.position >= self._end:
+                self._check_damage()
                 return []
             self._records = self._log.records(self.position, self._end, self._isolation)
         found: list[Record] = []
@@ -81,6 +82,12 @@ class Cursor:
         if len(found) < limit:  # what follows up to the end are no records to show: markers, say
             self.position, self._records = max(self.position, self._end), None
         return found
+
+    def _check_damage(self) -> None:
+        """At the log end: raise what keeps the log from going on, if it is damaged there."""
+        view = self._log.view()
+        if view.damage is not None and self.position == view.offsets.log_end:
+            raise view.damage.with_traceback(None)
 
     def _pass(self, found: list[Record]) -> None:
         if found:

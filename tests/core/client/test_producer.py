@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from stratalog.client.clients import ProducerKeywords
 from stratalog.client.partitioner import partition_of_key
 from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import ProducerOptions
-from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
     ClosedError,
@@ -31,19 +29,6 @@ from stratalog.segment.framing import scan
 
 WAIT_S = 30
 FOREVER_MS = 1 << 40
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
-    with open_engine(tmp_path, env=Env(clock=clock)) as opened:
-        opened.create_topic("t", partitions=3)
-        opened.create_topic("one")
-        yield opened
 
 
 def batches(log: Log) -> list[RecordBatch]:

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The engine's; it moves when told to."""
+    return ManualClock()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: ManualClock) -> Iterator[Engine]:
+    """One with the topics ``t`` (3 partitions) and ``one``."""
+    with open_engine(tmp_path / "engine", env=Env(clock=clock)) as opened:
+        opened.create_topic("t", partitions=3)
+        opened.create_topic("one")
+        yield opened

@@ -1,0 +1,339 @@
+"""Consumers of an engine: what they read, where they stand, and what a group has committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, TopicPartition, open_engine
+from stratalog.client.consumer import Consumer
+from stratalog.client.offsets import CommittedOffset, GroupOffsets
+from stratalog.client.partitioner import partition_of_name
+from stratalog.env.clock import ManualClock
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptBatchError,
+    InvalidRecordError,
+    NoOffsetError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
+from stratalog.model.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
+
+ONE = TopicPartition("one", 0)
+T = [TopicPartition("t", partition) for partition in range(3)]
+
+
+def fill(engine: Engine, name: TopicPartition, count: int) -> None:
+    log = engine.log(*name)
+    end = log.offsets().log_end
+    log.append([Record(value=b"%d" % number, timestamp_ms=1000 + number) for number in range(end, end + count)])
+
+
+def early(engine: Engine, *topics: str, group: str | None = None, isolation: str = "read_uncommitted") -> Consumer:
+    return engine.consumer(topics=topics or ["one"], group=group, isolation=isolation, auto_offset_reset="earliest")
+
+
+def offsets(found: dict[TopicPartition, list[Record]]) -> dict[TopicPartition, list[int]]:
+    return {name: [record.offset for record in records] for name, records in found.items()}
+
+
+@pytest.fixture
+def groups(engine: Engine) -> GroupOffsets:
+    return engine._clients.offsets
+
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+
+def test_polls_go_on_where_the_last_one_ended(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine) as consumer:
+        assert offsets(consumer.poll(max_records=2)) == {ONE: [0, 1]}
+        assert consumer.position(ONE) == 2
+        assert offsets(consumer.poll()) == {ONE: [2, 3, 4]}
+        assert consumer.poll() == {}
+        fill(engine, ONE, 1)
+        assert offsets(consumer.poll()) == {ONE: [5]}
+
+
+def test_all_partitions_of_all_topics_are_read(engine: Engine) -> None:
+    for name in (ONE, *T):
+        fill(engine, name, 4)
+    with early(engine, "t", "one", "t") as consumer:
+        assert consumer.assignment == (*T, ONE)
+        assert offsets(consumer.poll()) == {name: [0, 1, 2, 3] for name in (*T, ONE)}
+
+
+def test_partitions_take_turns(engine: Engine) -> None:
+    for name in T:
+        fill(engine, name, 100)
+    with early(engine, "t") as consumer:
+        served = [name for _ in range(6) for name in consumer.poll(max_records=10)]
+        assert served == T * 2
+
+
+def test_iteration_gives_what_there_is_and_keeps_the_position_behind_it(engine: Engine) -> None:
+    fill(engine, T[0], 3)
+    fill(engine, T[2], 2)
+    with early(engine, "t") as consumer:
+        seen = []
+        for name, record in consumer:
+            assert consumer.position(name) == record.offset + 1
+            seen.append((name, record.offset))
+        assert seen == [(T[0], 0), (T[0], 1), (T[0], 2), (T[2], 0), (T[2], 1)]
+        fill(engine, T[1], 1)
+        assert [(name, record.offset) for name, record in consumer] == [(T[1], 0)]
+
+
+def test_a_poll_waits_for_a_record(engine: Engine, clock: ManualClock) -> None:
+    with early(engine) as consumer:
+        before = clock.now_ms()
+        assert consumer.poll(timeout_ms=250) == {}
+        assert clock.now_ms() - before == 250
+        fill(engine, ONE, 1)
+        assert offsets(consumer.poll(timeout_ms=250)) == {ONE: [0]}
+        assert clock.now_ms() - before == 250
+
+
+def test_committed_reading_leaves_out_what_was_aborted_or_is_open(engine: Engine) -> None:
+    with engine.producer(transactional_id="tx") as producer:
+        for value in (b"kept", b"gone"):
+            producer.begin_transaction()
+            producer.send("one", value=value)
+            producer.flush()
+            producer.commit_transaction() if value == b"kept" else producer.abort_transaction()
+        producer.begin_transaction()
+        producer.send("one", value=b"open")
+        producer.flush()
+        with early(engine, isolation="read_committed") as consumer:
+            assert [record.value for record in consumer.poll()[ONE]] == [b"kept"]
+            assert consumer.position(ONE) == 4  # behind the marker of what was aborted
+            assert consumer.lag() == {ONE: 0}
+        with early(engine) as consumer:
+            assert [record.value for record in consumer.poll()[ONE]] == [b"kept", b"gone", b"open"]
+            assert consumer.position(ONE) == 5
+
+
+def test_a_damaged_partition_is_told_after_the_records_before_it(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("one")
+        for _ in range(2):
+            fill(engine, ONE, 3)
+    (path,) = (tmp_path / "one-0").glob("*.log")
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with open_engine(tmp_path) as engine, early(engine) as consumer:
+        assert offsets(consumer.poll()) == {ONE: [0, 1, 2]}
+        with pytest.raises(CorruptBatchError):
+            consumer.poll()
+        assert consumer.position(ONE) == 3
+
+
+# --- positions ---------------------------------------------------------------------------------------------------
+
+
+def test_without_committed_offsets_reading_begins_as_it_is_told(engine: Engine) -> None:
+    fill(engine, ONE, 3)
+    engine.log(*ONE).delete_records(1)
+    assert early(engine).position(ONE) == 1
+    latest = engine.consumer(topics=["one"])
+    assert latest.position(ONE) == 3
+    fill(engine, ONE, 1)
+    assert offsets(latest.poll()) == {ONE: [3]}
+    neither = engine.consumer(topics=["one"], auto_offset_reset="none")
+    assert neither.position(ONE) is None
+    assert neither.lag() == {ONE: 3}
+    with pytest.raises(NoOffsetError, match="one-0"):
+        neither.poll()
+    neither.seek(ONE, 2)
+    assert offsets(neither.poll()) == {ONE: [2, 3]}
+
+
+def test_seeking(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine) as consumer:
+        consumer.poll()
+        consumer.seek(ONE, 1)
+        assert offsets(consumer.poll(max_records=2)) == {ONE: [1, 2]}
+        consumer.seek_to_beginning()
+        assert offsets(consumer.poll(max_records=1)) == {ONE: [0]}
+        consumer.seek_to_end(ONE)
+        assert (consumer.position(ONE), consumer.poll()) == (5, {})
+        with pytest.raises(ConfigError):
+            consumer.seek(ONE, -1)
+        with pytest.raises(UnknownTopicError):
+            consumer.seek(T[0], 0)
+
+
+@pytest.mark.parametrize("offset", [0, 9])
+def test_a_position_that_the_log_does_not_have(engine: Engine, offset: int) -> None:
+    fill(engine, ONE, 5)
+    engine.log(*ONE).delete_records(2)
+    for reset, position in (("earliest", 2), ("latest", 5)):
+        consumer = engine.consumer(topics=["one"], auto_offset_reset=reset)
+        consumer.seek(ONE, offset)
+        consumer.poll(max_records=1)
+        assert consumer.position(ONE) == (position + 1 if reset == "earliest" else position)
+    consumer = engine.consumer(topics=["one"], auto_offset_reset="none")
+    consumer.seek(ONE, offset)
+    with pytest.raises(OffsetOutOfRangeError):
+        consumer.poll()
+
+
+def test_records_that_are_deleted_while_they_are_read(engine: Engine) -> None:
+    engine.create_topic("small", config={"segment.bytes": 200, "retention.ms": -1})
+    name = TopicPartition("small", 0)
+    for _ in range(20):
+        fill(engine, name, 1)
+    with early(engine, "small") as consumer:
+        assert offsets(consumer.poll(max_records=1)) == {name: [0]}
+        engine.log(*name).delete_records(10)
+        engine.apply_retention()
+        seen = [record.offset for _, record in consumer]
+        assert seen[-10:] == list(range(10, 20))
+
+
+def test_offsets_by_time(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine, "one", "t") as consumer:
+        assert consumer.offsets_for_times({ONE: 1003, T[0]: 0}) == {ONE: 3, T[0]: None}
+        assert consumer.offsets_for_times({ONE: 1005}) == {ONE: None}
+
+
+def test_lag_is_what_is_left_to_read(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine) as consumer:
+        assert consumer.lag() == {ONE: 5}
+        consumer.poll(max_records=2)
+        assert consumer.lag() == {ONE: 3}
+
+
+def test_paused_partitions_are_passed_over(engine: Engine) -> None:
+    for name in T:
+        fill(engine, name, 2)
+    with early(engine, "t") as consumer:
+        consumer.pause(T[0], T[2])
+        assert consumer.paused == (T[0], T[2])
+        assert list(consumer.poll()) == [T[1]]
+        consumer.resume(T[2])
+        assert [name for name, _ in consumer] == [T[2], T[2]]
+        consumer.resume()
+        assert list(consumer.poll()) == [T[0]]
+
+
+# --- committed offsets -------------------------------------------------------------------------------------------
+
+
+def test_a_group_goes_on_where_it_committed(engine: Engine) -> None:
+    for name in T:
+        fill(engine, name, 5)
+    with early(engine, "t", group="g") as consumer:
+        assert consumer.committed() == {}
+        consumer.poll(max_records=7)
+        consumer.commit()
+        consumer.poll()
+        assert consumer.committed() == {
+            T[0]: CommittedOffset(5, 0),
+            T[1]: CommittedOffset(2, 0),
+            T[2]: CommittedOffset(0, -1),
+        }
+    with early(engine, "t", group="g") as consumer:
+        assert [consumer.position(name) for name in T] == [5, 2, 0]
+    with early(engine, "t", group="other") as consumer:
+        assert [consumer.position(name) for name in T] == [0, 0, 0]
+
+
+def test_offsets_may_be_named(engine: Engine) -> None:
+    with early(engine, "t", group="g") as consumer:
+        consumer.commit({T[0]: 3, T[1]: CommittedOffset(4, 7, "why")})
+        consumer.commit({})
+        assert consumer.committed() == {T[0]: CommittedOffset(3), T[1]: CommittedOffset(4, 7, "why")}
+
+
+def test_commits_survive_the_engine_in_kafkas_schema(tmp_path: Path, clock: ManualClock) -> None:
+    del clock
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("one")
+        with early(engine, group="g") as consumer:
+            for offset in (1, 2, 3):
+                consumer.commit({ONE: CommittedOffset(offset, 5, f"m{offset}")})
+    with open_engine(tmp_path) as engine:
+        with early(engine, group="g") as consumer:
+            assert consumer.committed() == {ONE: CommittedOffset(3, 5, "m3")}
+        names = [name for name in engine.partitions() if name.topic == OFFSETS_TOPIC]
+        assert len(names) == 50
+        assert engine.topics()[OFFSETS_TOPIC].config.cleanup_policy == ("compact",)
+        assert [name.partition for name in names if engine.log(*name).offsets().log_end] == [partition_of_name("g", 50)]
+        for record in engine.log(OFFSETS_TOPIC, partition_of_name("g", 50)).records():
+            parsed = parse_offsets_record(record.key, record.value)
+            assert parsed is not None
+            assert parsed.value_version == 3
+            assert isinstance(parsed.value, OffsetCommit)
+            assert parsed.value.commit_timestamp_ms == record.timestamp_ms
+
+
+def test_a_tombstone_takes_an_offset_away(engine: Engine, groups: GroupOffsets) -> None:
+    groups.commit("g", {T[0]: 1, T[1]: 2})
+    groups.commit("g", {T[0]: None})
+    assert groups.committed("g") == {T[1]: CommittedOffset(2)}
+    assert groups.groups() == ("g",)
+    groups.commit("g", {T[1]: None})
+    assert groups.committed("g") == {}
+    assert groups.groups() == ()
+    assert early(engine, "t", group="g").position(T[1]) == 0
+
+
+def test_records_that_nobody_explains_are_passed_over(engine: Engine, groups: GroupOffsets) -> None:
+    groups.commit("g", {T[0]: 1})
+    log = engine.log(OFFSETS_TOPIC, partition_of_name("g", 50))
+    log.append([Record(key=b"\x00\x63junk", value=b"x"), Record(key=b"", value=b"x"), Record(key=b"\x00\x01")])
+    groups.commit("g", {T[1]: 2})
+    assert groups.committed("g") == {T[0]: CommittedOffset(1), T[1]: CommittedOffset(2)}
+
+
+def test_a_text_that_does_not_fit_is_refused(groups: GroupOffsets) -> None:
+    with pytest.raises(InvalidRecordError):
+        groups.commit("g", {T[0]: CommittedOffset(1, 0, "x" * 40_000)})
+    assert groups.committed("g") == {}
+
+
+def test_asking_for_offsets_creates_nothing(engine: Engine, groups: GroupOffsets) -> None:
+    assert groups.committed("g") == {}
+    assert groups.groups() == ()
+    assert OFFSETS_TOPIC not in engine.topics()
+
+
+def test_without_a_group_nothing_is_committed(engine: Engine) -> None:
+    with early(engine) as consumer:
+        for call in (consumer.commit, consumer.committed):
+            with pytest.raises(ConfigError, match="no group"):
+                call()
+
+
+# --- arguments ---------------------------------------------------------------------------------------------------
+
+
+def test_arguments_are_checked(engine: Engine) -> None:
+    with pytest.raises(UnknownTopicError):
+        early(engine, "nowhere")
+    with pytest.raises(ConfigError, match="list of names"):
+        engine.consumer(topics="one")
+    with pytest.raises(ConfigError, match="auto_offset_reset"):
+        engine.consumer(topics=["one"], auto_offset_reset="newest")
+    with pytest.raises(ConfigError, match="isolation"):
+        engine.consumer(topics=["one"], isolation="serializable")
+    with pytest.raises(ConfigError, match="max_records"):
+        early(engine).poll(max_records=0)
+
+
+def test_after_close_nothing_is_read(engine: Engine) -> None:
+    consumer = early(engine, group="g")
+    consumer.close()
+    consumer.close()
+    for call in (consumer.poll, consumer.commit):
+        with pytest.raises(ClosedError):
+            call()

@@ -1,0 +1,367 @@
+"""Transactions of producers: what readers see, who may write, and what a restart does with what was left."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, TopicPartition, open_engine
+from stratalog.client.clients import Clients
+from stratalog.client.coordinator import partitions_in
+from stratalog.client.offsets import CommittedOffset
+from stratalog.client.partitioner import partition_of_name
+from stratalog.client.producer import Producer
+from stratalog.client.sequences import LAST_EPOCH, ProducerId
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import (
+    InvalidRecordError,
+    InvalidTxnStateError,
+    ProducerFencedError,
+    TransactionAbortedError,
+    UnknownTopicError,
+)
+from stratalog.log.log import Log
+from stratalog.model.transactions_topic import TRANSACTIONS_TOPIC, TransactionState, TransactionStatus
+
+WAIT_S = 30
+FOREVER_MS = 1 << 40
+ID = "tx"
+
+
+def committed(engine: Engine, topic: str = "t") -> list[bytes | None]:
+    logs = [engine.log(*name) for name in engine.partitions() if name.topic == topic]
+    return sorted(
+        (record.value for log in logs for record in log.records(isolation="read_committed")), key=lambda v: v or b""
+    )
+
+
+def state(engine: Engine, transactional_id: str = ID) -> TransactionState:
+    return clients(engine).coordinator.states()[transactional_id]
+
+
+def clients(engine: Engine) -> Clients:
+    return engine._clients
+
+
+def stable(log: Log) -> bool:
+    return log.offsets().last_stable == log.offsets().log_end
+
+
+def write(producer: Producer, *values: bytes) -> None:
+    for number, value in enumerate(values):
+        producer.send("t", partition=number % 3, value=value)
+
+
+# --- commit and abort --------------------------------------------------------------------------------------------
+
+
+def test_a_committed_transaction_is_seen_and_an_aborted_one_is_not(engine: Engine) -> None:
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        write(producer, b"a", b"b", b"c")
+        producer.flush()
+        assert committed(engine) == []
+        producer.commit_transaction()
+        assert committed(engine) == [b"a", b"b", b"c"]
+        producer.begin_transaction()
+        write(producer, b"d", b"e")
+        producer.flush()
+        producer.abort_transaction()
+        assert committed(engine) == [b"a", b"b", b"c"]
+        producer.begin_transaction()
+        write(producer, b"f")
+        producer.commit_transaction()
+    assert committed(engine) == [b"a", b"b", b"c", b"f"]
+    assert all(stable(engine.log("t", partition)) for partition in range(3))
+
+
+def test_the_state_is_stored_in_kafkas_topic(engine: Engine, clock: ManualClock) -> None:
+    with engine.producer(transactional_id=ID, transaction_timeout_ms=1234) as producer:
+        opened = state(engine)
+        assert (opened.status, opened.partitions, opened.timeout_ms) == (TransactionStatus.EMPTY, None, 1234)
+        assert opened.start_timestamp_ms == -1
+        producer.begin_transaction()
+        write(producer, b"a", b"b")
+        begun = clock.now_ms()
+        clock.advance_ms(10)
+        ongoing = state(engine)
+        assert ongoing.status == TransactionStatus.ONGOING
+        assert partitions_in(ongoing) == [TopicPartition("t", 0), TopicPartition("t", 1)]
+        assert ongoing.start_timestamp_ms == begun
+        producer.commit_transaction()
+    done = state(engine)
+    assert (done.status, done.partitions) == (TransactionStatus.COMPLETE_COMMIT, ())
+    assert (done.start_timestamp_ms, done.last_update_timestamp_ms) == (begun, clock.now_ms())
+    names = [name for name in engine.partitions() if name.topic == TRANSACTIONS_TOPIC]
+    assert len(names) == 50
+    assert engine.topics()[TRANSACTIONS_TOPIC].config.cleanup_policy == ("compact",)
+    used = [name.partition for name in names if engine.log(*name).offsets().log_end]
+    assert used == [partition_of_name(ID, 50)]
+
+
+def test_an_empty_transaction_leaves_nothing(engine: Engine) -> None:
+    with engine.producer(transactional_id=ID) as producer:
+        for end in (producer.commit_transaction, producer.abort_transaction):
+            producer.begin_transaction()
+            end()
+    assert state(engine).status == TransactionStatus.EMPTY
+    assert engine.log("t", 0).offsets().log_end == 0
+
+
+def test_calls_have_an_order(engine: Engine) -> None:
+    with engine.producer(transactional_id=ID) as producer:
+        for call in (producer.commit_transaction, producer.abort_transaction, lambda: producer.send("t", value=b"v")):
+            with pytest.raises(InvalidTxnStateError, match="ready, not open"):
+                call()
+        producer.begin_transaction()
+        with pytest.raises(InvalidTxnStateError, match="open, not ready"):
+            producer.begin_transaction()
+        with pytest.raises(UnknownTopicError):
+            producer.send("nowhere", value=b"v")
+        producer.commit_transaction()
+
+
+def test_an_abort_drops_what_still_waits(engine: Engine) -> None:
+    with engine.producer(transactional_id=ID, linger_ms=FOREVER_MS) as producer:
+        producer.begin_transaction()
+        future = producer.send("t", partition=0, value=b"v")
+        producer.abort_transaction()
+        with pytest.raises(TransactionAbortedError):
+            future.result(WAIT_S)
+        producer.begin_transaction()
+        write(producer, b"next")
+        producer.commit_transaction()
+    assert [record.value for record in engine.log("t", 0).records()] == [b"next"]
+
+
+def test_a_transaction_that_misses_a_record_can_only_be_aborted(engine: Engine) -> None:
+    engine.create_topic("keyed", config={"cleanup.policy": "compact"})
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        write(producer, b"a")
+        future = producer.send("keyed", value=b"no key")
+        with pytest.raises(TransactionAbortedError):
+            producer.commit_transaction()
+        assert isinstance(future.exception(WAIT_S), InvalidRecordError)
+        with pytest.raises(TransactionAbortedError):
+            producer.send("t", value=b"v")
+        producer.abort_transaction()
+        producer.begin_transaction()
+        write(producer, b"b")
+        producer.commit_transaction()
+    assert committed(engine) == [b"b"]
+
+
+def test_a_block_that_ends_early_aborts(engine: Engine) -> None:
+    def work() -> None:
+        with engine.producer(transactional_id=ID) as producer:
+            producer.begin_transaction()
+            write(producer, b"a")
+            producer.flush()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        work()
+    assert committed(engine) == []
+    assert state(engine).status == TransactionStatus.COMPLETE_ABORT
+
+
+# --- fencing -----------------------------------------------------------------------------------------------------
+
+
+def test_a_newer_producer_fences_the_older_and_aborts_what_it_left(engine: Engine) -> None:
+    old = engine.producer(transactional_id=ID)
+    old.begin_transaction()
+    write(old, b"old")
+    old.flush()
+    with engine.producer(transactional_id=ID) as new:
+        assert stable(engine.log("t", 0))
+        new.begin_transaction()
+        write(new, b"new")
+        late = old.send("t", partition=0, value=b"late")
+        assert isinstance(late.exception(WAIT_S), Exception)
+        with pytest.raises(ProducerFencedError):
+            old.send("t", partition=1, value=b"late")
+        with pytest.raises(ProducerFencedError):
+            old.commit_transaction()
+        new.commit_transaction()
+    old.close()
+    assert committed(engine) == [b"new"]
+
+
+def test_a_fenced_producer_cannot_reach_another_partition(engine: Engine) -> None:
+    old = engine.producer(transactional_id=ID)
+    old.begin_transaction()
+    engine.producer(transactional_id=ID).close()
+    with pytest.raises(ProducerFencedError):
+        old.send("t", value=b"late")
+    with pytest.raises(ProducerFencedError):
+        old.begin_transaction()
+    old.close()
+    assert all(engine.log("t", partition).offsets().log_end == 0 for partition in range(3))
+
+
+def test_other_ids_are_not_disturbed(engine: Engine) -> None:
+    with engine.producer(transactional_id="a") as one, engine.producer(transactional_id="b") as two:
+        one.begin_transaction()
+        two.begin_transaction()
+        write(one, b"a")
+        write(two, b"b")
+        two.commit_transaction()
+        assert committed(engine) == []  # behind the other, which is open
+        one.abort_transaction()
+        assert committed(engine) == [b"b"]
+
+
+def test_each_opening_takes_the_next_epoch_and_a_last_one_another_id(engine: Engine) -> None:
+    coordinator = clients(engine).coordinator
+    first = coordinator.open(ID, 1000)
+    second = coordinator.open(ID, 1000)
+    assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
+    coordinator._store(ID, replace(state(engine), producer_epoch=LAST_EPOCH - 1))
+    third = coordinator.open(ID, 1000)
+    assert third.producer_id != first.producer_id
+    assert third.epoch == 0
+
+
+# --- what is left ------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_takes_too_long_is_aborted(engine: Engine, clock: ManualClock) -> None:
+    producer = engine.producer(transactional_id=ID, transaction_timeout_ms=1000)
+    producer.begin_transaction()
+    write(producer, b"slow")
+    producer.flush()
+    clock.advance_ms(1000)
+    assert clients(engine).coordinator.abort_expired() == ()
+    clock.advance_ms(1)
+    assert clients(engine).coordinator.abort_expired() == (ID,)
+    assert stable(engine.log("t", 0))
+    with pytest.raises(ProducerFencedError):
+        producer.commit_transaction()
+    producer.close()
+    assert committed(engine) == []
+
+
+def crashed(engine: Engine, target: Path) -> Path:
+    """The directory as a crash would leave it now."""
+    return shutil.copytree(engine._dirs[0].store.path(), target, ignore=shutil.ignore_patterns(".lock"))
+
+
+def test_a_restart_aborts_what_was_left_open(engine: Engine, tmp_path: Path) -> None:
+    producer = engine.producer(transactional_id=ID)
+    producer.begin_transaction()
+    write(producer, b"a", b"b")
+    producer.flush()
+    left = crashed(engine, tmp_path / "left")
+    with open_engine(left) as again:
+        assert not stable(again.log("t", 0))
+        with again.consumer(topics=["t"], isolation="read_committed"):
+            assert all(stable(again.log("t", partition)) for partition in range(3))
+        assert committed(again) == []
+        assert state(again).status == TransactionStatus.COMPLETE_ABORT
+        assert state(again).producer_epoch == 1
+
+
+@pytest.mark.parametrize("status", [TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT])
+@pytest.mark.parametrize("markers", [0, 1])
+def test_a_restart_ends_what_was_settled(
+    engine: Engine, tmp_path: Path, status: TransactionStatus, markers: int
+) -> None:
+    commit = status is TransactionStatus.PREPARE_COMMIT
+    producer = engine.producer(transactional_id=ID)
+    producer.begin_transaction()
+    write(producer, b"a", b"b")
+    producer.flush()
+    prepared = clients(engine).coordinator._prepared(ID, state(engine), status)
+    for name in partitions_in(prepared)[:markers]:
+        engine.log(*name).end_transaction(
+            prepared.producer_id, prepared.producer_epoch, commit=commit, coordinator_epoch=0
+        )
+    left = crashed(engine, tmp_path / "left")
+    with open_engine(left) as again:
+        with again.producer(transactional_id=ID) as next_one:
+            assert committed(again) == ([b"a", b"b"] if commit else [])
+            next_one.begin_transaction()
+            write(next_one, b"c")
+            next_one.commit_transaction()
+        assert committed(again) == ([b"a", b"b", b"c"] if commit else [b"c"])
+    (producer.commit_transaction if commit else producer.abort_transaction)()  # the one before goes on where it was
+    assert committed(engine) == ([b"a", b"b"] if commit else [])
+
+
+def test_a_brokers_client_keeps_its_open_transaction_until_its_time_is_over(tmp_path: Path) -> None:
+    clock = ManualClock()
+    theirs = ProducerId(4711, 0)
+    with open_engine(tmp_path, env=Env(clock=clock)) as engine:
+        engine.create_topic("t")
+        coordinator = clients(engine).coordinator
+        coordinator.open(ID, 5000)
+        found = replace(state(engine), producer_id=theirs.producer_id, producer_epoch=theirs.epoch)
+        coordinator._store(ID, found)
+        coordinator.add_partitions(ID, theirs, [TopicPartition("t", 0)])
+    with open_engine(tmp_path, env=Env(clock=clock)) as engine:
+        clients(engine).coordinator.recover()
+        assert state(engine).status == TransactionStatus.ONGOING
+    clock.advance_ms(5001)
+    with open_engine(tmp_path, env=Env(clock=clock)) as engine:
+        clients(engine).coordinator.recover()
+        assert state(engine).status == TransactionStatus.COMPLETE_ABORT
+
+
+# --- offsets -----------------------------------------------------------------------------------------------------
+
+
+def test_offsets_of_a_transaction_count_when_it_is_committed(engine: Engine) -> None:
+    name = TopicPartition("t", 0)
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        producer.send_offsets("g", {name: 5})
+        producer.flush()
+        assert clients(engine).offsets.committed("g") == {}
+        producer.commit_transaction()
+        assert clients(engine).offsets.committed("g") == {name: CommittedOffset(5)}
+        producer.begin_transaction()
+        producer.send_offsets("g", {name: CommittedOffset(9, 2, "text")})
+        producer.abort_transaction()
+        assert clients(engine).offsets.committed("g") == {name: CommittedOffset(5)}
+
+
+def test_what_was_committed_after_it_stands_when_a_transaction_ends_late(engine: Engine) -> None:
+    name, other = TopicPartition("t", 0), TopicPartition("t", 1)
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        producer.send_offsets("g", {name: 5, other: 6})
+        producer.flush()
+        clients(engine).offsets.commit("g", {name: 7})
+        producer.commit_transaction()
+    assert clients(engine).offsets.committed("g") == {name: CommittedOffset(7), other: CommittedOffset(6)}
+
+
+def test_read_process_write_is_exactly_once(engine: Engine) -> None:
+    """A worker that fails and begins again: each record is worked on in one committed transaction."""
+    with engine.producer() as producer:
+        for number in range(10):
+            producer.send("one", value=b"%d" % number)
+    for ends_well in (True, False, True, False, True):
+        with (
+            engine.consumer(
+                group="w", topics=["one"], isolation="read_committed", auto_offset_reset="earliest"
+            ) as reader,
+            engine.producer(transactional_id="w") as writer,
+        ):
+            while found := reader.poll(max_records=3):
+                writer.begin_transaction()
+                for record in found[TopicPartition("one", 0)]:
+                    writer.send("t", key=record.value, value=record.value)
+                writer.send_offsets("w", reader.positions())
+                if not ends_well:
+                    writer.abort_transaction()
+                    break
+                writer.commit_transaction()
+                break
+    assert committed(engine) == [b"%d" % number for number in range(9)]
