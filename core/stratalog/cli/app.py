@@ -13,9 +13,11 @@ from stratalog.cli.check_plugin import check
 from stratalog.cli.consume import consume
 from stratalog.cli.demo import demo
 from stratalog.cli.dump import dump
+from stratalog.cli.explain import explain
 from stratalog.cli.offload import offload
 from stratalog.cli.plugins import plugins
 from stratalog.cli.produce import produce
+from stratalog.cli.recover import recover
 from stratalog.cli.retention import retention
 from stratalog.cli.topics import topics
 from stratalog.config.files import read_settings
@@ -64,7 +66,7 @@ def app() -> None:
     """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
 
 
-for command in (check, consume, demo, dump, offload, plugins, produce, retention, topics):
+for command in (check, consume, demo, dump, explain, offload, plugins, produce, recover, retention, topics):
     app.add_command(command)
 
 

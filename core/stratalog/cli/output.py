@@ -80,8 +80,13 @@ class Steps:
     """How far a piece of work is."""
 
     def __init__(self, bar: Progress, what: str, total: float) -> None:
-        self._bar = bar
+        self._bar, self._total = bar, total
         self._task = bar.add_task(what, total=total)
+
+    def add(self, steps: float) -> None:
+        """There are so many more than was known."""
+        self._total += steps
+        self._bar.update(self._task, total=self._total)
 
     def advance(self, steps: float = 1) -> None:
         """So much more is done."""

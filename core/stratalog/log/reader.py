@@ -40,6 +40,11 @@ class LogReader(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.name)!r})"
 
+    @property
+    def parts(self) -> Components:
+        """The components that the log is read with."""
+        return self._parts
+
     @abstractmethod
     def view(self) -> LogView:
         """The state as of now: one immutable value."""

@@ -1,0 +1,201 @@
+"""``stratalog explain``: every step from an offset to its record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import click
+
+from stratalog.cli.consume import record_line
+from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.output import Output, size_text
+from stratalog.errors import CorruptIndexError
+from stratalog.log.reader import LogReader
+from stratalog.log.view import LogView
+from stratalog.model.batches import BatchTable, RecordBatch
+from stratalog.model.records import Fields, Record
+from stratalog.segment.components import Components
+from stratalog.segment.control import read_control
+from stratalog.segment.framing import Chunk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import aborted_transactions, chunks_from, decode, offset_index, start_position
+from stratalog.segment.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: what was looked at, what was found there, and the numbers behind it.
+
+    ``found`` is False where the way ends without a record.
+    """
+
+    step: str
+    text: str
+    facts: dict[str, object]
+    found: bool = True
+
+
+@click.command()
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.argument("offset", type=click.IntRange(0))
+@place_options
+@json_option
+def explain(place: Place, output: Output, topic: str, partition: int, offset: int) -> int:
+    """Show every step of finding the record at OFFSET: bounds, segment, tier, index entry, position, batch, record.
+
+    The exit code is 1 if there is no record at OFFSET to show to a reader.
+    """
+    ends_well = True
+    with place.reader() as reader:
+        log = reader.log(topic, partition)
+        for number, step in enumerate(steps(log, offset), 1):
+            ends_well = step.found
+            if output.as_json:
+                output.item({"step": step.step, "found": step.found, "text": step.text, **step.facts})
+            else:
+                output.line(f"{number}. {step.step + ':':<9} {step.text}")
+    return 0 if ends_well else 1
+
+
+def steps(log: LogReader, offset: int) -> Iterator[Step]:
+    """The steps to one offset; the last one says what is there."""
+    view, parts = log.view(), log.parts
+    bounds = view.offsets
+    names = ("log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
+    facts: dict[str, object] = {name: getattr(bounds, name) for name in names}
+    said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in facts.items())
+    yield Step("view", said, facts)
+    if not bounds.log_start <= offset < bounds.log_end:
+        where = "below the log start" if offset < bounds.log_start else "at or above the log end"
+        yield Step("view", f"offset {offset} is {where}: no record", {"offset": offset}, found=False)
+        return
+    segment = view.segment_at(offset)
+    if segment is None:
+        yield Step("segment", "no segment ends above the offset", {}, found=False)
+        return
+    yield _segment(view, segment)
+    yield _index(segment, offset, parts)
+    yield from _batch(view, segment, offset, parts, log.name.partition)
+
+
+def _segment(view: LogView, segment: ReadableSegment) -> Step:
+    tier = "local" if isinstance(segment, Segment) else "remote"
+    active = ", active" if view.is_active(segment) else ""
+    facts: dict[str, object] = {
+        "tier": tier,
+        "file": segment.label,
+        "base_offset": segment.base_offset,
+        "end_offset": segment.end_offset,
+        "size_bytes": segment.size_bytes,
+        "active": bool(active),
+    }
+    text = f"{segment.label} ({tier}{active}), offsets [{segment.base_offset}, {segment.end_offset})"
+    return Step("segment", f"{text}, {size_text(segment.size_bytes)}", facts)
+
+
+def _index(segment: ReadableSegment, offset: int, parts: Components) -> Step:
+    """What the offset index says, and whether it is believed."""
+    start = start_position(segment, offset, parts)
+    try:
+        reader = offset_index(segment, parts)
+        entry = reader.floor(offset)
+    except CorruptIndexError as error:
+        return Step("index", f"damaged, so the scan starts at position 0: {error}", {"position": 0, "believed": False})
+    facts: dict[str, object] = {"entries": len(reader), "position": start}
+    if entry is None:
+        return Step("index", f"{len(reader)} entries, none at or below the offset: from position 0", facts)
+    believed = start == entry.position
+    facts.update({"entry_offset": entry.offset, "entry_position": entry.position, "believed": believed})
+    verdict = "" if believed else ", which is not true of the log: from position 0"
+    return Step("index", f"{len(reader)} entries, offset {entry.offset} at position {entry.position}{verdict}", facts)
+
+
+def _batch(view: LogView, segment: ReadableSegment, offset: int, parts: Components, partition: int) -> Iterator[Step]:
+    passed = 0
+    for chunk in chunks_from(segment, offset, parts):
+        for table in chunk.tables:
+            for row, last in enumerate(table.last_offset):
+                if last < offset:
+                    passed += 1
+                    continue
+                batch = table[row]
+                position = chunk.position + batch.position
+                yield Step("scan", f"{passed} batches passed, up to position {position}", {"batches": passed})
+                yield _header(batch, position)
+                yield _record(view, segment, chunk, table.take(row, row + 1), offset, parts, partition)
+                return
+    text = f"{passed} batches passed, none reaches the offset: compaction took it, or it was never there"
+    yield Step("scan", text, {"batches": passed}, found=False)
+
+
+def _header(batch: RecordBatch, position: int) -> Step:
+    facts: dict[str, object] = {
+        "position": position,
+        "size_bytes": batch.size_bytes,
+        "magic": batch.magic,
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "records": batch.record_count,
+        "codec_id": batch.codec_id,
+        "leader_epoch": batch.leader_epoch,
+        "producer_id": batch.producer_id,
+        "transactional": batch.is_transactional,
+        "control": batch.is_control,
+    }
+    text = (
+        f"at position {position}, {batch.size_bytes} bytes, magic {batch.magic}, offsets {batch.base_offset} to "
+        f"{batch.last_offset}, CRC good, codec {batch.codec_id}"
+    )
+    if batch.producer_id >= 0:
+        text += f", producer {batch.producer_id}{' in a transaction' if batch.is_transactional else ''}"
+    return Step("batch", text, facts)
+
+
+def _record(
+    view: LogView,
+    segment: ReadableSegment,
+    chunk: Chunk,
+    row: BatchTable,
+    offset: int,
+    parts: Components,
+    partition: int,
+) -> Step:
+    batch = row[0]
+    if batch.is_control:
+        control = read_control(chunk.data, batch, parts)
+        return Step("record", f"a marker for the log, never shown to readers: {control}", {}, found=False)
+    record = next(
+        (
+            record
+            for columns in decode(chunk, row, segment, parts, Fields.ALL)
+            for record in columns.iter_records(partition)
+            if record.offset == offset
+        ),
+        None,
+    )
+    if record is None:
+        text = "not in the batch: compaction took it, or nothing was ever written at this offset"
+        return Step("record", text, {}, found=False)
+    return _visible(view, batch, record, parts)
+
+
+def _visible(view: LogView, batch: RecordBatch, record: Record, parts: Components) -> Step:
+    """The record, and who sees it."""
+    offset = record.offset
+    gone = aborted_transactions(view.readable_from(offset), offset, offset + 1, parts) if batch.is_transactional else ()
+    aborted = any(
+        found.producer_id == batch.producer_id and found.first_offset <= offset <= found.last_offset for found in gone
+    )
+    uncommitted = offset < view.offsets.high_watermark
+    committed = offset < view.offsets.last_stable and not aborted
+    why = "its transaction was aborted" if aborted else "it is above the last stable offset"
+    hidden = "" if committed else f"; hidden from read_committed: {why}"
+    facts: dict[str, object] = {
+        "timestamp_ms": record.timestamp_ms,
+        "aborted": aborted,
+        "read_uncommitted": uncommitted,
+        "read_committed": committed,
+    }
+    return Step("record", f"{record_line(record)}{hidden}", facts)

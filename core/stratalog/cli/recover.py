@@ -1,0 +1,157 @@
+"""``stratalog recover``: bring a directory in order that was not stopped in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output
+from stratalog.config.files import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.loading import LogProgress
+from stratalog.engine.open import open_engine
+from stratalog.errors import LogDirLockedError, LogDirNotFoundError, StorageError
+from stratalog.log.directory import DirectoryState, partition_folders, read_directory
+from stratalog.log.load import LoadRequest, load
+from stratalog.model.events import LogRecovered
+from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from stratalog.reading.open import open_host
+from stratalog.segment.components import Components
+from stratalog.spi import hookimpl
+from stratalog.spi.segments import LogFiles
+
+COLUMNS = ("topic", "partition", "recovered_segments", "truncated_bytes", "log_start", "log_end", "error")
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one log."""
+
+    log: TopicPartition
+    segments: int = 0
+    truncated_bytes: int = 0
+    log_start: int | None = None
+    log_end: int | None = None
+    error: str = ""
+
+    def row(self) -> tuple[object, ...]:
+        """The columns."""
+        return (*self.log, self.segments, self.truncated_bytes, self.log_start, self.log_end, self.error)
+
+
+@click.command()
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Only say what recovery would do; nothing is written.")
+@json_option
+def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
+    """Recover the logs of DIRECTORY, a log directory, after a crash, and leave it as a clean stop does.
+
+    From the recovery point on every batch is checked; a log is cut at the first bad one, its indexes and producer
+    snapshots are made again. A directory that was stopped in order is only opened and closed: see `stratalog verify`.
+
+    The exit code is 1 if a log could not be recovered; the others are.
+    """
+    if not directory.is_dir():
+        raise LogDirNotFoundError("there is no such directory", str(directory))
+    with _bar(output) as progress:
+        outcomes = _planned(directory, progress) if dry_run else _recovered(directory, progress)
+    output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
+    return 1 if any(found.error for found in outcomes) else 0
+
+
+@contextmanager
+def _bar(output: Output) -> Iterator[LogProgress]:
+    """One bar over all logs, which grows with each log whose turn it is."""
+    done: dict[TopicPartition, int] = {}
+    lock = threading.Lock()
+    with output.progress("recovering", 0) as steps:
+
+        def told(log: TopicPartition, done_bytes: int, total_bytes: int) -> None:
+            with lock:
+                if log not in done:
+                    steps.add(total_bytes)
+                steps.advance(done_bytes - done.get(log, 0))
+                done[log] = done_bytes
+
+        yield told
+
+
+class _Listener:
+    """A plugin that hears which logs were recovered."""
+
+    def __init__(self) -> None:
+        self.heard: dict[TopicPartition, LogRecovered] = {}
+
+    @hookimpl
+    def stratalog_on_log_recovered(self, event: LogRecovered) -> None:
+        """Told after the fact, on the engine's thread for it."""
+        self.heard[event.log] = event
+
+
+def _recovered(directory: Path, progress: LogProgress) -> list[Outcome]:
+    listener = _Listener()
+    outcomes = []
+    with open_engine(directory, plugins=[listener], recovery_progress=progress) as engine:
+        for name in engine.partitions():
+            outcome = Outcome(name)
+            outcomes.append(outcome)
+            try:
+                bounds = engine.log(*name).offsets()
+            except StorageError as error:
+                outcome.error = str(error)
+            else:
+                outcome.log_start, outcome.log_end = bounds.log_start, bounds.log_end
+    for outcome in outcomes:  # listeners have been told of everything when the engine is closed
+        event = listener.heard.get(outcome.log)
+        if event is not None:
+            outcome.segments, outcome.truncated_bytes = event.segments, event.truncated_bytes
+    return outcomes
+
+
+def _planned(directory: Path, progress: LogProgress) -> list[Outcome]:
+    """What recovery would give, worked out in memory."""
+    host = open_host(Settings(), (), None)
+    try:
+        store = host.segment_store(str(directory), read_only=True)
+        try:
+            if store.is_acquired_elsewhere():
+                raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+            state = read_directory(store, live=False)
+            return [
+                _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, progress)
+                for name, folder in partition_folders(store).items()
+                if name.topic != CLUSTER_METADATA_TOPIC
+            ]
+        finally:
+            store.close()
+    finally:
+        host.close()
+
+
+def _plan(
+    name: TopicPartition, files: LogFiles, parts: Components, state: DirectoryState, progress: LogProgress
+) -> Outcome:
+    log_start = state.log_starts.get(name)
+    request = LoadRequest(
+        clean=state.clean,
+        recovery_point=state.recovery_points.get(name, 0),
+        log_start=log_start,
+        high_watermark=state.high_watermarks.get(name) if state.clean else None,
+        writable=False,
+    )
+    try:
+        loaded = load(files, parts, TopicConfig(), request, lambda done, total: progress(name, done, total))
+    except StorageError as error:
+        return Outcome(name, error=str(error))
+    first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
+    for segment in loaded.segments:
+        segment.close()
+    damage = "" if loaded.damage is None else str(loaded.damage)
+    start = max(first, log_start or 0)
+    return Outcome(name, loaded.recovered_segments, loaded.truncated_bytes, start, loaded.log_end, damage)

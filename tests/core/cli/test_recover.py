@@ -1,0 +1,163 @@
+"""``stratalog recover`` and ``stratalog explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.cli.app import run
+from stratalog.model.control import ControlType
+from stratalog.testing.logs import LogBed, records
+
+Call = Callable[..., tuple[int, list[dict[str, object]], str]]
+SMALL = {"segment.bytes": 600, "index.interval.bytes": 0}
+COUNT = 20
+
+
+@pytest.fixture
+def stratalog(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Runs a command with --json: exit code, what it printed, and what it said on stderr."""
+
+    def call(*arguments: object) -> tuple[int, list[dict[str, object]], str]:
+        code = run([*map(str, arguments), "--json"])
+        captured = capsys.readouterr()
+        return code, [json.loads(line) for line in captured.out.splitlines()], captured.err
+
+    return call
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    with open_engine(folder) as engine:
+        engine.create_topic("t", partitions=2, config=SMALL)
+        for partition in range(2):
+            for number in range(COUNT):
+                engine.log("t", partition).append([Record(timestamp_ms=number, value=b"%d" % number * 40)])
+    return folder
+
+
+@pytest.fixture
+def torn(filled: Path) -> Path:
+    """As a crash leaves it, the last batch of one log torn."""
+    (filled / ".kafka_cleanshutdown").unlink()
+    last = max((filled / "t-1").glob("*.log"))
+    last.write_bytes(last.read_bytes()[:-7])
+    return filled
+
+
+def state(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# --- recover ---------------------------------------------------------------------------------------------------------
+
+
+def test_recover_cuts_tells_and_leaves_the_directory_clean(stratalog: Call, torn: Path) -> None:
+    last = max((torn / "t-1").glob("*.log")).stat().st_size
+    code, rows, _ = stratalog("recover", torn)
+    assert code == 0
+    assert [(row["partition"], row["log_end"], row["error"]) for row in rows] == [(0, COUNT, ""), (1, COUNT - 1, "")]
+    assert all(row["recovered_segments"] for row in rows)
+    kept = max((torn / "t-1").glob("*.log")).stat().st_size
+    assert [row["truncated_bytes"] for row in rows] == [0, last - kept]
+    assert (torn / ".kafka_cleanshutdown").exists()
+    code, rows, _ = stratalog("recover", torn)
+    assert (code, [row["recovered_segments"] for row in rows]) == (0, [0, 0])
+
+
+def test_a_dry_run_says_the_same_and_writes_nothing(stratalog: Call, torn: Path) -> None:
+    before = state(torn)
+    code, planned, _ = stratalog("recover", torn, "--dry-run")
+    assert state(torn) == before
+    assert (code, planned) == stratalog("recover", torn)[:2]
+
+
+def test_a_dry_run_keeps_away_from_a_running_engine(stratalog: Call, filled: Path) -> None:
+    with open_engine(filled):
+        for options in ((), ("--dry-run",)):
+            code, rows, said = stratalog("recover", filled, *options)
+            assert (code, rows) == (2, [])
+            assert json.loads(said)["error"] == "LogDirLockedError"
+
+
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_log_that_cannot_be_recovered_is_named_and_the_others_are(
+    stratalog: Call, torn: Path, options: tuple[str, ...]
+) -> None:
+    (torn / "t-0" / "leader-epoch-checkpoint").write_bytes(b"x")
+    code, rows, _ = stratalog("recover", torn, *options)
+    assert code == 1
+    by_partition = {row["partition"]: row for row in rows}
+    assert "leader-epoch-checkpoint" in str(by_partition[0]["error"])
+    assert (by_partition[1]["error"], by_partition[1]["log_end"]) == ("", COUNT - 1)
+
+
+def test_recover_of_nothing(stratalog: Call, tmp_path: Path) -> None:
+    code, _, said = stratalog("recover", tmp_path / "missing")
+    assert (code, json.loads(said)["error"]) == (2, "LogDirNotFoundError")
+
+
+# --- explain ---------------------------------------------------------------------------------------------------------
+
+
+def explained(
+    stratalog: Call, folder: Path, offset: int, *, topic: str = "t"
+) -> tuple[int, dict[object, dict[str, object]]]:
+    code, steps, _ = stratalog("explain", topic, 0, offset, "--dir", folder)
+    return code, {step["step"]: step for step in steps}
+
+
+@pytest.mark.parametrize("offset", [0, 1, 7, COUNT - 1])
+def test_explain_goes_the_way_to_a_record(stratalog: Call, filled: Path, offset: int) -> None:
+    code, steps = explained(stratalog, filled, offset)
+    assert code == 0
+    assert list(steps) == ["view", "segment", "index", "scan", "batch", "record"]
+    with open_reader(filled) as reader:
+        log = reader.log("t", 0)
+        segment = log.view().segment_at(offset)
+        assert segment is not None
+        assert steps["segment"]["file"] == segment.label
+        assert (steps["batch"]["base_offset"], steps["batch"]["last_offset"]) == (offset, offset)
+        fetched = log.fetch(offset)
+        assert steps["batch"]["position"] == fetched.slices[0].position
+        fetched.release()
+    assert b"%d" % offset * 40 in str(steps["record"]["text"]).encode()
+    assert (steps["record"]["timestamp_ms"], steps["record"]["read_committed"]) == (offset, True)
+
+
+def test_explain_says_that_an_index_lies(stratalog: Call, filled: Path) -> None:
+    first = min((filled / "t-0").glob("*.index"))
+    data = bytearray(first.read_bytes())
+    data[7] += 1
+    first.write_bytes(data)
+    _, steps = explained(stratalog, filled, int.from_bytes(data[:4], "big"))
+    assert (steps["index"]["believed"], steps["index"]["position"]) == (False, 0)
+    assert "not true of the log" in str(steps["index"]["text"])
+
+
+@pytest.mark.parametrize(("offset", "why"), [(COUNT, "above the log end"), (COUNT + 5, "above the log end")])
+def test_explain_of_an_offset_that_is_not_there(stratalog: Call, filled: Path, offset: int, why: str) -> None:
+    code, steps = explained(stratalog, filled, offset)
+    assert (code, list(steps)) == (1, ["view"])
+    assert why in str(steps["view"]["text"])
+
+
+def test_explain_of_gaps_markers_and_aborted_records(stratalog: Call, bed: LogBed) -> None:
+    batches = [
+        bed.batch(0, records(1), producer=(5, 0, 0), transactional=True),
+        bed.marker(1, 5, ControlType.ABORT),
+        bed.batch(9, records(1, start=9)),
+    ]
+    bed.write_segment(0, batches)
+    found = {offset: explained(stratalog, bed.directory, offset) for offset in (0, 1, 4, 9)}
+    code, steps = found[0]
+    assert (code, steps["record"]["aborted"], steps["record"]["read_uncommitted"]) == (0, True, True)
+    assert steps["record"]["read_committed"] is False
+    assert (found[1][0], "ABORT" in str(found[1][1]["record"]["text"]).upper()) == (1, True)
+    assert (found[4][0], "not in the batch" in str(found[4][1]["record"]["text"])) == (1, True)
+    assert found[9][0] == 0
