@@ -1,0 +1,180 @@
+"""What brokers stored about groups and transactions, as consumers and producers of an engine take it up."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from golden_data import Golden, plain_directories
+from stratalog import Engine, TopicPartition, open_engine
+from stratalog.client.coordinator import partitions_in
+from stratalog.client.offsets import CommittedOffset
+from stratalog.client.sequences import ProducerId
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.model.transactions_topic import TransactionState, TransactionStatus
+
+DIRECTORIES = plain_directories()
+EARLY_MS = 1_000  # long before any transaction began: none has expired
+_RECORD = re.compile(r"\| offset: .*? key: (?P<key>\{.*?\}\}) payload: (?P<payload>.*)")
+
+
+@pytest.fixture
+def stored(golden: Callable[[str], Golden], request: pytest.FixtureRequest) -> Golden:
+    return golden(request.param)
+
+
+@pytest.fixture
+def logs(stored: Golden, tmp_path: Path) -> Path:
+    return stored.copy_logs(tmp_path / "logs")
+
+
+def at(now_ms: int) -> Env:
+    return Env(clock=ManualClock(now_ms))
+
+
+def told(stored: Golden, topic: str) -> Iterator[tuple[dict[str, Any], dict[str, Any] | None]]:
+    """Key and value of each record of a topic, as Kafka's own tool prints them; None is a tombstone."""
+    for path in sorted((stored.path / "dumps").glob(f"{topic}-*.txt")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            found = _RECORD.match(line)
+            if found:
+                payload = found["payload"]
+                yield json.loads(found["key"]), None if payload == "<DELETE>" else json.loads(payload)["data"]
+
+
+def told_offsets(stored: Golden) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    groups: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+    for key, value in told(stored, "__consumer_offsets"):
+        if key["type"] not in {"0", "1"}:
+            continue
+        data = key["data"]
+        name = TopicPartition(data["topic"], data["partition"])
+        offsets = groups.setdefault(data["group"], {})
+        if value is None:
+            offsets.pop(name, None)
+        else:
+            offsets[name] = CommittedOffset(value["offset"], value.get("leaderEpoch", -1), value["metadata"])
+    return {group: offsets for group, offsets in groups.items() if offsets}
+
+
+def told_states(stored: Golden) -> dict[str, dict[str, Any]]:
+    states: dict[str, dict[str, Any]] = {}
+    for key, value in told(stored, "__transaction_state"):
+        transactional_id = key["data"]["transactionalId"]
+        if value is None:
+            states.pop(transactional_id, None)
+        else:
+            states[transactional_id] = value
+    return states
+
+
+def known_states(engine: Engine) -> dict[str, TransactionState]:
+    return engine._clients.coordinator.states()
+
+
+@pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
+def test_groups_go_on_where_their_broker_left_them(stored: Golden, logs: Path) -> None:
+    expected = told_offsets(stored)
+    assert expected
+    with open_engine(logs, env=at(EARLY_MS)) as engine:
+        assert engine._clients.offsets.groups() == tuple(sorted(expected))
+        for group, offsets in expected.items():
+            topics = sorted({name.topic for name in offsets})
+            with engine.consumer(group=group, topics=topics, auto_offset_reset="none") as consumer:
+                assert consumer.committed() == offsets
+                assert {name: consumer.position(name) for name in offsets} == {
+                    name: found.offset for name, found in offsets.items()
+                }
+
+
+@pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
+def test_a_group_reads_on_and_commits(stored: Golden, logs: Path) -> None:
+    group, offsets = next(iter(told_offsets(stored).items()))
+    topics = sorted({name.topic for name in offsets})
+    for _ in range(2):
+        with open_engine(logs, env=at(EARLY_MS)) as engine, engine.consumer(group=group, topics=topics) as consumer:
+            consumer.seek_to_beginning()
+            for name, record in consumer:
+                assert consumer.position(name) == record.offset + 1
+            consumer.commit()
+            assert set(consumer.lag().values()) == {0}
+            assert {name: found.offset for name, found in consumer.committed().items()} == {
+                name: engine.log(*name).offsets().high_watermark for name in consumer.assignment
+            }
+
+
+@pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
+def test_transactional_producers_stand_where_their_broker_left_them(stored: Golden, logs: Path) -> None:
+    expected = told_states(stored)
+    assert expected
+    with open_engine(logs, env=at(EARLY_MS)) as engine:
+        known = known_states(engine)
+    assert known.keys() == expected.keys()
+    for transactional_id, state in known.items():
+        said = expected[transactional_id]
+        assert state.producer_id == said["producerId"]
+        assert state.producer_epoch == said["producerEpoch"]
+        assert state.timeout_ms == said["transactionTimeoutMs"]
+        assert state.status == said["transactionStatus"]
+        assert state.start_timestamp_ms == said["transactionStartTimestampMs"]
+        assert partitions_in(state) == [
+            TopicPartition(topic["topic"], partition)
+            for topic in said["transactionPartitions"] or ()
+            for partition in topic["partitionIds"]
+        ]
+
+
+@pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
+def test_what_a_brokers_clients_left_open_is_aborted_when_its_time_is_over(stored: Golden, logs: Path) -> None:
+    states = told_states(stored)
+    left = {found: said for found, said in states.items() if said["transactionStatus"] == TransactionStatus.ONGOING}
+    with open_engine(logs, env=at(EARLY_MS)) as engine:
+        engine._clients.coordinator.recover()
+        assert {
+            found for found, state in known_states(engine).items() if state.status == TransactionStatus.ONGOING
+        } == set(left)
+        waiting = unstable(engine)
+    late = max(
+        (said["transactionStartTimestampMs"] + said["transactionTimeoutMs"] for said in left.values()), default=0
+    )
+    with open_engine(logs, env=at(late + 1)) as engine:
+        engine._clients.coordinator.recover()
+        known = known_states(engine)
+        assert all(known[found].status == TransactionStatus.COMPLETE_ABORT for found in left)
+        assert unstable(engine) == []
+    assert bool(waiting) is bool(left)
+
+
+def unstable(engine: Engine) -> list[TopicPartition]:
+    """The logs whose last stable offset lies behind."""
+    bounds = {name: engine.log(*name).offsets() for name in engine.partitions()}
+    return [name for name, found in bounds.items() if found.last_stable < found.log_end]
+
+
+@pytest.mark.parametrize("stored", DIRECTORIES, indirect=True)
+def test_a_transactional_id_goes_on_under_its_next_epoch(stored: Golden, logs: Path) -> None:
+    states = told_states(stored)
+    ended = {TransactionStatus.COMPLETE_COMMIT, TransactionStatus.COMPLETE_ABORT}
+    transactional_id, said = next((found, said) for found, said in states.items() if said["transactionStatus"] in ended)
+    topic = next(name.topic for name in stored.partitions() if not name.topic.startswith("__"))
+    with open_engine(logs, env=at(EARLY_MS)) as engine:
+        before = engine.log(topic, 0).offsets().log_end
+        engine.create_topic("new")
+        with engine.producer(transactional_id=transactional_id) as producer:
+            state = known_states(engine)[transactional_id]
+            identity = ProducerId(state.producer_id, state.producer_epoch)
+            assert identity == (said["producerId"], said["producerEpoch"] + 1)
+            for commit in (True, False):
+                producer.begin_transaction()
+                future = producer.send("new", value=b"committed" if commit else b"aborted")
+                producer.flush()
+                assert future.result(30).offset == (0 if commit else 2)
+                (producer.commit_transaction if commit else producer.abort_transaction)()
+        assert [record.value for record in engine.log("new", 0).records(isolation="read_committed")] == [b"committed"]
+        assert engine.log(topic, 0).offsets().log_end == before
