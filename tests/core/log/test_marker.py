@@ -77,3 +77,11 @@ def test_markers_are_replayed(bed: LogBed, clean: bool) -> None:  # noqa: FBT001
     assert log.offsets().last_stable == 3
     with pytest.raises(InvalidProducerEpochError):
         log.append_as_leader(bed.batch(0, records(1), producer=(PRODUCER, 3, 2), transactional=True))
+
+
+def test_open_transactions_are_listed_until_they_end(bed: LogBed) -> None:
+    log = opened(bed)
+    (found,) = log.open_transactions()
+    assert (found.producer_id, found.producer_epoch, found.transaction_first_offset) == (PRODUCER, 3, 0)
+    log.end_transaction(PRODUCER, 3, commit=True, coordinator_epoch=0)
+    assert log.open_transactions() == []
