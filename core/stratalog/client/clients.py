@@ -63,7 +63,11 @@ class Clients:
         transaction = None
         if transactional_id is not None:
             transaction = Transaction(
-                self.coordinator, transactional_id, chosen.transaction_timeout_ms, self._parts.env.chance
+                self.coordinator,
+                transactional_id,
+                chosen.transaction_timeout_ms,
+                chosen.durability,
+                self._parts.env.chance,
             )
         with self._lock:
             if self._closed:

@@ -48,11 +48,10 @@ class Coordinator:
     Args:
         logs: of the engine.
         env: clock and chance.
-        durability: of what it stores; None is the engine's setting.
     """
 
-    def __init__(self, logs: Logs, env: Env, durability: str | None = None) -> None:
-        self._logs, self._env, self._durability = logs, env, durability
+    def __init__(self, logs: Logs, env: Env) -> None:
+        self._logs, self._env = logs, env
         self._topic = _TransactionsTopic(logs)
         self._lock = threading.RLock()
         self._recovered = False
@@ -110,8 +109,10 @@ class Coordinator:
             )
             self._store(transactional_id, changed)
 
-    def end(self, transactional_id: str, identity: ProducerId, *, commit: bool) -> None:
+    def end(self, transactional_id: str, identity: ProducerId, *, commit: bool, durability: str | None = None) -> None:
         """End a transaction. If it fails, calling it again goes on where it was.
+
+        With the durability ``durable`` each step is on disk before the next one is taken.
 
         Raises:
             ProducerFencedError: another producer has the transactional id now.
@@ -121,7 +122,7 @@ class Coordinator:
         with self._lock:
             state = self._state_of(transactional_id, identity)
             if state.status == TransactionStatus.ONGOING:
-                state = self._prepared(transactional_id, state, wanted)
+                state = self._prepared(transactional_id, state, wanted, durability)
             elif state.status == _PREPARED[wanted]:
                 return  # an earlier call got so far
             elif state.status != wanted:
@@ -129,7 +130,7 @@ class Coordinator:
                 raise InvalidTxnStateError(
                     f"the transaction is {found}, not ONGOING transactional_id={transactional_id}"
                 )
-            self._complete(transactional_id, state)
+            self._complete(transactional_id, state, durability)
 
     # --- what others left ----------------------------------------------------------------------------------------------
 
@@ -148,7 +149,20 @@ class Coordinator:
                 is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
                 if is_left or state.status in _PREPARED:
                     self._settle(transactional_id)
+            for name in self._logs.partitions():
+                self._abort_unknown(name)
             self.abort_expired()
+
+    def _abort_unknown(self, name: TopicPartition) -> None:
+        """Abort what producers of ours left open in a log, and a loss of power took out of the state."""
+        try:
+            log = self._logs.log(*name)
+            for found in log.open_transactions():
+                if is_ours(found.producer_id):
+                    epoch = min(found.producer_epoch + 1, LAST_EPOCH)
+                    log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=0)
+        except StorageError:
+            _LOGGER.exception("a transaction of which nothing is known could not be aborted log=%s", name)
 
     def abort_expired(self) -> tuple[str, ...]:
         """Abort transactions that are open for longer than their timeout, and fence their producers; whose they were."""
@@ -203,12 +217,20 @@ class Coordinator:
         prepared = self._prepared(transactional_id, fencing, TransactionStatus.PREPARE_ABORT)
         return self._complete(transactional_id, prepared)
 
-    def _prepared(self, transactional_id: str, state: TransactionState, status: TransactionStatus) -> TransactionState:
+    def _prepared(
+        self,
+        transactional_id: str,
+        state: TransactionState,
+        status: TransactionStatus,
+        durability: str | None = None,
+    ) -> TransactionState:
         changed = dataclasses.replace(state, status=status, last_update_timestamp_ms=self._env.clock.now_ms())
-        self._store(transactional_id, changed)
+        self._store(transactional_id, changed, durability)
         return changed
 
-    def _complete(self, transactional_id: str, state: TransactionState) -> TransactionState:
+    def _complete(
+        self, transactional_id: str, state: TransactionState, durability: str | None = None
+    ) -> TransactionState:
         status = TransactionStatus(state.status)
         coordinator_epoch = self._topic.log_of(transactional_id).leader_epoch
         for name in partitions_in(state):
@@ -218,21 +240,21 @@ class Coordinator:
                     state.producer_epoch,
                     commit=status is TransactionStatus.PREPARE_COMMIT,
                     coordinator_epoch=coordinator_epoch,
-                    durability=self._durability,
+                    durability=durability,
                 )
         changed = dataclasses.replace(
             state, status=_PREPARED[status], partitions=(), last_update_timestamp_ms=self._env.clock.now_ms()
         )
-        self._store(transactional_id, changed)
+        self._store(transactional_id, changed, durability)
         return changed
 
-    def _store(self, transactional_id: str, state: TransactionState) -> None:
+    def _store(self, transactional_id: str, state: TransactionState, durability: str | None = None) -> None:
         record = Record(
             timestamp_ms=state.last_update_timestamp_ms,
             key=transaction_key(transactional_id),
             value=transaction_value(state, VALUE_VERSION),
         )
-        self._topic.append(self._topic.partition_of(transactional_id), [record], self._durability)
+        self._topic.append(self._topic.partition_of(transactional_id), [record], durability)
 
 
 def partitions_in(state: TransactionState) -> list[TopicPartition]:

@@ -39,11 +39,20 @@ class Transaction:
         coordinator: keeps the state of all transactional producers.
         transactional_id: whose.
         timeout_ms: how long a transaction may be open.
+        durability: of its end; None is the engine's setting.
         chance: of the engine.
     """
 
-    def __init__(self, coordinator: Coordinator, transactional_id: str, timeout_ms: int, chance: random.Random) -> None:
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        transactional_id: str,
+        timeout_ms: int,
+        durability: str | None,
+        chance: random.Random,
+    ) -> None:
         self._coordinator, self._id, self._timeout_ms = coordinator, transactional_id, timeout_ms
+        self._durability = durability
         self._identity = coordinator.open(transactional_id, timeout_ms)
         self.sequences = Sequences(self._identity, chance)
         self._changed = threading.Condition(threading.RLock())  # over _stage and _sending; held for moments only
@@ -111,7 +120,7 @@ class Transaction:
     def _end(self, *, commit: bool) -> None:
         with self._fencing():
             if self._partitions:
-                self._coordinator.end(self._id, self._identity, commit=commit)
+                self._coordinator.end(self._id, self._identity, commit=commit, durability=self._durability)
             if self._unsure:
                 self._identity = self._coordinator.open(self._id, self._timeout_ms)
                 self.sequences.begin(self._identity)

@@ -26,6 +26,7 @@ from stratalog.errors import (
 )
 from stratalog.log.log import Log
 from stratalog.model.transactions_topic import TRANSACTIONS_TOPIC, TransactionState, TransactionStatus
+from stratalog.testing.faults import FaultyVfs
 
 WAIT_S = 30
 FOREVER_MS = 1 << 40
@@ -265,6 +266,42 @@ def test_a_restart_aborts_what_was_left_open(engine: Engine, tmp_path: Path) -> 
         assert committed(again) == []
         assert state(again).status == TransactionStatus.COMPLETE_ABORT
         assert state(again).producer_epoch == 1
+
+
+def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path: Path) -> None:
+    """A loss of power may take the end of one file and leave that of another."""
+    producer = engine.producer(transactional_id=ID)
+    producer.begin_transaction()
+    write(producer, b"a")
+    producer.flush()
+    left = crashed(engine, tmp_path / "left")
+    for path in left.glob(f"{TRANSACTIONS_TOPIC}-*/*.log"):
+        path.write_bytes(b"")
+    with open_engine(left) as again:
+        assert again.log("t", 0).open_transactions()
+        with again.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:
+            assert consumer.poll() == {}
+        assert stable(again.log("t", 0))
+
+
+def test_the_steps_of_a_durable_end_are_on_disk_one_after_the_other(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        with engine.producer(transactional_id=ID, durability="durable") as producer:
+            producer.begin_transaction()
+            producer.send("t", value=b"v")
+            producer.flush()
+            files.done.clear()
+            producer.commit_transaction()
+            state_log = f"{TRANSACTIONS_TOPIC}-{partition_of_name(ID, 50)}"
+            steps = [
+                (what, Path(path).parent.name)
+                for what, path in files.done
+                if what in {"write", "sync"} and path.endswith(".log")
+            ]
+    kept = [step for number, step in enumerate(steps) if number == 0 or step != steps[number - 1]]
+    assert kept == [(what, log) for log in (state_log, "t-0", state_log) for what in ("write", "sync")]
 
 
 @pytest.mark.parametrize("status", [TransactionStatus.PREPARE_COMMIT, TransactionStatus.PREPARE_ABORT])
