@@ -14,7 +14,7 @@ from stratalog.log.folder import write_epochs
 from stratalog.log.replay import read_marker, replay
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
-from stratalog.log.sync import flush
+from stratalog.log.sync import sync_records
 from stratalog.log.validate import Prepared, prepare_records
 from stratalog.model.batches import NO_PRODUCER, Buffer, RecordBatch
 from stratalog.model.offsets import Durability
@@ -69,7 +69,7 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
         result = _duplicate(state, prepared) or _written(state, prepared)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
     if due or durability is Durability.DURABLE:  # a retry, too, waits for what its first try may not have waited for
-        flush(state)
+        sync_records(state, result.last_offset + 1)
     return result
 
 
@@ -85,7 +85,7 @@ def _written(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
     except DiskFullError:
         raise
     except StorageError as error:
-        state.failure = error
+        state.fail(error)
         raise
     except BaseException as error:  # Ctrl-C, say: the file may hold what the offsets do not count, which recovery finds
         reason = f"log {state.log} is out of service, as an append ended early ({type(error).__name__}): open it again"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import FencedError
+from stratalog.errors import ConfigError, FencedError, StorageError
 from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.load import LoadedLog
@@ -16,13 +16,13 @@ from stratalog.log.remote import RemoteLog
 from stratalog.log.replay import write_snapshot
 from stratalog.log.roll import new_appender, roll
 from stratalog.log.state import LogState, make_view
-from stratalog.log.sync import flush
+from stratalog.log.sync import flush, is_sync_due
 from stratalog.log.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import Durability
+from stratalog.model.offsets import Durability, Watermark
 from stratalog.model.records import Record
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
@@ -45,11 +45,17 @@ class Log(LogReader):
         remote: RemoteLog | None,
         notify: Callable[[Event], None],
         durability: Durability,
+        watermark: Watermark = Watermark.WRITTEN,
+        high_watermark: int | None = None,
+        on_offline: Callable[[StorageError], None] | None = None,
     ) -> None:
         super().__init__(name, topic_id, parts)
         self._durability = durability
         try:
             self._state = _state_of(name, topic_id, files, parts, config, loaded, remote, notify)
+            self._state.watermark, self._state.on_offline = watermark, on_offline
+            self._state.given_watermark = loaded.log_end if high_watermark is None else high_watermark
+            self._state.publish()
         except BaseException:
             _close_all(loaded.segments)
             raise
@@ -137,6 +143,51 @@ class Log(LogReader):
         """Make everything written so far durable; the new recovery point (offset)."""
         return flush(self._state)
 
+    def sync_if_due(self, interval_ms: int) -> bool:
+        """Flush if something has waited for ``interval_ms`` or ``flush.ms``; whether it did."""
+        due = is_sync_due(self._state, interval_ms)
+        if due:
+            flush(self._state)
+        return due
+
+    def roll_if_due(self) -> bool:
+        """Roll if the active segment has waited for ``segment.ms``, by the clock; whether it did."""
+        state = self._state
+        with state.lock:
+            state.check_writable()
+            if not state.appender.has_waited():
+                return False
+            roll(state)
+            return True
+
+    def set_high_watermark(self, offset: int) -> int:
+        """Move the high watermark, where ``watermark`` is ``external``; it stays between log start and end.
+
+        Returns:
+            The high watermark after it.
+
+        Raises:
+            ConfigError: the engine moves it itself.
+        """
+        state = self._state
+        if state.watermark is not Watermark.EXTERNAL:
+            raise ConfigError(f"the engine moves the high watermark itself: watermark={state.watermark}")
+        with state.lock:
+            state.given_watermark = min(max(offset, state.log_start), state.log_end)
+            state.publish()
+            return state.view.offsets.high_watermark
+
+    def configure(self, config: TopicConfig, parts: Components) -> None:
+        """Take new settings of the topic: nothing is opened again, the active segment goes on with its limits."""
+        with self._state.lock:
+            self._state.config, self._state.parts = config, parts
+            self._state.appender.configure(config)
+
+    def take_offline(self, error: StorageError) -> None:
+        """Refuse appends from now on with ``error``, as the log's directory failed; reads go on."""
+        if self._state.failure is None:
+            self._state.failure = error
+
     def roll(self) -> int:
         """Close the active segment and begin one at the log end; its base offset."""
         with self._state.lock:
@@ -173,7 +224,7 @@ class Log(LogReader):
             Whether the log was closed cleanly.
         """
         state = self._state
-        with state.lock:
+        with state.syncing, state.lock:
             if state.closed:
                 return True
             clean = self.healthy

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import ClosedError, CorruptBatchError, StorageError
+from stratalog.errors import ClosedError, CorruptBatchError, LogDirOfflineError, StorageError
 from stratalog.log.remote import RemoteLog
 from stratalog.log.view import LogView
 from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import LogOffsets
+from stratalog.model.offsets import LogOffsets, Watermark
 from stratalog.producers.state import ProducerState
 from stratalog.segment.appender import Appender
 from stratalog.segment.components import Components
@@ -26,7 +26,9 @@ class LogState:
     """Everything about one open log. Every field is read and changed under ``lock`` only, but for ``view``.
 
     ``view`` is replaced as a whole, by ``publish``; readers load it without the lock. ``failure`` takes the log out of
-    service: appends raise it, reads go on. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    service: appends raise it, reads go on; ``on_offline`` is told of one that the whole directory shares.
+    ``watermark`` says what moves the high watermark; ``given_watermark`` is the one from outside. ``syncing`` is held
+    over a sync, taken before ``lock``; what takes bytes away holds it too. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
 
     log: TopicPartition
@@ -49,6 +51,11 @@ class LogState:
     closed: bool = False
     folder_dirty: bool = True
     leaving: list[tuple[int, str]] = field(default_factory=list)
+    watermark: Watermark = Watermark.WRITTEN
+    given_watermark: int = 0
+    synced_ns: int = 0
+    on_offline: Callable[[StorageError], None] | None = None
+    syncing: threading.RLock = field(default_factory=threading.RLock)
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property
@@ -65,6 +72,20 @@ class LogState:
         if self.damage is not None:
             raise self.damage.with_traceback(None)
 
+    def fail(self, error: StorageError) -> None:
+        """Take the log out of service, and tell the directory if it is the disk that failed. Needs no lock."""
+        if self.failure is None:
+            self.failure = error
+        if isinstance(error, LogDirOfflineError) and self.on_offline is not None:
+            self.on_offline(error)
+
+    @property
+    def high_watermark(self) -> int:
+        """Where readers of what counts as safe end, before it is brought between the log's bounds."""
+        if self.watermark is Watermark.WRITTEN:
+            return self.log_end
+        return self.recovery_point if self.watermark is Watermark.DURABLE else self.given_watermark
+
     def publish(self) -> None:
         """Make the state as it is now visible to readers."""
         self.view = make_view(
@@ -74,7 +95,7 @@ class LogState:
             self.epochs,
             log_start=self.log_start,
             recovery_point=self.recovery_point,
-            high_watermark=self.log_end,
+            high_watermark=self.high_watermark,
             remote=self.remote,
             damage=self.damage,
         )

@@ -1,16 +1,21 @@
 """Durability: which bytes have reached the disk for good, and making more of them do.
 
+A sync holds ``LogState.syncing``, and the log's own lock only before and after it: while one thread syncs, others
+append, and wait for the next sync together. Logs sync beside each other; the file system joins what they ask for.
+
 Source: apache/kafka UnifiedLog.flush.
 """
 
 from __future__ import annotations
 
-from stratalog.errors import ClosedError, StorageError
+from stratalog.errors import ClosedError, SegmentGoneError, StorageError
 from stratalog.log.state import LogState
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
 
 
 def flush(state: LogState) -> int:
-    """Make everything written durable; the new recovery point.
+    """Make everything written durable, indexes included; the new recovery point.
 
     Order: the segments' logs and indexes, then the folder that names them, then the recovery point. A sync that fails
     takes the log out of service and is not tried again.
@@ -19,26 +24,69 @@ def flush(state: LogState) -> int:
         ClosedError: the log is closed.
         StorageError: what took the log out of service.
     """
+    with state.syncing:
+        return _sync(state, indexes=True)
+
+
+def sync_records(state: LogState, end: int) -> None:
+    """Return when the records below offset ``end`` are durable: by this call, or by one that others waited for.
+
+    Indexes are left to ``flush``: they are compared with the log whenever they are read. Errors as ``flush``.
+    """
+    with state.syncing:
+        if state.recovery_point < end or state.folder_dirty:
+            _sync(state, indexes=False)
+
+
+def is_sync_due(state: LogState, interval_ms: int) -> bool:
+    """Whether something has waited to be synced for ``interval_ms`` or ``flush.ms``, the shorter one."""
     with state.lock:
-        if state.closed:
-            raise ClosedError(f"log {state.log} is closed")
-        if state.failure is not None:
-            raise state.failure.with_traceback(None)
-        end = state.log_end
-        if state.recovery_point >= end and not state.folder_dirty:
-            return state.recovery_point
-        try:
-            for segment in state.segments:
-                if segment.end_offset > state.recovery_point or segment is state.segments[-1]:
-                    segment.log.sync()
-                    for index in segment.indexes().values():
-                        index.sync()
-            if state.folder_dirty:
-                state.files.sync()
-                state.folder_dirty = False
-        except StorageError as error:
-            state.failure = error
-            raise
-        state.recovery_point = end
+        if state.closed or state.failure is not None or state.recovery_point >= state.log_end:
+            return False
+        waited_ns = state.parts.env.clock.monotonic_ns() - state.synced_ns
+        return waited_ns >= min(interval_ms, state.config.flush_ms) * 1_000_000
+
+
+def _sync(state: LogState, *, indexes: bool) -> int:
+    with state.lock:
+        _check_in_service(state)
+        end, done, folder = state.log_end, state.recovery_point, state.folder_dirty
+        if done >= end and not folder:
+            return done
+        state.folder_dirty = False  # names that come into the folder from now on are for the next sync
+        segments = [found for found in state.segments if found.end_offset > done or found is state.segments[-1]]
+    try:
+        for segment in segments:
+            _sync_segment(state, segment, indexes=indexes)
+        if folder:
+            state.files.sync()
+    except StorageError as error:
+        state.fail(error)
+        raise
+    with state.lock:
+        state.recovery_point = max(state.recovery_point, end)
+        state.synced_ns = state.parts.env.clock.monotonic_ns()
         state.publish()
-        return end
+        return state.recovery_point
+
+
+def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
+    try:
+        segment.log.sync()
+        for role, index in list(segment.indexes().items()):
+            if indexes or role is IndexRole.TRANSACTION:
+                index.sync()
+    except SegmentGoneError:
+        with state.lock:
+            closed_since = segment is not state.segments[-1]  # rolled, or taken away by retention; sealing syncs
+        if not closed_since:
+            raise
+        if segment in state.segments:
+            segment.log.sync()
+
+
+def _check_in_service(state: LogState) -> None:
+    if state.closed:
+        raise ClosedError(f"log {state.log} is closed")
+    if state.failure is not None:
+        raise state.failure.with_traceback(None)

@@ -40,6 +40,14 @@ class Durability(StrEnum):
             raise ConfigError(f"durability {value!r} is none of {', '.join(cls)}") from None
 
 
+class Watermark(StrEnum):
+    """What moves a log's high watermark: writing, syncing, or somebody outside (``set_high_watermark``)."""
+
+    WRITTEN = "written"
+    DURABLE = "durable"
+    EXTERNAL = "external"
+
+
 class OffsetPosition(NamedTuple):
     """An offset and the byte position in the ``.log`` file where its batch set starts."""
 

@@ -53,6 +53,15 @@ class Appender:
             return True
         return not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
 
+    def has_waited(self) -> bool:
+        """Whether the segment holds something and ``segment.ms`` has passed, by the clock, since its first record."""
+        now_ms = self._parts.env.clock.now_ms()
+        return bool(self.segment.size_bytes) and self._waited_ms(now_ms) > self._roll_ms()
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take new settings of the topic; the jitter stays as it was drawn."""
+        self._config = config
+
     def append(
         self,
         parts: Sequence[Buffer],

@@ -1,0 +1,171 @@
+"""Syncs: shared by those who wait, beside appends; what moves the high watermark; a failure that the directory shares."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, LogDirOfflineError, StorageError
+from stratalog.log.log import Log
+from stratalog.model.names import LOG_SUFFIX
+from stratalog.model.offsets import Durability, Watermark
+from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, records
+
+WRITERS = 16
+
+
+@pytest.fixture
+def files(bed: LogBed) -> FaultyVfs:
+    """The bed's file system, which fails where it is told to."""
+    bed.files_port = made = FaultyVfs()
+    return made
+
+
+def log_syncs(files: FaultyVfs) -> int:
+    return sum(name.endswith(LOG_SUFFIX) for _, name in files.names("sync"))
+
+
+def test_appends_that_wait_share_one_sync(bed: LogBed, files: FaultyVfs) -> None:
+    log = bed.open()
+    written, all_written = [0], threading.Event()
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(LOG_SUFFIX):  # under the log's lock: one at a time
+            written[0] += 1
+            if written[0] == WRITERS:
+                all_written.set()
+        elif operation == "sync" and path.endswith(LOG_SUFFIX):
+            assert all_written.wait(30), "appends wait for a sync of others"
+
+    files.rule = rule
+    with ThreadPoolExecutor(WRITERS) as pool:
+        results = [pool.submit(log.append, records(1, start=index), "durable") for index in range(WRITERS)]
+        offsets = sorted(result.result().base_offset for result in results)
+    assert (offsets, log.offsets().recovery_point) == (list(range(WRITERS)), WRITERS)
+    assert log_syncs(files) == 2  # of the first, and of all that came while it ran
+
+
+def test_a_roll_during_a_sync_loses_nothing_of_it(bed: LogBed, files: FaultyVfs) -> None:
+    log = bed.open()
+    log.append(records(3))
+    rolled: list[int] = []
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".index") and not rolled:
+            rolled.append(log.roll())
+            log.append(records(2, start=3))
+
+    files.rule = rule
+    assert (log.flush(), rolled) == (3, [3])
+    before = log_syncs(files)
+    assert (log.flush(), log.offsets().recovery_point) == (5, 5)
+    assert log_syncs(files) == before + 1
+    assert files.names("sync folder")
+
+
+def test_a_file_that_vanished_is_no_success(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(1))
+    bed.path(0).unlink()
+    bed.host.handles.close()
+    with pytest.raises(StorageError):
+        log.flush()
+    assert log.offsets().recovery_point == 0
+
+
+@pytest.mark.parametrize("flush_ms", [500, 2000])
+def test_what_has_waited_is_synced(bed: LogBed, flush_ms: int) -> None:
+    bed.topic = TopicConfig(flush_ms=flush_ms)
+    log = bed.open()
+    assert not log.sync_if_due(1000)
+    log.append(records(1))
+    log.flush()
+    log.append(records(1, start=1))
+    bed.clock.advance_ms(min(flush_ms, 1000) - 1)
+    assert not log.sync_if_due(1000)
+    bed.clock.advance_ms(1)
+    assert (log.sync_if_due(1000), log.offsets().recovery_point) == (True, 2)
+    assert not log.sync_if_due(0)
+
+
+def opened(bed: LogBed, watermark: Watermark, told: list[StorageError] | None = None) -> Log:
+    return Log(
+        LOG,
+        TOPIC_ID,
+        bed.files(),
+        bed.parts,
+        bed.topic,
+        bed.load(),
+        remote=None,
+        notify=bed.events.append,
+        durability=Durability.WRITTEN,
+        watermark=watermark,
+        high_watermark=0,
+        on_offline=None if told is None else told.append,
+    )
+
+
+def test_the_high_watermark_follows_what_is_durable(bed: LogBed) -> None:
+    log = opened(bed, Watermark.DURABLE)
+    log.append(records(3))
+    assert (log.offsets().high_watermark, list(log.records())) == (0, [])
+    assert len(list(log.records(isolation="log_end"))) == 3
+    log.append(records(1, start=3), "durable")
+    assert (log.offsets().high_watermark, log.offsets().last_stable) == (4, 4)
+    log.close()
+
+
+def test_the_high_watermark_is_moved_from_outside(bed: LogBed) -> None:
+    log = opened(bed, Watermark.EXTERNAL)
+    log.append(records(3), "durable")
+    assert log.offsets().high_watermark == 0
+    assert (log.set_high_watermark(2), log.offsets().high_watermark) == (2, 2)
+    assert log.set_high_watermark(99) == 3
+    log.close()
+
+
+def test_the_engine_moves_its_own_high_watermark(bed: LogBed) -> None:
+    with pytest.raises(ConfigError, match="watermark=written"):
+        bed.open().set_high_watermark(0)
+
+
+def test_a_sync_that_fails_is_told_to_the_directory_and_never_tried_again(bed: LogBed, files: FaultyVfs) -> None:
+    told: list[StorageError] = []
+    log = opened(bed, Watermark.WRITTEN, told)
+    log.append(records(2))
+    files.rule = failing("sync", errno.EIO, path=LOG_SUFFIX)
+    with pytest.raises(LogDirOfflineError) as failure:
+        log.append(records(1, start=2), "durable")
+    assert told == [failure.value]
+    tried = log_syncs(files)
+    for again in (log.flush, lambda: log.append(records(1)), lambda: log.append(records(1), "durable")):
+        with pytest.raises(LogDirOfflineError):
+            again()
+    assert (log_syncs(files), log.offsets().recovery_point) == (tried, 0)
+    assert [record.offset for record in log.records()] == [0, 1, 2]
+    assert log.close() is False
+
+
+def test_a_segment_rolls_by_the_clock(bed: LogBed) -> None:
+    bed.topic = TopicConfig(segment_ms=1000)
+    log = bed.open()
+    assert not log.roll_if_due()
+    log.append(records(1, timestamp_ms=bed.clock.now_ms()))
+    bed.clock.advance_ms(1000)
+    assert not log.roll_if_due()
+    bed.clock.advance_ms(1)
+    assert (log.roll_if_due(), log.roll_if_due()) == (True, False)
+    assert [segment.base_offset for segment in log.segments()] == [0, 1]
+
+
+def test_new_settings_hold_for_the_segment_that_is_open(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(1, value_bytes=300))
+    log.configure(TopicConfig(segment_bytes=400), bed.parts)
+    log.append(records(1, start=1, value_bytes=300))
+    assert [segment.base_offset for segment in log.segments()] == [0, 1]
