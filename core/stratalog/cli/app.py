@@ -20,6 +20,7 @@ from stratalog.cli.produce import produce
 from stratalog.cli.recover import recover
 from stratalog.cli.retention import retention
 from stratalog.cli.topics import topics
+from stratalog.cli.verify import verify
 from stratalog.config.files import read_settings
 from stratalog.errors import PluginError, StorageError
 from stratalog.reading.open import load_registry
@@ -66,7 +67,7 @@ def app() -> None:
     """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
 
 
-for command in (check, consume, demo, dump, explain, offload, plugins, produce, recover, retention, topics):
+for command in (check, consume, demo, dump, explain, offload, plugins, produce, recover, retention, topics, verify):
     app.add_command(command)
 
 

@@ -1,0 +1,184 @@
+"""``stratalog verify``: check everything in a log directory, or in one log's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output, printable, size_text
+from stratalog.config.files import Settings
+from stratalog.epochs.checkpoint import parse_offsets
+from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError
+from stratalog.log.directory import partition_folders
+from stratalog.log.verify import LogReport, is_log_file, repair_log, verify_log
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARKS_FILE,
+    LOG_STARTS_FILE,
+    RECOVERY_POINTS_FILE,
+    TopicPartition,
+    parse_partition_folder,
+)
+from stratalog.reading.open import open_host
+from stratalog.reading.parts import ComponentHost
+from stratalog.reading.topics import TopicTable
+from stratalog.segment.recover import Progress
+from stratalog.segment.verify import Problem, ProblemKind
+from stratalog.spi.segments import SegmentStore
+
+CHECKPOINTS: Final = {
+    RECOVERY_POINTS_FILE: "recovery point",
+    LOG_STARTS_FILE: "log start",
+    HIGH_WATERMARKS_FILE: "high watermark",
+}
+
+
+@click.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Put right what can be without losing a good record: torn tails are cut, indexes, snapshots and epochs made "
+    "again. The next engine then opens the directory as after a crash.",
+)
+@json_option
+def verify(output: Output, path: Path, *, repair: bool) -> int:
+    """Check PATH, a log directory or the folder of one log: every batch and its CRC, offsets, indexes, snapshots,
+    epochs, checkpoints.
+
+    Exit code: 0, 1 if something is wrong and was not put right, 2 if PATH could not be checked.
+    """  # noqa: D205 - click shows the first paragraph
+    if not path.is_dir():
+        raise LogDirNotFoundError("there is no such directory", str(path))
+    single = parse_partition_folder(path.resolve().name)
+    root = path.resolve().parent if single else path
+    host = open_host(Settings(), (), None)
+    try:
+        store = host.segment_store(str(root), read_only=not repair)
+        try:
+            if repair:
+                store.acquire()
+            elif store.is_acquired_elsewhere():
+                raise LogDirLockedError("another engine or a running broker is writing to the directory", str(root))
+            return _Verification(output, host, store, single, root, repair=repair).run()
+        finally:
+            store.close()
+    finally:
+        host.close()
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is wrong still, and what was put right."""
+
+    wrong: int = 0
+    repaired: int = 0
+
+
+class _Verification:
+    """One run of the command."""
+
+    def __init__(
+        self,
+        output: Output,
+        host: ComponentHost,
+        store: SegmentStore,
+        single: TopicPartition | None,
+        root: Path,
+        *,
+        repair: bool,
+    ) -> None:
+        self._output, self._host, self._store, self._root, self._repair = output, host, store, root, repair
+        self._topics = TopicTable(store, host.settings.topic_defaults, has_tier=False)
+        folders = partition_folders(store)
+        self._folders = folders if single is None else {single: str(single)}
+        self._count, self._sizes = _Left(), 0
+        self._checkpoints = {name: self._read(name) for name in CHECKPOINTS} if single is None else {}
+
+    def run(self) -> int:
+        total = sum(
+            file.size_bytes
+            for folder in self._folders.values()
+            for file in self._store.open_log(folder).list()
+            if is_log_file(file.name)
+        )
+        with self._output.progress("verifying", total) as steps:
+            for name, folder in self._folders.items():
+                self._log(name, folder, steps.advance)
+        count = self._count
+        self._output.line(
+            f"{len(self._folders)} logs, {size_text(self._sizes)}: {count.wrong or 'nothing'} wrong"
+            + (f", {count.repaired} repaired" if count.repaired else "")
+        )
+        return 1 if count.wrong else 0
+
+    def _log(self, name: TopicPartition, folder: str, progress: Progress) -> None:
+        files = self._store.open_log(folder)
+        config = self._topics.config(name.topic)
+        parts = self._host.parts(config)
+        report = verify_log(files, parts, progress)
+        self._bounds(name, report)
+        before = [problem for problem in report.problems if problem.is_repairable]
+        if self._repair and before and name.topic != CLUSTER_METADATA_TOPIC:
+            self._store.remove_small(CLEAN_SHUTDOWN_FILE)
+            repair_log(files, parts, config, report, self._checkpoint(LOG_STARTS_FILE).get(name))
+            for problem in before:
+                self._tell(problem, repaired=True)
+            self._count.repaired += len(before)
+            report = verify_log(files, parts, lambda _: None)
+        for problem in report.problems:
+            self._tell(problem, repaired=False)
+        self._count.wrong += len(report.problems)
+        self._sizes += report.size_bytes
+        self._summary(name, report)
+
+    def _summary(self, name: TopicPartition, report: LogReport) -> None:
+        if self._output.as_json:
+            self._output.item(
+                {
+                    "topic": name.topic,
+                    "partition": name.partition,
+                    "segments": report.segments,
+                    "batches": report.batches,
+                    "size_bytes": report.size_bytes,
+                    "log_end": report.log_end,
+                    "wrong": len(report.problems),
+                }
+            )
+
+    def _tell(self, problem: Problem, *, repaired: bool) -> None:
+        if self._output.as_json:
+            item = {"problem": problem.kind.value, "file": problem.file, "position": problem.position}
+            self._output.item({**item, "text": problem.text, "repaired": repaired})
+        else:
+            what = f"repaired {problem.kind}" if repaired else problem.kind.value
+            self._output.line(printable(f"{what}: {problem.text} file={problem.file} position={problem.position}"))
+
+    # --- checkpoints of the directory --------------------------------------------------------------------------------
+
+    def _checkpoint(self, name: str) -> Mapping[TopicPartition, int]:
+        return self._checkpoints[name] if name in self._checkpoints else self._read(name)
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return parse_offsets(self._store.read_small(name) or b"", self._store.path(name))
+        except CorruptCheckpointError as error:
+            self._tell(Problem(ProblemKind.BOUNDS, error.file, error.position, error.reason), repaired=False)
+            self._count.wrong += 1
+            return {}
+
+    def _bounds(self, name: TopicPartition, report: LogReport) -> None:
+        """Compare with the checkpoints: a log that ends below one of them has lost its end, if it was stopped in order."""
+        if self._store.read_small(CLEAN_SHUTDOWN_FILE) is None:
+            return
+        for file, what in CHECKPOINTS.items():
+            told = self._checkpoint(file).get(name, 0)
+            if told > report.log_end:
+                text = f"the {what} of {name} is {told}, but the log ends at {report.log_end}"
+                report.problems.append(Problem(ProblemKind.BOUNDS, self._store.path(file), 0, text))

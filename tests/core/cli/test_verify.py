@@ -1,0 +1,293 @@
+"""``stratalog verify``: what is wrong is found, and put right where no good record is lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.cli.app import run
+from stratalog.model.control import ControlType
+from stratalog.testing.logs import LogBed, records
+
+Call = Callable[..., tuple[int, list[dict[str, object]]]]
+SMALL = {"segment.bytes": 600, "index.interval.bytes": 0}
+COUNT = 20
+SUFFIXES = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+
+@pytest.fixture
+def verify(capsys: pytest.CaptureFixture[str]) -> Call:
+    """Exit code, and the problems that were told."""
+
+    def call(*arguments: object) -> tuple[int, list[dict[str, object]]]:
+        code = run(["verify", *map(str, arguments), "--json"])
+        captured = capsys.readouterr()
+        assert captured.err == ""
+        return code, [item for line in captured.out.splitlines() if "problem" in (item := json.loads(line))]
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two logs of several segments, one with producers and an aborted transaction; stopped in order."""
+    folder = tmp_path_factory.mktemp("original") / "data"
+    with open_engine(folder) as engine:
+        engine.create_topic("t", partitions=2, config=SMALL)
+        for number in range(COUNT):
+            engine.log("t", 0).append([Record(timestamp_ms=number, value=b"%d" % number * 40)])
+    return folder
+
+
+@pytest.fixture
+def sound(original: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(original, tmp_path / "data")
+
+
+@pytest.fixture
+def aborted(bed: LogBed) -> Path:
+    """A log with one aborted transaction over two segments, loaded and closed once."""
+    bed.write_segment(0, [bed.batch(0, records(3), producer=(5, 0, 0), transactional=True)])
+    bed.write_segment(
+        3,
+        [
+            bed.batch(3, records(1, start=3)),
+            bed.batch(4, records(1, start=4), producer=(5, 0, 3), transactional=True),
+            bed.marker(5, 5, ControlType.ABORT),
+        ],
+    )
+    bed.open(clean=False)
+    bed.close()
+    return bed.directory
+
+
+def segment(folder: Path, number: int, suffix: str = ".log") -> Path:
+    return sorted((folder / "t-0").glob(f"*{suffix}"))[number]
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.write_bytes(data)
+
+
+def read(folder: Path) -> list[Record]:
+    with open_reader(folder) as reader:
+        return list(reader.log("t", 0).records())
+
+
+# --- sound -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_sound_directory_has_nothing_wrong_and_stays_as_it_is(verify: Call, sound: Path) -> None:
+    before = {path: path.read_bytes() for path in sound.rglob("*") if path.is_file()}
+    assert verify(sound) == (0, [])
+    assert verify(sound / "t-0") == (0, [])
+    assert verify(sound, "--repair") == (0, [])
+    assert {path: path.read_bytes() for path in sound.rglob("*") if path.is_file()} == before
+
+
+def test_an_aborted_transaction_is_sound(verify: Call, aborted: Path) -> None:
+    assert (aborted / "t-0" / f"{3:020d}.txnindex").stat().st_size == 34
+    assert verify(aborted) == (0, [])
+
+
+def test_people_are_told_in_one_line_what_was_looked_at(sound: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(sound)]) == 0
+    assert capsys.readouterr().out.startswith("2 logs, ")
+
+
+# --- what is found ---------------------------------------------------------------------------------------------------
+
+
+def test_every_byte_of_a_segment_that_a_crc_covers_is_looked_at(verify: Call, sound: Path) -> None:
+    path = segment(sound, 1)
+    data = path.read_bytes()
+    size = int.from_bytes(data[8:12], "big") + 12
+    for position in [*range(8, 12), *range(16, size, 3)]:  # offsets and leader epochs are covered by nothing
+        flip(path, size + position)
+        code, problems = verify(sound)
+        assert code == 1
+        assert [problem["problem"] for problem in problems] == ["damage"]
+        assert (problems[0]["file"], problems[0]["position"]) == (str(path), size)
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("position", range(7))
+def test_offsets_that_do_not_ascend_are_found(verify: Call, sound: Path, position: int) -> None:
+    path = segment(sound, 1)
+    size = int.from_bytes(path.read_bytes()[8:12], "big") + 12
+    flip(path, size + position)
+    code, problems = verify(sound)
+    assert (code, problems[0]["problem"], problems[0]["position"]) == (1, "damage", size)
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_every_byte_of_an_index_is_compared_with_the_log(verify: Call, sound: Path, suffix: str) -> None:
+    path = segment(sound, 1, suffix)
+    data = path.read_bytes()
+    entry = {".index": 8, ".timeindex": 12}[suffix]
+    assert len(data) >= 2 * entry
+    for position in range(len(data)):
+        flip(path, position)
+        code, problems = verify(sound)
+        assert (code, {problem["problem"] for problem in problems}) == (1, {"index"}), position
+        path.write_bytes(data)
+
+
+def test_every_byte_of_a_transaction_index_is_compared(verify: Call, aborted: Path) -> None:
+    path = aborted / "t-0" / f"{3:020d}.txnindex"
+    data = path.read_bytes()
+    for position in [0, *range(2, 26)]:  # the version's second byte and the last stable offset are only a hint
+        flip(path, position)
+        assert verify(aborted)[0] == 1, position
+    for other in (b"", data * 2, data[:-1]):
+        path.write_bytes(other)
+        code, problems = verify(aborted)
+        assert (code, problems[0]["problem"], problems[0]["file"]) == (1, "index", str(path))
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("tail", [b"\0", bytes(24), b"\xff" * 24])
+def test_what_stands_behind_the_entries_is_found(verify: Call, sound: Path, suffix: str, tail: bytes) -> None:
+    path = segment(sound, -1, suffix)
+    path.write_bytes(path.read_bytes() + tail)
+    code, problems = verify(sound)
+    assert (code, [problem["file"] for problem in problems]) == (1, [str(path)])
+
+
+def test_a_lost_end_is_found_by_the_checkpoints(verify: Call, sound: Path) -> None:
+    last = segment(sound, -1)
+    for suffix in (".log", ".index", ".timeindex"):
+        last.with_suffix(suffix).unlink(missing_ok=True)
+    code, problems = verify(sound)
+    told = [str(problem["text"]) for problem in problems if problem["problem"] == "bounds"]
+    assert code == 1
+    assert any(f"high watermark of t-0 is {COUNT}" in text for text in told)
+    assert any(f"recovery point of t-0 is {COUNT}" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("recovery-point-offset-checkpoint", "bounds"),
+        ("t-0/leader-epoch-checkpoint", "epochs"),
+        ("t-0/partition.metadata", "damage"),
+        (f"t-0/{COUNT:020d}.snapshot", "snapshot"),
+    ],
+)
+def test_small_files_are_looked_at(verify: Call, sound: Path, name: str, kind: str) -> None:
+    (sound / name).write_bytes(b"not what it should be")
+    code, problems = verify(sound)
+    assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [(kind, str(sound / name))])
+
+
+def test_what_cannot_be_verified_ends_with_2(sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_engine(sound):
+        for options in ([], ["--repair"]):
+            assert run(["verify", str(sound), *options]) == 2
+            assert "another engine" in capsys.readouterr().err
+    assert run(["verify", str(tmp_path / "missing")]) == 2
+
+
+# --- what is put right -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("suffix", "kept"),  # an empty offset index is a slow one, but true
+    [(".timeindex", 0), *((suffix, kept) for suffix in (".index", ".timeindex") for kept in (0.7, 1, None))],
+)
+def test_indexes_are_made_again(verify: Call, original: Path, sound: Path, suffix: str, kept: float | None) -> None:
+    for number in (0, 1, -1):
+        path = segment(sound, number, suffix)
+        data = path.read_bytes()
+        path.write_bytes(data[: int(len(data) * (kept or 0))] if kept != 1 else b"\x7f" * len(data))
+    if kept is None:
+        for number in (-1, 1, 0):
+            segment(sound, number, suffix).unlink()
+    assert verify(sound)[0] == 1
+    code, repaired = verify(sound, "--repair")
+    assert (code, {problem["repaired"] for problem in repaired}) == (0, {True})
+    for path in (sound / "t-0").glob("*index"):
+        assert path.read_bytes() == (original / "t-0" / path.name).read_bytes()
+    assert verify(sound) == (0, [])
+    assert read(sound) == read(original)
+
+
+def test_a_transaction_index_is_made_again(verify: Call, aborted: Path) -> None:
+    path = aborted / "t-0" / f"{3:020d}.txnindex"
+    data = path.read_bytes()
+    path.write_bytes(b"")
+    assert verify(aborted, "--repair")[0] == 0
+    assert path.read_bytes() == data
+    assert verify(aborted) == (0, [])
+
+
+@pytest.mark.parametrize("cut", [1, 30, 70])
+def test_a_torn_tail_is_cut_and_the_directory_opens_again(verify: Call, sound: Path, cut: int) -> None:
+    before, path = read(sound), segment(sound, -1)
+    path.write_bytes(path.read_bytes()[:-cut])
+    code, problems = verify(sound)
+    assert code == 1
+    assert "torn tail" in {problem["problem"] for problem in problems}
+    code, problems = verify(sound, "--repair")
+    assert (code, {problem["problem"]: problem["repaired"] for problem in problems}["torn tail"]) == (0, True)
+    assert read(sound) == before[:-1]
+    assert not (sound / ".kafka_cleanshutdown").exists()
+    with open_engine(sound) as engine:
+        assert engine.log("t", 0).offsets().log_end == COUNT - 1
+    assert verify(sound) == (0, [])
+
+
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_damage_before_good_records_is_told_and_never_cut(verify: Call, sound: Path, number: int) -> None:
+    path = segment(sound, number)
+    flip(path, 70)
+    before = {found: found.read_bytes() for found in (sound / "t-0").glob("*.log")}
+    for _ in range(2):
+        code, problems = verify(sound, "--repair")
+        assert code == 1
+        assert ("damage", str(path), 0, False) in [
+            (problem["problem"], problem["file"], problem["position"], problem["repaired"]) for problem in problems
+        ]
+        assert {found: found.read_bytes() for found in (sound / "t-0").glob("*.log")} == before
+
+
+def test_zeros_behind_a_log_are_a_torn_tail(verify: Call, sound: Path) -> None:
+    before, path = read(sound), segment(sound, -1)
+    path.write_bytes(path.read_bytes() + bytes(5000))
+    code, problems = verify(sound, "--repair")
+    assert (code, [problem["problem"] for problem in problems]) == (0, ["torn tail"])
+    assert read(sound) == before
+
+
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", f"{COUNT:020d}.snapshot"])
+def test_small_files_are_made_again(verify: Call, original: Path, sound: Path, name: str) -> None:
+    path = sound / "t-0" / name
+    path.write_bytes(b"garbage")
+    assert verify(sound, "--repair")[0] == 0
+    assert path.read_bytes() == (original / "t-0" / name).read_bytes()
+    assert verify(sound) == (0, [])
+
+
+def test_an_interrupted_replacement_is_told_and_finished(verify: Call, sound: Path) -> None:
+    left = sound / "t-0" / (segment(sound, 0).name + ".cleaned")
+    left.write_bytes(segment(sound, 0).read_bytes())
+    code, problems = verify(sound)
+    assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [("left over", str(left))])
+    assert verify(sound, "--repair")[0] == 0
+    assert not left.exists()
+
+
+def test_one_log_is_repaired_by_itself(verify: Call, sound: Path) -> None:
+    other = shutil.copytree(sound / "t-0", sound / "t-1", dirs_exist_ok=True)
+    for folder in (sound / "t-0", other):
+        max(folder.glob("*.log")).write_bytes(b"torn")
+    assert verify(sound / "t-0", "--repair")[0] == 0
+    assert max((sound / "t-0").glob("*.log")).read_bytes() == b""
+    assert max(other.glob("*.log")).read_bytes() == b"torn"
