@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from datetime import UTC, datetime
 from itertools import islice
 
@@ -11,6 +12,7 @@ import click
 from stratalog.cli.options import Place, choice_option, json_option, partition_option, place_options
 from stratalog.cli.output import Output, printable
 from stratalog.errors import UnknownTopicError
+from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
@@ -22,6 +24,7 @@ SHOWN_CHARACTERS = 120
 @partition_option
 @click.option("--from", "start", type=click.IntRange(0), default=0, help="First offset; 0 is the log start.")
 @click.option("--from-time", "start_ms", type=int, help="First timestamp, ms since 1970, instead of an offset.")
+@click.option("--group", metavar="NAME", help="Go on where this group has got to, and commit how far it got.")
 @click.option("--max", "limit", type=click.IntRange(1), help="At most so many records of each partition.")
 @choice_option("--isolation", Isolation, Isolation.READ_UNCOMMITTED)
 @place_options
@@ -33,10 +36,18 @@ def consume(
     partition: int | None,
     start: int,
     start_ms: int | None,
+    group: str | None,
     limit: int | None,
     isolation: str,
 ) -> None:
     """Print the records of TOPIC, partition by partition, from local disk and the tier alike."""
+    if group is not None:
+        if partition is not None or start or start_ms is not None:
+            raise click.UsageError(
+                "--group goes on where the group has got to: without --partition, --from, --from-time"
+            )
+        _consume_group(place, output, topic, group, limit, isolation)
+        return
     with place.reader() as reader:
         info = reader.topics().get(topic)
         if info is None:
@@ -54,10 +65,35 @@ def consume(
                 ended += 1  # no error while another partition may hold the offset
                 continue
             for record in islice(log.records(first, isolation=isolation), limit):
-                if output.as_json:
-                    output.item(record_item(topic, record))
-                else:
-                    output.line(record_line(record))
+                _print(output, topic, record)
+
+
+def _consume_group(place: Place, output: Output, topic: str, group: str, limit: int | None, isolation: str) -> None:
+    """Print what a group has not seen; it has seen what was printed, even if something ends it early."""
+    printed = dict[TopicPartition, int]()
+    counts = Counter[TopicPartition]()
+    with (
+        place.engine() as engine,
+        engine.consumer(group=group, topics=[topic], isolation=isolation, auto_offset_reset="earliest") as consumer,
+    ):
+        try:
+            for name, record in consumer:
+                _print(output, topic, record)
+                printed[name] = record.offset + 1
+                counts[name] += 1
+                if counts[name] == limit:
+                    consumer.pause(name)
+        except BaseException:
+            consumer.commit(printed)
+            raise
+        consumer.commit()
+
+
+def _print(output: Output, topic: str, record: Record) -> None:
+    if output.as_json:
+        output.item(record_item(topic, record))
+    else:
+        output.line(record_line(record))
 
 
 def record_item(topic: str, record: Record) -> dict[str, object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -13,6 +13,9 @@ import click
 
 from stratalog.cli.options import Place, choice_option, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.client.logs import partitions_of
+from stratalog.client.partitioner import partition_of_key
+from stratalog.log.append import AppendResult
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 
@@ -22,11 +25,17 @@ READ_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Appended:
-    """What has been appended so far: ``records``, from offset ``first`` to ``last`` (inclusive)."""
+    """What has been appended to a partition so far: ``records``, from offset ``first`` to ``last`` (inclusive)."""
 
     records: int = 0
     first: int | None = None
     last: int | None = None
+
+    def add(self, result: AppendResult) -> None:
+        """Count an append."""
+        self.records += result.last_offset - result.base_offset + 1
+        self.first = result.base_offset if self.first is None else self.first
+        self.last = result.last_offset
 
 
 def _not_empty(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
@@ -39,7 +48,9 @@ def _not_empty(context: click.Context, option: click.Parameter, value: str | Non
 @click.command()
 @click.argument("topic")
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--partition", "-p", type=click.IntRange(0), default=0, show_default=True, help="Where to.")
+@click.option(
+    "--partition", "-p", type=click.IntRange(0), help="Where to; by the key, as Kafka's producer does, if not given."
+)
 @click.option(
     "--key-separator",
     metavar="TEXT",
@@ -54,7 +65,7 @@ def produce(
     output: Output,
     topic: str,
     file: BinaryIO,
-    partition: int,
+    partition: int | None,
     key_separator: str | None,
     durability: str,
 ) -> None:
@@ -63,24 +74,38 @@ def produce(
     Lines that come slowly are appended as they come. If something ends it early, what was appended until then stays,
     and is told.
     """
-    done, ended = Appended(), False
+    done, ended = dict[int, Appended](), False
     separator = None if key_separator is None else os.fsencode(key_separator)
     try:
         with place.engine() as engine:
-            log = engine.log(topic, partition)
+            numbers = [name.partition for name in partitions_of(engine, topic)]
             for lines in _lines(file):
-                result = log.append([_record(line, separator) for line in lines], durability)
-                done.records += len(lines)
-                done.first = result.base_offset if done.first is None else done.first
-                done.last = result.last_offset
+                records = [_record(line, separator) for line in lines]
+                for number, group in _by_partition(records, numbers, partition).items():
+                    result = engine.log(topic, number).append(group, durability)
+                    done.setdefault(number, Appended()).add(result)
+            engine.log(topic, numbers[0] if partition is None else partition)  # even if there were no lines
         ended = True
     finally:
-        if ended or done.records:
+        if ended and not done:
+            done[partition or 0] = Appended()
+        if done:
             output.table(
                 "appended",
                 ("topic", "partition", "records", "first_offset", "last_offset"),
-                [(topic, partition, done.records, done.first, done.last)],
+                [(topic, number, found.records, found.first, found.last) for number, found in sorted(done.items())],
             )
+
+
+def _by_partition(records: Sequence[Record], numbers: Sequence[int], chosen: int | None) -> dict[int, list[Record]]:
+    """Records by where they go; those without a key stay together, and go to the first partition."""
+    if chosen is not None:
+        return {chosen: list(records)}
+    found: dict[int, list[Record]] = {}
+    for record in records:
+        index = 0 if record.key is None else partition_of_key(record.key, len(numbers))
+        found.setdefault(numbers[index], []).append(record)
+    return found
 
 
 def _lines(file: BinaryIO) -> Iterator[list[bytes]]:

@@ -15,6 +15,7 @@ import pytest
 
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
+from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import LogDirOfflineError
 from stratalog.model.offsets import Durability, Isolation
 from stratalog.registry.resolve import Offer, Shelf
@@ -96,6 +97,49 @@ def test_consume_begins_and_ends_where_it_is_told(stratalog: Run, filled: Path) 
     assert [item["offset"] for item in late.items] == list(range(55, 60))
     people = stratalog("consume", "orders", "-p", 0, "--max", 1, "--dir", filled)
     assert people.out == f"0:0 2023-11-14T22:13:20.000+00:00 k0 {'x' * 40} h=\\xff\n"
+
+
+def test_keys_choose_the_partition_as_with_kafkas_producer(stratalog: Run, tmp_path: Path) -> None:
+    folder, lines = tmp_path / "data", tmp_path / "lines"
+    lines.write_bytes(b"".join(b"k%d:%d\n" % (number, number) for number in range(20)) + b"plain\n")
+    stratalog("topics", "create", "orders", "--partitions", 3, "--dir", folder)
+    sent = stratalog("produce", "orders", lines, "--key-separator", ":", "--dir", folder, "--json")
+    assert [item["partition"] for item in sent.items] == [0, 1, 2]
+    with open_reader(folder) as reader:
+        for item in sent.items:
+            records = list(reader.log("orders", int(str(item["partition"]))).records())
+            assert (item["records"], item["first_offset"], item["last_offset"]) == (len(records), 0, len(records) - 1)
+            for record in records:
+                assert partition_of_key(record.key, 3) == item["partition"] if record.key else record.value == b"plain"
+    assert sum(int(str(item["records"])) for item in sent.items) == 21
+
+
+def test_a_group_sees_each_record_once(stratalog: Run, filled: Path) -> None:
+    def consumed(*options: object) -> list[tuple[object, object]]:
+        got = stratalog("consume", "orders", "--group", "g", *options, "--dir", filled, "--json")
+        assert got.code == 0
+        return [(item["partition"], item["offset"]) for item in got.items]
+
+    assert consumed("--max", 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert consumed() == [(partition, offset) for partition in range(2) for offset in range(2, 60)]
+    assert consumed() == []
+    other = stratalog("consume", "orders", "--group", "other", "--max", 1, "--dir", filled, "--json")
+    assert [item["offset"] for item in other.items] == [0, 0]
+
+
+def test_a_group_has_not_seen_what_could_not_be_printed(
+    stratalog: Run, filled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(topic: str, record: Record) -> dict[str, object]:
+        if record.offset == 5:
+            raise OSError("the pipe is gone")
+        return {"topic": topic}
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stratalog.cli.consume.record_item", failing)
+        assert stratalog("consume", "orders", "--group", "g", "--dir", filled, "--json").code == 2
+    again = stratalog("consume", "orders", "--group", "g", "--max", 1, "--dir", filled, "--json")
+    assert [item["offset"] for item in again.items] == [5, 0]
 
 
 @pytest.mark.parametrize("isolation", list(Isolation))
@@ -187,6 +231,7 @@ def test_dump_of_a_damaged_log_shows_what_is_good_and_ends_with_1(stratalog: Run
         (("topics", "list", "--tier", "/just/a/path"), "no URI"),
         (("topics", "describe", "nosuch", "--dir", "DATA"), "nosuch"),
         (("consume", "nosuch", "--dir", "DATA"), "nosuch"),
+        (("consume", "orders", "--group", "g", "-p", "0", "--dir", "DATA"), "--group"),
         (("consume", "orders", "-p", "9", "--dir", "DATA"), "orders-9"),
         (("consume", "orders", "--from", "1000", "--dir", "DATA"), "out of range"),
         (("produce", "orders", "--dir", "/nonexistent/place"), "/nonexistent/place"),
@@ -388,7 +433,7 @@ def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt:
 def test_a_separator_may_be_any_bytes(stratalog: Run, filled: Path, tmp_path: Path) -> None:
     """One that is not UTF-8 ended in a traceback."""
     (tmp_path / "lines").write_bytes(b"key\xffvalue\n")
-    ended = stratalog("produce", "orders", tmp_path / "lines", "--key-separator", "\udcff", "--dir", filled)
+    ended = stratalog("produce", "orders", tmp_path / "lines", "-p", 0, "--key-separator", "\udcff", "--dir", filled)
     assert ended.code == 0
     with open_reader(filled) as reader:
         (record,) = reader.log("orders", 0).records(60)
