@@ -35,6 +35,7 @@ from stratalog_formats.kernels.wire cimport (
 
 cdef extern from "crc.h" nogil:
     void crc_setup()
+    void crc_choose(int may_fold, int may_use_instruction)
     uint32_t crc32c_of(const uint8_t* at, size_t size)
     uint32_t crc32_of(const uint8_t* at, size_t size)
 
@@ -305,6 +306,11 @@ def seal_batch(
     put_32(at + 53, base_sequence)
     put_32(at + 57, record_count)
     put_32(at + BATCH_CRC_POSITION, crc32c_of(at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM))
+
+
+def choose_checksums(bint may_fold, bint may_use_instruction):
+    """Compute checksums as on a processor that has not what is not allowed here: for tests."""
+    crc_choose(may_fold, may_use_instruction)
 
 
 def checksum_32c(data):
