@@ -142,15 +142,44 @@ class KafkaBroker:
             _send(producer, topic, records)
         assert producer.flush(CLIENT_SECONDS) == 0
 
-    def produce_transactions(self, topic: str, transactions: Sequence[tuple[Sequence[Record], bool]]) -> None:
+    def produce_transactions(
+        self,
+        topic: str,
+        transactions: Sequence[tuple[Sequence[Record], bool]],
+        transactional_id: str = "oracle",
+    ) -> None:
         """Produce to partition 0, a transaction a pair; its second half says whether it is committed or aborted."""
-        producer = Producer({**self._client(), "transactional.id": "oracle"})
+        producer = Producer({**self._client(), "transactional.id": transactional_id})
         producer.init_transactions(CLIENT_SECONDS)
         for records, is_committed in transactions:
             producer.begin_transaction()
             _send(producer, topic, records)
             assert producer.flush(CLIENT_SECONDS) == 0  # an abort would else take back what was not sent yet
             (producer.commit_transaction if is_committed else producer.abort_transaction)(CLIENT_SECONDS)
+
+    def leave_open(self, topic: str, records: Sequence[Record], transactional_id: str) -> None:
+        """Produce to partition 0 in a transaction that nobody ends."""
+        producer = Producer({**self._client(), "transactional.id": transactional_id})
+        producer.init_transactions(CLIENT_SECONDS)
+        producer.begin_transaction()
+        _send(producer, topic, records)
+        assert producer.flush(CLIENT_SECONDS) == 0
+
+    def commit(self, group: str, topic: str, offset: int, metadata: str = "") -> None:
+        """Commit an offset of partition 0. The client hands on the end of a C string, too, as part of the metadata."""
+        with closing(Consumer({**self._client(), "group.id": group})) as consumer:
+            (done,) = consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False) or [
+                None
+            ]
+            assert done is not None
+            assert done.error is None
+
+    def committed(self, group: str, topic: str) -> tuple[int, str | None]:
+        """What a group has committed of partition 0: offset (negative if nothing) and metadata."""
+        with closing(Consumer({**self._client(), "group.id": group})) as consumer:
+            (found,) = consumer.committed([TopicPartition(topic, 0)], CLIENT_SECONDS)
+            assert found.error is None
+            return found.offset, found.metadata
 
     def read(self, topics: Iterable[str], *, isolation: str = "read_uncommitted") -> dict[str, list[Record]]:
         """All records of partition 0 of each topic, as librdkafka reads them, CRCs checked."""

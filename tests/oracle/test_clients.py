@@ -1,0 +1,128 @@
+"""Groups and transactional producers go on while a directory goes from a real broker to stratalog and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+import corpus
+import stratalog
+from kafka_broker import KafkaBroker
+from kafka_tools import KafkaTools
+from stratalog import Record, TopicPartition
+from stratalog.client.offsets import CommittedOffset
+
+ORDERS = TopicPartition("orders", 0)
+THEIRS, OURS, BOTH = "theirs", "ours", "both"  # groups, by who commits
+GOES_ON, IS_LEFT = "goes-on", "is-left"  # transactional ids
+SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 5)]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What each side said.
+
+    ``groups`` and ``judged_groups``: what stratalog found of the broker's groups, and the broker of stratalog's.
+    ``values`` and ``judged``: read_committed, by stratalog before it closed and by librdkafka from the broker after it.
+    ``last``: what stratalog read at the very end, and of which group it found what.
+    """
+
+    groups: dict[str, dict[TopicPartition, CommittedOffset]]
+    judged_groups: dict[str, tuple[int, str | None]]
+    is_stable: bool
+    values: list[bytes | None]
+    judged: list[bytes | None]
+    last: list[bytes | None]
+    last_groups: dict[str, dict[TopicPartition, CommittedOffset]]
+    complaints: list[str]
+
+
+def values(records: list[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def committed(engine: stratalog.Engine) -> list[bytes | None]:
+    return values(list(engine.log(*ORDERS).records(isolation="read_committed")))
+
+
+def found_groups(engine: stratalog.Engine) -> dict[str, dict[TopicPartition, CommittedOffset]]:
+    found = {}
+    for group in (THEIRS, OURS, BOTH):
+        with engine.consumer(group=group, topics=["orders"]) as consumer:
+            found[group] = consumer.committed()
+    return found
+
+
+@pytest.fixture(scope="module")
+def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("broker")) as broker:
+        broker.create_topics({"orders": 1})
+        broker.produce(["orders"], SOME)
+        broker.produce_transactions("orders", [(SOME[:2], True), (SOME[2:], False)], GOES_ON)
+        broker.commit(THEIRS, "orders", 3, "by a broker")
+        broker.commit(BOTH, "orders", 1)
+        broker.leave_open("orders", SOME[:1], IS_LEFT)
+        broker.stop()
+        with stratalog.open_engine(broker.log_dir) as engine:
+            groups = found_groups(engine)
+            with engine.producer(transactional_id=IS_LEFT) as producer:
+                is_stable = not engine.log(*ORDERS).open_transactions()
+                producer.begin_transaction()
+                producer.send("orders", value=b"after what was left")
+                producer.commit_transaction()
+            with engine.producer(transactional_id=GOES_ON) as producer:
+                for commit in (True, False):
+                    producer.begin_transaction()
+                    producer.send("orders", value=b"committed here" if commit else b"aborted here")
+                    producer.send_offsets(OURS, {ORDERS: CommittedOffset(7 if commit else 9, 0, "in a transaction")})
+                    producer.flush()
+                    (producer.commit_transaction if commit else producer.abort_transaction)()
+            with engine.producer(compression="zstd") as producer:
+                producer.send("orders", key=b"k", value=b"plain")
+            with engine.consumer(group=BOTH, topics=["orders"], isolation="read_committed") as consumer:
+                list(consumer)
+                consumer.commit()
+            ours = committed(engine)
+            seen = {BOTH: engine.log(*ORDERS).offsets().last_stable}
+        complaints = broker.tools.complaints(broker.log_dir)
+        broker.start()
+        judged_groups = {group: broker.committed(group, "orders") for group in (THEIRS, OURS, BOTH)}
+        assert judged_groups[BOTH][0] == seen[BOTH]
+        judged = values(broker.read(["orders"], isolation="read_committed")["orders"])
+        broker.produce_transactions("orders", [(SOME[:1], True), (SOME[1:], False)], GOES_ON)
+        broker.commit(OURS, "orders", 11, "by a broker again")
+        broker.stop()
+        with stratalog.open_engine(broker.log_dir) as engine:
+            last, last_groups = committed(engine), found_groups(engine)
+    return Story(groups, judged_groups, is_stable, ours, judged, last, last_groups, complaints)
+
+
+def test_groups_of_a_broker_are_known(story: Story) -> None:
+    assert story.groups[THEIRS] == {ORDERS: CommittedOffset(3, -1, "by a broker\0")}
+    assert story.groups[BOTH] == {ORDERS: CommittedOffset(1)}
+    assert story.groups[OURS] == {}
+
+
+def test_a_broker_knows_what_was_committed_here(story: Story) -> None:
+    assert story.judged_groups[THEIRS] == (3, "by a broker")
+    assert story.judged_groups[OURS] == (7, "in a transaction")
+
+
+def test_what_a_brokers_client_left_open_is_aborted_by_its_successor(story: Story) -> None:
+    assert story.is_stable
+
+
+def test_both_show_the_same_committed_records(story: Story) -> None:
+    theirs = values(SOME) + values(SOME[:2])
+    assert story.values == [*theirs, b"after what was left", b"committed here", b"plain"]
+    assert story.judged == story.values
+
+
+def test_the_broker_goes_on_with_both(story: Story) -> None:
+    assert story.last == story.judged + values(SOME[:1])
+    assert story.last_groups[OURS] == {ORDERS: CommittedOffset(11, -1, "by a broker again\0")}
+
+
+def test_the_dump_tool_is_content(story: Story) -> None:
+    assert story.complaints == []
