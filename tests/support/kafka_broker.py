@@ -165,14 +165,11 @@ class KafkaBroker:
         _send(producer, topic, records)
         assert producer.flush(CLIENT_SECONDS) == 0
 
-    def commit(self, group: str, topic: str, offset: int, metadata: str = "") -> None:
-        """Commit an offset of partition 0. The client hands on the end of a C string, too, as part of the metadata."""
+    def commit(self, group: str, topic: str, offset: int) -> None:
+        """Commit an offset of partition 0, without metadata: this client would add a byte that nobody gave it."""
         with closing(Consumer({**self._client(), "group.id": group})) as consumer:
-            (done,) = consumer.commit(offsets=[TopicPartition(topic, 0, offset, metadata)], asynchronous=False) or [
-                None
-            ]
-            assert done is not None
-            assert done.error is None
+            for done in consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False) or ():
+                assert done.error is None
 
     def committed(self, group: str, topic: str) -> tuple[int, str | None]:
         """What a group has committed of partition 0: offset (negative if nothing) and metadata."""
