@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from stratalog.client.consumer import Consumer
+from stratalog.client.offsets import CommittedOffset
+from stratalog.client.pending import RecordMetadata
+from stratalog.client.producer import Producer, ProducerOptions
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.log.append import AppendResult
@@ -20,6 +24,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AppendResult",
+    "CommittedOffset",
+    "Consumer",
     "Converted",
     "Durability",
     "Engine",
@@ -28,9 +34,12 @@ __all__ = [
     "Log",
     "LogOffsets",
     "LogReader",
+    "Producer",
+    "ProducerOptions",
     "Reader",
     "Record",
     "RecordColumns",
+    "RecordMetadata",
     "TimestampType",
     "TopicId",
     "TopicInfo",
