@@ -79,14 +79,46 @@ class EngineConfig(Section):
         choices=("written", "durable"),
         doc="What an append waits for unless it says otherwise.",
     )
+    watermark: str = key(
+        "watermark",
+        "written",
+        choices=("written", "durable", "external"),
+        doc="What moves the high watermark: writing, syncing, or a call of set_high_watermark.",
+    )
+    sync_interval_ms: int = key(
+        "sync.interval.ms",
+        1000,
+        at_least=1,
+        doc="The background duties sync what was written about so long ago, and no append has waited for.",
+    )
     store_deadline_ms: int = key(
         "store.deadline.ms", 60_000, at_least=1, doc="One object store call, retries included."
     )
     store_retries: int = key("store.retries", 5, at_least=0, doc="Further tries of a call that may be repeated.")
     checkpoint_interval_ms: int = key(
-        "log.flush.offset.checkpoint.interval.ms", 60_000, at_least=0, doc="How old a checkpoint may grow."
+        "log.flush.offset.checkpoint.interval.ms",
+        60_000,
+        at_least=0,
+        doc="How often the background duties store recovery points and log starts.",
     )
-
+    watermark_interval_ms: int = key(
+        "replica.high.watermark.checkpoint.interval.ms",
+        5000,
+        at_least=1,
+        doc="How often the background duties store high watermarks.",
+    )
+    retention_interval_ms: int = key(
+        "log.retention.check.interval.ms",
+        300_000,
+        at_least=1,
+        doc="How often the background duties roll segments by time and apply retention.",
+    )
+    offload_interval_ms: int = key(
+        "remote.log.manager.task.interval.ms",
+        30_000,
+        at_least=1,
+        doc="How often the background duties move closed segments to the tier.",
+    )
     recovery_threads: int = key(
         "num.recovery.threads.per.data.dir",
         2,

@@ -15,10 +15,12 @@ from stratalog.client.producer import Producer
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.create import create_partition, new_topic_id
-from stratalog.engine.loading import Loading, LogProgress, load_all
+from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, offload_log
+from stratalog.engine.opening import LogOpener
+from stratalog.engine.schedule import Duty, DutyStatus, Scheduler
 from stratalog.errors import (
     ClosedError,
     ConfigError,
@@ -28,12 +30,10 @@ from stratalog.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from stratalog.log.directory import format_topic_id, read_topic_id
-from stratalog.log.load import LoadedLog, LoadRequest
+from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
-from stratalog.model.events import LogOpened, LogRecovered
-from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition, check_topic
-from stratalog.model.offsets import Durability
+from stratalog.model.events import LogOpened
+from stratalog.model.names import TopicPartition, check_topic
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topics import TopicEntry, TopicTable
@@ -44,6 +44,8 @@ from stratalog.tier.tier import Tier
 R = TypeVar("R")
 
 NAMED_FAILURES: Final = 10
+LONGEST_SYNC_TICK_MS: Final = 1000  # flush.ms of topics is looked at so often, whatever sync.interval.ms says
+DELETE_TICK_MS: Final = 1000
 NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
 
 
@@ -67,18 +69,21 @@ class Engine:
         recovery_progress: LogProgress | None = None,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
-        self._recovery_progress = recovery_progress
         self._notifier = Notifier(host.registry)
         self._changing = threading.Lock()  # over making a topic, and over _closed
         self._dirs: list[LogDir] = []
-        self._logs: dict[TopicPartition, Log] = {}  # grows by whole topics, never shrinks: read without a lock
+        self._logs: dict[TopicPartition, Log] = {}  # replaced as a whole: read without a lock
         self._failed: dict[TopicPartition, StorageError] = {}
         self._closed = False
+        self._scheduler = Scheduler(host.env.clock, self._duties())
         self._clients = Clients(self, host.parts(TopicConfig()))
         try:
             for path in settings.engine.log_dirs:
-                self._dirs.append(LogDir(host.segment_store(path, read_only=False)))
+                self._dirs.append(LogDir(host.segment_store(path, read_only=False), self._notifier))
             self._topics = TopicTable(self._dirs[0].store, settings.topic_defaults, has_tier=tier is not None)
+            self._opener = LogOpener(
+                settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress
+            )
             for directory in self._dirs:
                 self._open_logs(directory)
         except BaseException:
@@ -157,10 +162,10 @@ class Engine:
         try:
             self._topics.put(name, entry)
             for found in names:
-                directory = min(self._dirs, key=lambda candidate: len(candidate.folders))
+                directory = min(self._online(), key=lambda candidate: len(candidate.folders))
                 made[found] = directory, None
                 create_partition(directory, found, topic_id)
-                made[found] = directory, self._open_log(directory, found, NEW_LOG)
+                made[found] = directory, self._opener.open(directory, found, NEW_LOG)
         except BaseException:
             self._discard(made)
             with contextlib.suppress(StorageError):
@@ -200,6 +205,55 @@ class Engine:
         )
 
     # --- duties ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Do the background duties on a thread from now on, until the engine is closed. Twice is fine.
+
+        They sync, roll by time, apply retention, offload, delete what was set aside, and store checkpoints.
+        """
+        self._check_open()
+        self._scheduler.start()
+        return self
+
+    def run_duties(self) -> int:
+        """Do the background duties that are due now, on this thread; how long (ms) until one is due again."""
+        self._check_open()
+        return self._scheduler.run_due()
+
+    def duties(self) -> tuple[DutyStatus, ...]:
+        """How the background duties fare."""
+        return self._scheduler.status()
+
+    def _duties(self) -> Sequence[Duty]:
+        settings = self._settings.engine
+        return (
+            Duty("sync", min(max(settings.sync_interval_ms // 2, 1), LONGEST_SYNC_TICK_MS), self._sync_due),
+            Duty("delete", DELETE_TICK_MS, self._delete_due),
+            Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
+            Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self._write_checkpoints),
+            Duty("roll", settings.retention_interval_ms, lambda: self._for_each(self._serving(), Log.roll_if_due)),
+            Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
+            *(
+                (Duty("offload", settings.offload_interval_ms, lambda: self.offload(self._serving())),)
+                * bool(self._tier)
+            ),
+        )
+
+    def _serving(self) -> list[TopicPartition]:
+        """Logs that can be written to: what failed once does not fail every duty again."""
+        return [name for name, log in sorted(self._logs.items()) if log.healthy]
+
+    def _sync_due(self) -> None:
+        interval_ms = self._settings.engine.sync_interval_ms // 2
+        self._for_each(self._serving(), lambda log: log.sync_if_due(interval_ms))
+
+    def _delete_due(self) -> None:
+        self._for_each(self._serving(), Log.remove_left)
+
+    def _write_high_watermarks(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for directory in self._dirs:
+                stack.callback(directory.write_high_watermarks)
 
     def flush(self) -> None:
         """Make everything written durable, and store the checkpoints.
@@ -284,6 +338,7 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+        self._scheduler.close()
         with contextlib.ExitStack() as stack:
             stack.callback(self._host.close)
             if self._tier is not None:
@@ -300,6 +355,12 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _online(self) -> list[LogDir]:
+        online = [directory for directory in self._dirs if directory.failure is None]
+        if not online and self._dirs[0].failure is not None:
+            raise self._dirs[0].failure.with_traceback(None)
+        return online
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -331,92 +392,27 @@ class Engine:
         return results
 
     def _open_logs(self, directory: LogDir) -> None:
-        loadings = list[Loading]()
-        for name in directory.folders:
-            if name in self._logs:
-                self._failed[name] = ConfigError(f"{name} is in {directory.store.path()} and in another log directory")
-                continue
-            try:
-                loadings.append(self._loading(directory, name, directory.request(name)))
-            except StorageError as error:
-                self._failed[name] = error
-        threads = self._settings.engine.recovery_threads
-        with contextlib.closing(load_all(loadings, threads, self._recovery_progress)) as loaded:
-            for loading, result in loaded:
-                try:
-                    self._publish([(directory, self._loaded(loading, result))])
-                except StorageError as error:
-                    self._failed[loading.name] = error
-
-    def _open_log(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
-        loading = self._loading(directory, name, request)
-        return self._loaded(loading, loading.run())
-
-    def _loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
-        config = self._topics.config(name.topic)
-        parts = self._host.parts(config)
-        files = directory.store.open_log(directory.folders[name])
-        topic_id = self._topic_id(name, directory)
-        return Loading(name, files, parts, config, topic_id, self._remote(name, topic_id, config), request)
-
-    def _loaded(self, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
-        if isinstance(loaded, StorageError):
-            raise loaded
-        log = Log(
-            loading.name,
-            loading.topic_id,
-            loading.files,
-            loading.parts,
-            loading.config,
-            loaded,
-            remote=loading.remote,
-            notify=self._notifier,
-            durability=Durability.of(self._settings.engine.durability),
+        duplicates = [name for name in directory.folders if name in self._logs]
+        for name in duplicates:
+            self._failed[name] = ConfigError(f"{name} is in {directory.store.path()} and in another log directory")
+        opened, failed = self._opener.open_all(
+            directory, [name for name in directory.folders if name not in duplicates]
         )
-        if loaded.recovered_segments:
-            recovered = LogRecovered(
-                log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes
-            )
-            self._notifier(recovered)
-        return log
+        self._failed.update(failed)
+        self._publish((directory, log) for log in opened)
 
     def _publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
         logs: dict[TopicPartition, Log] = {}
         for directory, log in opened:
             logs[log.name] = directory.logs[log.name] = log
-        self._logs.update(logs)  # at once, as other threads see it
+        self._logs = {**self._logs, **logs}  # at once, as other threads see it
         for name, log in logs.items():
             offsets = log.offsets()
             self._notifier(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
 
-    def _topic_id(self, name: TopicPartition, directory: LogDir) -> TopicId:
-        """Of ``partition.metadata``; a topic without (older than topic ids) gets a new one, the same for all its logs."""
-        files = directory.store.open_log(directory.folders[name])
-        found = read_topic_id(files)
-        if found is not None:
-            return found
-        siblings = (
-            read_topic_id(other.store.open_log(folder))
-            for other in self._dirs
-            for log, folder in other.folders.items()
-            if log.topic == name.topic
-        )
-        topic_id = (
-            self._topics.topic_id(name.topic)
-            or next((sibling for sibling in siblings if sibling is not None), None)
-            or new_topic_id(self._host.env)
-        )
-        files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
-        return topic_id
-
-    def _remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
-        if self._tier is None or not config.remote_storage_enable:
-            return None
-        return self._tier.log(name, topic_id)
-
     def _tier_log(self, log: Log) -> TierLog | None:
         assert log.topic_id is not None
-        return self._remote(log.name, log.topic_id, log.config)
+        return self._opener.remote(log.name, log.topic_id, log.config)
 
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}

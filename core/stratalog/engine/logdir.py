@@ -6,14 +6,15 @@ Source: apache/kafka LogManager, KafkaScheduler's checkpoint tasks, CleanShutdow
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from stratalog.epochs.checkpoint import format_offsets
-from stratalog.errors import StorageError
+from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.log.directory import partition_folders, read_directory
 from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
+from stratalog.model.events import Event, LogDirOffline
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     CLUSTER_METADATA_TOPIC,
@@ -22,6 +23,7 @@ from stratalog.model.names import (
     RECOVERY_POINTS_FILE,
     TopicPartition,
 )
+from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segments import SegmentStore
 
 CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
@@ -34,8 +36,10 @@ class LogDir:
     from now on must count as one.
     """
 
-    def __init__(self, store: SegmentStore) -> None:
-        self.store = store
+    def __init__(self, store: SegmentStore, notify: Callable[[Event], None]) -> None:
+        self.store, self._notify = store, notify
+        self.failure: StorageError | None = None  # set once: what took the directory out of service
+        self._failing = threading.Lock()
         store.acquire()
         try:
             self._state = read_directory(store, live=False)
@@ -47,7 +51,26 @@ class LogDir:
             store.close()
             raise
         self.logs: dict[TopicPartition, Log] = {}
+        self._stored: dict[str, bytes] = {}  # checkpoints as they were written last
         self._writing = threading.Lock()  # else older checkpoints could replace newer ones
+
+    def take_offline(self, error: StorageError) -> None:
+        """Refuse appends to all logs of the directory from now on, and write nothing there; reads go on.
+
+        Source: apache/kafka LogDirFailureChannel: an I/O error takes the whole directory out of service, until it is
+        opened again.
+        """
+        with self._failing:
+            if self.failure is not None:
+                return
+            self.failure = error
+        for log in list(self.logs.values()):
+            log.take_offline(error)
+        self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
+
+    def high_watermark(self, log: TopicPartition) -> int | None:
+        """As stored before the directory was opened."""
+        return self._state.high_watermarks.get(log)
 
     def discard(self, log: TopicPartition) -> None:
         """Remove a partition that was made just now and never used; one that never came to be is no error."""
@@ -69,24 +92,48 @@ class LogDir:
     def write_checkpoints(self) -> None:
         """Store recovery points, log starts and high watermarks of all logs, each file durable on return.
 
-        Logs that could not be opened keep what the checkpoints said before.
+        Logs that could not be opened keep what the checkpoints said before. A directory that is out of service is left
+        as it is.
         """
         with self._writing:
-            self._write_checkpoints()
+            bounds = self._bounds()
+            recovery = {name: found.recovery_point for name, found in bounds.items()}
+            starts = {
+                name: found.log_start for name, found in bounds.items() if found.log_start != self._first_base(name)
+            }
+            self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
+            self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
+            self._store_high_watermarks(bounds)
 
-    def _write_checkpoints(self) -> None:
-        bounds = {name: log.offsets() for name, log in list(self.logs.items())}  # topics may be made meanwhile
-        unopened = set(self.folders) - bounds.keys()
+    def write_high_watermarks(self) -> None:
+        """Store the high watermarks alone, durable on return."""
+        with self._writing:
+            self._store_high_watermarks(self._bounds())
 
-        def merged(before: Mapping[TopicPartition, int], now: dict[TopicPartition, int]) -> bytes:
-            return format_offsets({name: before[name] for name in unopened if name in before} | now)
+    def _bounds(self) -> dict[TopicPartition, LogOffsets]:
+        return {name: log.offsets() for name, log in list(self.logs.items())}  # topics may be made meanwhile
 
-        recovery = {name: found.recovery_point for name, found in bounds.items()}
+    def _store_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
         watermarks = {name: found.high_watermark for name, found in bounds.items()}
-        starts = {name: found.log_start for name, found in bounds.items() if found.log_start != self._first_base(name)}
-        self.store.replace_small(RECOVERY_POINTS_FILE, merged(self._state.recovery_points, recovery))
-        self.store.replace_small(LOG_STARTS_FILE, merged(self._state.log_starts, starts))
-        self.store.replace_small(HIGH_WATERMARKS_FILE, merged(self._state.high_watermarks, watermarks))
+        self._store(HIGH_WATERMARKS_FILE, self._state.high_watermarks, bounds, watermarks)
+
+    def _store(
+        self,
+        file: str,
+        before: Mapping[TopicPartition, int],
+        opened: Container[TopicPartition],
+        now: Mapping[TopicPartition, int],
+    ) -> None:
+        unopened = {name: before[name] for name in list(self.folders) if name not in opened and name in before}
+        data = format_offsets({**unopened, **now})
+        if self.failure is not None or self._stored.get(file) == data:
+            return
+        try:
+            self.store.replace_small(file, data)
+        except LogDirOfflineError as error:
+            self.take_offline(error)
+            raise
+        self._stored[file] = data
 
     def _first_base(self, name: TopicPartition) -> int:
         return self.logs[name].view().segments[0].base_offset
@@ -114,7 +161,7 @@ class LogDir:
                 except StorageError as error:
                     errors.append(error)
             self.write_checkpoints()
-            clean = clean and not errors
+            clean = clean and not errors and self.failure is None
             if clean:
                 self.store.replace_small(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)
         finally:

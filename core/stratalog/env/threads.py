@@ -10,6 +10,8 @@ from typing import Final, Generic, TypeVar
 
 _log: Final = logging.getLogger(__name__)
 
+_PAUSE_MS: Final = 1000  # after a step that failed
+
 Job = Callable[[], None]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -71,6 +73,52 @@ class Worker:
                 _log.exception("a job of thread %s failed", self._thread.name)
             finally:
                 self._jobs.task_done()
+
+
+class Loop:
+    """One named thread that does a step again and again, waiting in between for as long as the step says. Thread-safe.
+
+    Args:
+        name: of the thread.
+        step: its result is how long (ms) to wait before the next one.
+    """
+
+    def __init__(self, name: str, step: Callable[[], float]) -> None:
+        self._step = step
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._woken, self._closed = threading.Event(), threading.Event()
+        self._lock = threading.Lock()  # over starting and closing
+
+    def start(self) -> None:
+        """Begin; again, or after ``close``: nothing."""
+        with self._lock:
+            if not self._closed.is_set() and self._thread.ident is None:
+                self._thread.start()
+
+    def wake(self) -> None:
+        """Do the next step now."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """End after the step that runs now, which is waited for, unless it is the step that asks. Twice is fine."""
+        with self._lock:
+            self._closed.set()
+        self._woken.set()
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        wait_ms = 0.0
+        while True:
+            self._woken.wait(min(wait_ms / 1000, threading.TIMEOUT_MAX))
+            self._woken.clear()
+            if self._closed.is_set():
+                return
+            try:
+                wait_ms = self._step()
+            except Exception:  # noqa: BLE001 - the next step may do better
+                wait_ms = _PAUSE_MS
+                _log.exception("a step of thread %s failed", self._thread.name)
 
 
 def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str) -> list[R | Exception]:

@@ -321,9 +321,9 @@ def test_retention_that_fails_for_one_log_stores_what_it_did_to_others(
         assert "orders 1 2" in (tmp_path / "log-start-offset-checkpoint").read_text()
 
 
-def test_a_log_that_cannot_be_flushed_does_not_keep_others_from_being_durable(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_flushed_does_not_keep_other_directories_from_being_durable(tmp_path: Path) -> None:
     files = FaultyVfs()
-    engine = open_engine(tmp_path, env=Env(files=files))
+    engine = open_engine([tmp_path / "a", tmp_path / "b", tmp_path / "c"], env=Env(files=files))
     engine.create_topic("orders", partitions=3)
     for partition in range(3):
         engine.log("orders", partition).append([Record(value=b"x")])
@@ -331,7 +331,8 @@ def test_a_log_that_cannot_be_flushed_does_not_keep_others_from_being_durable(tm
     with pytest.raises(LogDirOfflineError, match="orders-0"):
         engine.flush()
     assert [engine.log("orders", partition).offsets().recovery_point for partition in range(3)] == [0, 1, 1]
-    assert "orders 2 1" in (tmp_path / "recovery-point-offset-checkpoint").read_text()
+    assert "orders 2 1" in (tmp_path / "c" / "recovery-point-offset-checkpoint").read_text()
+    assert not (tmp_path / "a" / "recovery-point-offset-checkpoint").exists()
     engine.close()
 
 
@@ -339,9 +340,9 @@ def test_a_directory_whose_checkpoints_cannot_be_written_does_not_keep_others_fr
     files = FaultyVfs()
     with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(files=files)) as engine:
         engine.create_topic("orders", partitions=2)
-        for partition in range(2):
-            engine.log("orders", partition).append([Record(value=b"x")])
         for failing_one, other in (("a", "b"), ("b", "a")):
+            for partition in range(2):  # else there is nothing new to store
+                engine.log("orders", partition).append([Record(value=b"x")])
             for folder in (tmp_path / "a", tmp_path / "b"):
                 (folder / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
             files.rule = failing("write", errno.ENOSPC, path=f"/{failing_one}/recovery-point-offset-checkpoint.tmp")

@@ -1,0 +1,121 @@
+"""Opening the logs of an engine: what they are told of settings, topic ids, the tier and their directory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from stratalog.config.engine import EngineConfig
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.create import new_topic_id
+from stratalog.engine.loading import Loading, LogProgress, load_all
+from stratalog.engine.logdir import LogDir
+from stratalog.engine.notify import Notifier
+from stratalog.errors import StorageError
+from stratalog.log.directory import format_topic_id, read_topic_id
+from stratalog.log.load import LoadedLog, LoadRequest
+from stratalog.log.log import Log
+from stratalog.model.events import LogRecovered
+from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition
+from stratalog.model.offsets import Durability, Watermark
+from stratalog.reading.parts import ComponentHost
+from stratalog.reading.topics import TopicTable
+from stratalog.tier.log import TierLog
+from stratalog.tier.tier import Tier
+
+
+class LogOpener:
+    """Opens logs for writing. All it is given is borrowed."""
+
+    def __init__(
+        self,
+        settings: EngineConfig,
+        host: ComponentHost,
+        tier: Tier | None,
+        topics: TopicTable,
+        dirs: Sequence[LogDir],
+        notifier: Notifier,
+        progress: LogProgress | None,
+    ) -> None:
+        self._settings, self._host, self._tier = settings, host, tier
+        self._topics, self._dirs, self._notifier, self._progress = topics, dirs, notifier, progress
+
+    def open_all(
+        self, directory: LogDir, names: Sequence[TopicPartition]
+    ) -> tuple[list[Log], dict[TopicPartition, StorageError]]:
+        """Open logs of one directory, several at a time: those that could be, and what is wrong with the others."""
+        loadings, opened, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
+        for name in names:
+            try:
+                loadings.append(self._loading(directory, name, directory.request(name)))
+            except StorageError as error:
+                failed[name] = error
+        with contextlib.closing(load_all(loadings, self._settings.recovery_threads, self._progress)) as loaded:
+            for loading, result in loaded:
+                try:
+                    opened.append(self._loaded(directory, loading, result))
+                except StorageError as error:
+                    failed[loading.name] = error
+        return opened, failed
+
+    def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
+        """Open one log; errors as ``load``."""
+        loading = self._loading(directory, name, request)
+        return self._loaded(directory, loading, loading.run())
+
+    def _loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
+        config = self._topics.config(name.topic)
+        parts = self._host.parts(config)
+        files = directory.store.open_log(directory.folders[name])
+        topic_id = self._topic_id(name, directory)
+        return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), request)
+
+    def _loaded(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
+        if isinstance(loaded, StorageError):
+            raise loaded
+        log = Log(
+            loading.name,
+            loading.topic_id,
+            loading.files,
+            loading.parts,
+            loading.config,
+            loaded,
+            remote=loading.remote,
+            notify=self._notifier,
+            watermark=Watermark(self._settings.watermark),
+            high_watermark=directory.high_watermark(loading.name),
+            on_offline=directory.take_offline,
+            durability=Durability.of(self._settings.durability),
+        )
+        if loaded.recovered_segments:
+            recovered = LogRecovered(
+                log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes
+            )
+            self._notifier(recovered)
+        return log
+
+    def _topic_id(self, name: TopicPartition, directory: LogDir) -> TopicId:
+        """Of ``partition.metadata``; a topic without (older than topic ids) gets a new one, the same for all its logs."""
+        files = directory.store.open_log(directory.folders[name])
+        found = read_topic_id(files)
+        if found is not None:
+            return found
+        siblings = (
+            read_topic_id(other.store.open_log(folder))
+            for other in self._dirs
+            for log, folder in other.folders.items()
+            if log.topic == name.topic
+        )
+        topic_id = (
+            self._topics.topic_id(name.topic)
+            or next((sibling for sibling in siblings if sibling is not None), None)
+            or new_topic_id(self._host.env)
+        )
+        files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
+        return topic_id
+
+    def remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
+        """The tier's side of a log, None if its topic has none."""
+        if self._tier is None or not config.remote_storage_enable:
+            return None
+        return self._tier.log(name, topic_id)
