@@ -1,14 +1,17 @@
-"""Making new partitions."""
+"""Making new partitions, and new settings of old ones."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 
+from stratalog.config.topic import TopicConfig
 from stratalog.engine.logdir import LogDir
 from stratalog.env import Env
-from stratalog.errors import TopicExistsError
+from stratalog.errors import ConfigError, TopicExistsError
 from stratalog.log.directory import format_topic_id
 from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition, partition_folder
+from stratalog.reading.topics import TopicEntry, TopicTable
 
 
 def new_topic_id(env: Env) -> TopicId:
@@ -36,3 +39,23 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
             f"{directory.store.path(folder)} exists already, and is no log of this engine"
         ) from error
     files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
+
+
+def altered(
+    topics: TopicTable, topic: str, changes: Mapping[str, object], topic_id: TopicId | None
+) -> tuple[TopicEntry, TopicConfig]:
+    """What to store of a topic whose settings change, and all its settings after that; None unsets one.
+
+    Raises:
+        UnknownSettingError, ConfigError: a change is wrong.
+    """
+    source = f"alter_topic({topic!r})"
+    for name in changes.keys() - TopicConfig.keys():
+        TopicConfig.from_mapping({name: ""}, source)  # raises, with the nearest name
+    chosen = {name: value for name, value in {**topics.chosen(topic), **changes}.items() if value is not None}
+    checked = topics.checked(chosen, source)
+    stored = checked.to_mapping()
+    known = topics.topic_id(topic) or topic_id
+    if known is None:
+        raise ConfigError(f"the id of topic {topic} is not known: no partition of it can be opened")
+    return TopicEntry(known, {name: stored[name] for name in chosen}), checked

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -14,9 +15,11 @@ from stratalog.client.consumer import Consumer
 from stratalog.client.producer import Producer
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.create import create_partition, new_topic_id
+from stratalog.engine.create import altered, create_partition, new_topic_id
+from stratalog.engine.identity import check_identities
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
+from stratalog.engine.move import copy_log, finish_move, moved_request, settle_moves
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, offload_log
 from stratalog.engine.opening import LogOpener
@@ -79,7 +82,9 @@ class Engine:
         self._clients = Clients(self, host.parts(TopicConfig()))
         try:
             for path in settings.engine.log_dirs:
-                self._dirs.append(LogDir(host.segment_store(path, read_only=False), self._notifier))
+                self._dirs.append(LogDir(host.segment_store(path, read_only=False), host.env, self._notifier))
+            check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
+            settle_moves(self._dirs)
             self._topics = TopicTable(self._dirs[0].store, settings.topic_defaults, has_tier=tier is not None)
             self._opener = LogOpener(
                 settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress
@@ -204,6 +209,118 @@ class Engine:
             topics=topics, group=group, isolation=isolation, auto_offset_reset=auto_offset_reset
         )
 
+    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """Change settings of a topic, for logs that are open too; durable on return.
+
+        Args:
+            name: of the topic.
+            config: settings by Kafka's names; None takes one back to the engine's default.
+
+        Raises:
+            UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
+            StorageError: the settings cannot be stored; nothing was changed.
+        """
+        with self._changing:
+            names = self._partitions_of(name)
+            now = self._topics.config(name)
+            entry, checked = altered(self._topics, name, config, self._info(name, names).topic_id)
+            self._host.check_topic_config(checked)
+            if now.remote_storage_enable and not checked.remote_storage_enable:
+                raise ConfigError(f"remote.storage.enable of {name} stays on: segments are in the tier alone")
+            self._topics.put(name, entry)
+            parts = self._host.parts(checked)
+            for log in [self._logs[found] for found in names if found in self._logs]:
+                log.configure(checked, parts, self._opener.remote(log.name, entry.topic_id, checked))
+            return self._info(name, names)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records, those in the tier included.
+
+        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop. A call
+        that failed can be repeated.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StoreError: the tier refused; nothing local was touched.
+            StorageError: a folder cannot be renamed; the partitions before it are gone.
+        """
+        with self._changing:
+            names = self._partitions_of(name)
+            delay_ms = self._topics.config(name).file_delete_delay_ms
+            for log in [self._logs[found] for found in names if found in self._logs]:
+                remote = self._tier_log(log)
+                if remote is not None and remote.view().segments:
+                    end = remote.view().end_offset
+                    remote.expire(end, leader_epoch=log.leader_epoch, reason="the topic was deleted")
+            for found in names:
+                self._remove(found, delay_ms)
+            self._topics.put(name, None)
+        self._write_checkpoints()
+
+    def _remove(self, name: TopicPartition, delay_ms: int) -> None:
+        log = self._logs.get(name)
+        if log is not None:
+            log.abandon()
+        for directory in self._dirs:
+            if name in directory.folders:
+                directory.set_aside(name, delay_ms)
+        self._logs = {found: log for found, log in self._logs.items() if found != name}
+        self._failed = {found: error for found, error in self._failed.items() if found != name}
+
+    def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
+        """Move a partition to another of the engine's log directories; the log as it is open there.
+
+        The log is closed while it is copied: a Log that was taken before raises ClosedError from then on.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            ConfigError: the engine has no such directory.
+            StorageError: it was not moved.
+        """
+        with self._changing:
+            log = self.log(topic, partition)
+            source = next(directory for directory in self._dirs if log.name in directory.logs)
+            target = self._dir_at(os.fspath(log_dir))
+            if target is source:
+                return log
+            if target.failure is not None:
+                raise target.failure.with_traceback(None)
+            return self._move(log, source, target)
+
+    def _move(self, log: Log, source: LogDir, target: LogDir) -> Log:
+        name = log.name
+        try:
+            bounds = copy_log(log, source, target, self._host.env)
+        except StorageError:
+            if log.healthy:
+                log.abandon()
+                self._publish([(source, self._opener.open(source, name, moved_request(log.offsets())))])
+            raise
+        try:
+            finish_move(name, source, target, log.config.file_delete_delay_ms)
+        finally:
+            source.logs.pop(name, None)
+            self._publish([(target, self._opener.open(target, name, moved_request(bounds)))])
+            target.arriving.pop(name, None)
+        return self._logs[name]
+
+    def _dir_at(self, path: str) -> LogDir:
+        for directory in self._dirs:
+            if os.path.realpath(directory.store.path()) == os.path.realpath(path):
+                return directory
+        raise ConfigError(f"{path} is none of the log directories {', '.join(self._settings.engine.log_dirs)}")
+
+    def _partitions_of(self, topic: str) -> list[TopicPartition]:
+        self._check_open()
+        names = [found for found in self.partitions() if found.topic == topic]
+        if not names and self._topics.entry(topic) is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
+        return names
+
+    def left_folders(self) -> tuple[str, ...]:
+        """Paths of folders that a broker set aside (``-stray``, ``-future``) and the engine leaves alone."""
+        return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
+
     # --- duties ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
@@ -249,6 +366,8 @@ class Engine:
 
     def _delete_due(self) -> None:
         self._for_each(self._serving(), Log.remove_left)
+        for directory in self._dirs:
+            directory.remove_left()
 
     def _write_high_watermarks(self) -> None:
         with contextlib.ExitStack() as stack:

@@ -5,10 +5,14 @@ Source: apache/kafka LogManager, KafkaScheduler's checkpoint tasks, CleanShutdow
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import uuid
 from collections.abc import Callable, Container, Mapping
 from typing import Final
 
+from stratalog.engine.identity import read_identity
+from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.log.directory import partition_folders, read_directory
@@ -22,10 +26,13 @@ from stratalog.model.names import (
     LOG_STARTS_FILE,
     RECOVERY_POINTS_FILE,
     TopicPartition,
+    deleted_folder,
+    left_folder_fate,
 )
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segments import SegmentStore
 
+DELETE_DELAY_MS: Final = 60_000  # for what an earlier owner set aside
 CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
 
 
@@ -36,20 +43,26 @@ class LogDir:
     from now on must count as one.
     """
 
-    def __init__(self, store: SegmentStore, notify: Callable[[Event], None]) -> None:
-        self.store, self._notify = store, notify
+    def __init__(self, store: SegmentStore, env: Env, notify: Callable[[Event], None]) -> None:
+        self.store, self._env, self._notify = store, env, notify
         self.failure: StorageError | None = None  # set once: what took the directory out of service
         self._failing = threading.Lock()
         store.acquire()
         try:
             self._state = read_directory(store, live=False)
+            self.identity = read_identity(store)
             store.remove_small(CLEAN_SHUTDOWN_FILE)
             self.folders = {
                 log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
             }
+            self.left = {name: fate for name in store.logs() if (fate := left_folder_fate(name))}
         except BaseException:
             store.close()
             raise
+        self.arriving: dict[TopicPartition, LogOffsets] = {}  # bounds of logs that are being moved here
+        self._leaving: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
+        for name in [name for name, fate in self.left.items() if fate == "delete"]:
+            self.remove_later(name, DELETE_DELAY_MS)
         self.logs: dict[TopicPartition, Log] = {}
         self._stored: dict[str, bytes] = {}  # checkpoints as they were written last
         self._writing = threading.Lock()  # else older checkpoints could replace newer ones
@@ -77,6 +90,32 @@ class LogDir:
         folder = self.folders.pop(log, None)
         if folder is not None:
             self.store.remove_log(folder)
+
+    def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
+        """Give the folder of a log that is closed a name that says so, durable on return; it is removed after a delay.
+
+        Source: apache/kafka LogManager.asyncDelete: ``-delete`` folders are never opened again.
+        """
+        folder = self.folders[log]
+        gone = deleted_folder(log, uuid.UUID(int=self._env.chance.getrandbits(128), version=4))
+        self.store.rename_log(folder, gone)
+        self.logs.pop(log, None)
+        del self.folders[log]
+        self.remove_later(gone, delay_ms)
+
+    def remove_later(self, folder: str, delay_ms: int) -> None:
+        """Remove a folder that is no log any more when ``delay_ms`` are over, or at an orderly stop."""
+        self.left.pop(folder, None)
+        self._leaving[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
+
+    def remove_left(self, *, all_now: bool = False) -> int:
+        """Remove the folders whose delay is over, or all; how many. A directory out of service is left as it is."""
+        now = self._env.clock.monotonic_ns()
+        due = [name for name, due_ns in list(self._leaving.items()) if all_now or due_ns <= now]
+        for name in due if self.failure is None else ():
+            self.store.remove_log(name)
+            self._leaving.pop(name, None)
+        return len(due)
 
     def request(self, log: TopicPartition) -> LoadRequest:
         """What the checkpoints say of a log."""
@@ -111,7 +150,8 @@ class LogDir:
             self._store_high_watermarks(self._bounds())
 
     def _bounds(self) -> dict[TopicPartition, LogOffsets]:
-        return {name: log.offsets() for name, log in list(self.logs.items())}  # topics may be made meanwhile
+        opened = {name: log.offsets() for name, log in list(self.logs.items())}  # topics may be made meanwhile
+        return {**opened, **self.arriving}
 
     def _store_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
         watermarks = {name: found.high_watermark for name, found in bounds.items()}
@@ -136,7 +176,8 @@ class LogDir:
         self._stored[file] = data
 
     def _first_base(self, name: TopicPartition) -> int:
-        return self.logs[name].view().segments[0].base_offset
+        log = self.logs.get(name)
+        return -1 if log is None else log.view().segments[0].base_offset
 
     def close(self, *, failed: bool) -> bool:
         """Close all logs, write checkpoints and, if everything closed in order, the clean marker; release the lock.
@@ -161,6 +202,8 @@ class LogDir:
                 except StorageError as error:
                     errors.append(error)
             self.write_checkpoints()
+            with contextlib.suppress(StorageError):  # the next one to open the directory removes them
+                self.remove_left(all_now=True)
             clean = clean and not errors and self.failure is None
             if clean:
                 self.store.replace_small(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)

@@ -177,11 +177,20 @@ class Log(LogReader):
             state.publish()
             return state.view.offsets.high_watermark
 
-    def configure(self, config: TopicConfig, parts: Components) -> None:
-        """Take new settings of the topic: nothing is opened again, the active segment goes on with its limits."""
+    def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
+        """Take new settings of the topic: nothing is opened again, the active segment goes on under them."""
         with self._state.lock:
-            self._state.config, self._state.parts = config, parts
+            self._state.config, self._state.parts, self._state.remote = config, parts, remote
             self._state.appender.configure(config)
+            self._state.publish()
+
+    def abandon(self) -> None:
+        """Close without making anything durable: the log is about to be deleted. Twice is fine."""
+        state = self._state
+        with state.syncing, state.lock:
+            if not state.closed:
+                state.closed = True
+                _close_all(state.segments)
 
     def take_offline(self, error: StorageError) -> None:
         """Refuse appends from now on with ``error``, as the log's directory failed; reads go on."""

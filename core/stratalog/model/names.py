@@ -127,6 +127,12 @@ def left_folder_fate(name: str) -> str | None:
     return found["fate"] if found else None
 
 
+def future_folder(log: TopicPartition, unique: uuid.UUID) -> str:
+    """The name of a folder into which a log is copied from another directory."""
+    suffix = f"-{log.partition}.{unique.hex}-future"
+    return log.topic[: 255 - len(suffix)] + suffix
+
+
 def deleted_folder(log: TopicPartition, unique: uuid.UUID) -> str:
     """The name a folder gets while its log is being deleted; at most 255 characters, the topic is cut if need be."""
     suffix = f"-{log.partition}.{unique.hex}-delete"

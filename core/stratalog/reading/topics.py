@@ -37,7 +37,7 @@ class TopicTable:
     """
 
     def __init__(self, store: SegmentStore, defaults: Mapping[str, object], *, has_tier: bool) -> None:
-        self._store = store
+        self._store, self._given = store, frozenset(defaults)
         chosen = {"remote.storage.enable": has_tier, **defaults}
         self._defaults = TopicConfig.from_mapping(chosen, "topic_defaults")
         self._found = TopicConfig.from_mapping({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
@@ -66,6 +66,13 @@ class TopicTable:
         if found is None:
             found = self._configs[topic] = self.checked(entry.config, f"topic {topic}")
         return found
+
+    def chosen(self, topic: str) -> dict[str, object]:
+        """The settings that go over the defaults: chosen by somebody, or for a topic that was found, keeping everything."""
+        entry = self._entries.get(topic)
+        if entry is not None:
+            return dict(entry.config)
+        return {name: value for name, value in KEEP_EVERYTHING.items() if name not in self._given}
 
     def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
         """Settings over the defaults; errors as ``Section.from_mapping``."""

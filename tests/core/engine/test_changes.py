@@ -1,0 +1,307 @@
+"""Topics that change, go and move: through the engine, and through a crash before every operation on the disk."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Log, Record, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptCheckpointError,
+    LogDirOfflineError,
+    StorageError,
+    UnknownSettingError,
+    UnknownTopicError,
+)
+from stratalog.testing.faults import FaultyVfs, failing
+
+COUNT = 12
+CHANGES = frozenset({"create", "write", "truncate", "rename", "remove", "make folder", "remove folder", "sync"})
+HEX = "0123456789abcdef" * 2
+
+
+def fill(log: Log, count: int = COUNT) -> None:
+    for number in range(count):
+        log.append([Record(timestamp_ms=1_700_000_000_000 + number, value=b"%d" % number)])
+
+
+def read(log: Log) -> list[tuple[int, bytes | None]]:
+    return [(record.offset, record.value) for record in log.records()]
+
+
+def folders(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir() if path.is_dir())
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[Path]:
+    return [tmp_path / "a", tmp_path / "b"]
+
+
+def with_topic(dirs: list[Path], env: Env | None = None) -> Engine:
+    engine = open_engine(dirs, env=env)
+    engine.create_topic("orders", config={"segment.bytes": 300, "file.delete.delay.ms": 5000})
+    fill(engine.log("orders", 0))
+    engine.log("orders", 0).delete_records(3)
+    return engine
+
+
+# --- settings ----------------------------------------------------------------------------------------------------
+
+
+def test_new_settings_hold_at_once_and_after_the_next_start(dirs: list[Path]) -> None:
+    with with_topic(dirs) as engine:
+        log = engine.log("orders", 0)
+        info = engine.alter_topic("orders", {"segment.bytes": 100_000, "retention.ms": "5000"})
+        assert (info.config.segment_bytes, info.config.retention_ms) == (100_000, 5000)
+        assert engine.log("orders", 0) is log
+        before = len(log.segments())
+        fill(log)
+        assert (log.config, len(log.segments())) == (info.config, before)
+    with open_engine(dirs) as engine:
+        assert engine.topics()["orders"].config == info.config
+        assert engine.alter_topic("orders", {"retention.ms": None}).config.retention_ms == 604_800_000
+
+
+def test_a_topic_that_was_found_keeps_everything_still(dirs: list[Path]) -> None:
+    with_topic(dirs).close()
+    (dirs[0] / "stratalog-topics.json").unlink()
+    with open_engine(dirs) as engine:
+        topic_id = engine.topics()["orders"].topic_id
+        config = engine.alter_topic("orders", {"segment.ms": 5000}).config
+        assert (config.segment_ms, config.retention_ms) == (5000, -1)
+    with open_engine(dirs) as engine:
+        assert (engine.topics()["orders"].config, engine.topics()["orders"].topic_id) == (config, topic_id)
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({"segment.byte": 1}, UnknownSettingError),
+        ({"segment.byte": None}, UnknownSettingError),
+        ({"segment.bytes": 1}, ConfigError),
+        ({"min.compaction.lag.ms": 10, "max.compaction.lag.ms": 5}, ConfigError),
+    ],
+)
+def test_a_change_that_is_wrong_changes_nothing(
+    dirs: list[Path], changes: dict[str, object], kind: type[ConfigError]
+) -> None:
+    with with_topic(dirs) as engine:
+        before = engine.topics()["orders"].config
+        with pytest.raises(kind):
+            engine.alter_topic("orders", changes)
+        assert (engine.topics()["orders"].config, engine.log("orders", 0).config) == (before, before)
+        with pytest.raises(UnknownTopicError):
+            engine.alter_topic("other", {})
+
+
+def test_the_tier_of_a_topic_can_be_joined_and_not_left(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
+        engine.create_topic("orders", config={"remote.storage.enable": False})
+        log = engine.log("orders", 0)
+        fill(log)
+        log.roll()
+        assert engine.offload() == ()
+        engine.alter_topic("orders", {"remote.storage.enable": True})
+        assert [result.segments for result in engine.offload()] == [1]
+        assert next(part.is_remote for part in log.segments())
+        with pytest.raises(ConfigError, match="stays on"):
+            engine.alter_topic("orders", {"remote.storage.enable": False})
+
+
+# --- deleting ----------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_is_deleted_goes_at_once_and_its_files_later(dirs: list[Path]) -> None:
+    clock = ManualClock()
+    with with_topic(dirs, Env(clock=clock)) as engine:
+        log = engine.log("orders", 0)
+        engine.delete_topic("orders")
+        assert (engine.topics(), engine.partitions()) == ({}, ())
+        for refused in (lambda: engine.log("orders", 0), lambda: engine.delete_topic("orders")):
+            with pytest.raises(UnknownTopicError):
+                refused()
+        with pytest.raises(ClosedError):
+            log.append([Record(value=b"v")])
+        (left,) = folders(dirs[0])
+        assert left.startswith("orders-0.")
+        assert left.endswith("-delete")
+        assert "orders" not in (dirs[0] / "recovery-point-offset-checkpoint").read_text()
+        engine.create_topic("orders")
+        assert read(engine.log("orders", 0)) == []
+        clock.advance_ms(4000)
+        engine.run_duties()
+        assert left in folders(dirs[0])
+        clock.advance_ms(1000)
+        engine.run_duties()
+        assert folders(dirs[0]) == ["orders-0"]
+
+
+def test_a_topic_is_deleted_from_its_tier_too(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
+        engine.create_topic("orders")
+        log = engine.log("orders", 0)
+        fill(log)
+        log.roll()
+        engine.offload()
+        assert engine.tier is not None
+        assert log.topic_id is not None
+        remote = engine.tier.log(log.name, log.topic_id)
+        assert remote.view().segments
+        engine.delete_topic("orders")
+        assert remote.refresh().segments == ()
+
+
+# --- moving ------------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_moves_with_all_that_it_holds(dirs: list[Path]) -> None:
+    with with_topic(dirs) as engine:
+        old = engine.log("orders", 0)
+        before = (read(old), old.offsets(), [part.base_offset for part in old.segments()])
+        moved = engine.move_partition("orders", 0, dirs[1])
+        assert engine.log("orders", 0) is moved
+        assert (read(moved), moved.offsets(), [part.base_offset for part in moved.segments()])[::2] == before[::2]
+        assert (moved.offsets().log_start, moved.offsets().log_end) == (3, COUNT)
+        assert [name.rpartition("-")[2] for name in folders(dirs[0])] == ["delete"]
+        with pytest.raises(ClosedError):
+            old.append([Record(value=b"v")])
+        fill(moved, 1)
+        assert engine.move_partition("orders", 0, dirs[1]) is moved
+        with pytest.raises(ConfigError, match="none of the log directories"):
+            engine.move_partition("orders", 0, "elsewhere")
+    assert (folders(dirs[0]), folders(dirs[1])) == ([], ["orders-0"])
+    with open_engine(dirs) as engine:
+        assert engine.log("orders", 0).offsets().log_end == COUNT + 1
+        assert engine.move_partition("orders", 0, dirs[0]).offsets().log_start == 3
+
+
+@pytest.mark.parametrize(("operation", "path"), [("make folder", "-future"), ("write", ".log"), ("rename", "orders-0")])
+def test_a_move_that_fails_leaves_the_partition_where_it_was(dirs: list[Path], operation: str, path: str) -> None:
+    files = FaultyVfs()
+    with with_topic(dirs, Env(files=files)) as engine:
+        before = read(engine.log("orders", 0))
+        files.rule = failing(operation, errno.ENOSPC, path=path)
+        with pytest.raises(StorageError):
+            engine.move_partition("orders", 0, dirs[1])
+        assert read(engine.log("orders", 0)) == before
+        assert folders(dirs[1]) == []
+        fill(engine.log("orders", 0), 1)
+        assert read(engine.move_partition("orders", 0, dirs[1]))[:-1] == before
+
+
+# --- a crash before every operation ------------------------------------------------------------------------------
+
+
+def crash_states(dirs: list[Path], change: Callable[[Engine], object]) -> list[list[Path]]:
+    """The directories as they were before each operation that ``change`` did, and at its end."""
+    files, states = FaultyVfs(), list[list[Path]]()
+    engine = with_topic(dirs, Env(files=files))
+
+    def snapshot() -> None:
+        state = [directory.parent / "states" / str(len(states)) / directory.name for directory in dirs]
+        for old, new in zip(dirs, state, strict=True):
+            shutil.copytree(old, new)
+        states.append(state)
+
+    def rule(operation: str, _: str) -> None:
+        if operation in CHANGES:
+            snapshot()
+
+    for directory in dirs:
+        directory.mkdir(exist_ok=True)
+    engine.flush()
+    files.rule = rule
+    change(engine)
+    files.rule = None
+    snapshot()
+    engine.close()
+    return states
+
+
+def test_a_crash_while_a_partition_moves_loses_nothing(dirs: list[Path]) -> None:
+    states = crash_states(dirs, lambda engine: engine.move_partition("orders", 0, dirs[1]))
+    assert len(states) > 20
+    places = set()
+    for state in states:
+        with open_engine(state) as engine:
+            log = engine.log("orders", 0)
+            assert read(log) == [(offset, b"%d" % offset) for offset in range(3, COUNT)]
+            places.add(tuple("orders-0" in folders(directory) for directory in state))
+        assert sum(len(folders(directory)) for directory in state) == 1, "what is left over goes"
+        with open_engine(state) as engine:
+            fill(engine.log("orders", 0), 1)
+    assert places == {(True, False), (False, True)}
+
+
+def test_a_crash_while_a_topic_is_deleted_leaves_it_whole_or_gone(dirs: list[Path]) -> None:
+    left = set()
+    for state in crash_states(dirs, lambda engine: engine.delete_topic("orders")):
+        with open_engine(state) as engine:
+            left.add(len(engine.partitions()))
+            if engine.partitions():
+                assert len(read(engine.log("orders", 0))) == COUNT - 3
+                engine.delete_topic("orders")
+        assert folders(state[0]) == []
+    assert left == {0, 1}
+
+
+# --- what others left --------------------------------------------------------------------------------------------
+
+
+def test_folders_that_a_broker_set_aside(dirs: list[Path]) -> None:
+    with_topic(dirs).close()
+    names = [f"orders-0.{HEX}-stray", f"orders-0.{HEX}-delete", f"orders-0.{HEX}-future", f"gone-0.{HEX}-future"]
+    for name in names:
+        shutil.copytree(dirs[0] / "orders-0", dirs[1] / name)
+    with open_engine(dirs) as engine:
+        assert len(engine.partitions()) == 1
+        assert engine.left_folders() == (str(dirs[1] / names[3]), str(dirs[1] / names[0]))
+    assert folders(dirs[1]) == [names[3], names[0]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "problem"),
+    [
+        ("version=1\ncluster.id=x\nnode.id=1\n", "version=1\ncluster.id=y\nnode.id=1\n", "cluster.id is x"),
+        ("version=1\nnode.id=1\n", "#c\nversion=0\nbroker.id=2\n", "node.id is 1"),
+        ("version=1\ndirectory.id=d\n", "version=1\ndirectory.id=d\n", "one is a copy"),
+    ],
+)
+def test_directories_that_do_not_belong_together(dirs: list[Path], first: str, second: str, problem: str) -> None:
+    for directory, text in zip(dirs, (first, second), strict=True):
+        directory.mkdir()
+        (directory / "meta.properties").write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        open_engine(dirs)
+    with open_engine(dirs[0]):
+        assert (dirs[0] / "meta.properties").read_text() == first
+
+
+def test_an_identity_of_a_later_version_is_refused(dirs: list[Path]) -> None:
+    dirs[0].mkdir()
+    (dirs[0] / "meta.properties").write_text("version=7\n")
+    with pytest.raises(CorruptCheckpointError, match="version '7'"):
+        open_engine(dirs)
+
+
+def test_a_directory_out_of_service_takes_no_partition(dirs: list[Path]) -> None:
+    files = FaultyVfs()
+    with with_topic(dirs, Env(files=files)) as engine:
+        engine.create_topic("more")
+        files.rule = failing("sync", errno.EIO, path="more-0/" + f"{0:020}.log")
+        with pytest.raises(LogDirOfflineError):
+            engine.log("more", 0).append([Record(value=b"v")], "durable")
+        with pytest.raises(LogDirOfflineError):
+            engine.move_partition("orders", 0, dirs[1])
+        fill(engine.log("orders", 0), 1)
