@@ -58,12 +58,19 @@ class Accumulator:
         self._out: dict[TopicPartition, PendingBatch] = {}
         self.size_bytes = 0  # of all that is not finished
 
-    def add(self, name: TopicPartition, record: Record, size_bytes: int, now_ns: int) -> Future[RecordMetadata]:
-        """Take a record in; its future cannot be cancelled."""
+    def add(
+        self, name: TopicPartition, record: Record, size_bytes: int, now_ns: int
+    ) -> tuple[Future[RecordMetadata], bool]:
+        """Take a record in.
+
+        Returns:
+            Its future, which cannot be cancelled, and whether ``due_in_ns`` may have changed.
+        """
         batch = self._open.get(name)
+        changed = batch is None
         if batch is not None and batch.size_bytes + size_bytes > self._batch_size_bytes:
             self._close(batch)
-            batch = None
+            batch, changed = None, True
         if batch is None:
             batch = self._open[name] = PendingBatch(name, now_ns)
         future: Future[RecordMetadata] = Future()
@@ -74,7 +81,8 @@ class Accumulator:
         self.size_bytes += size_bytes
         if batch.size_bytes >= self._batch_size_bytes:
             self._close(batch)
-        return future
+            changed = True
+        return future, changed
 
     def _close(self, batch: PendingBatch) -> None:
         del self._open[batch.name]

@@ -5,6 +5,7 @@ Source: apache/kafka KafkaProducer.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -98,7 +99,9 @@ class Producer:
     ) -> None:
         self._logs, self._clock, self._offsets = logs, parts.env.clock, offsets
         self._transaction, self._on_close = transaction, closed
-        self._partitioner = StickyPartitioner(options.batch_size_bytes, parts.env.chance)
+        # Not the system's source itself: asking it lets another thread take over, which costs milliseconds.
+        chance = random.Random(parts.env.chance.getrandbits(64))  # noqa: S311 - nobody has to guess a partition
+        self._partitioner = StickyPartitioner(options.batch_size_bytes, chance)
         self._partitions: dict[str, tuple[TopicPartition, ...]] = {}
         sequences = None
         if transaction is not None:

@@ -60,8 +60,9 @@ class Sender:
                 self._hurry()
             if self._closed:
                 raise ClosedError("the producer is closed")
-            future = self._waiting.add(name, record, size_bytes, self._clock.monotonic_ns())
-            self._wake()
+            future, changed = self._waiting.add(name, record, size_bytes, self._clock.monotonic_ns())
+            if changed:
+                self._wake()
             return future
 
     def _hurry(self) -> None:

@@ -89,11 +89,14 @@ class StateTopic(ABC):
         """The name of a partition."""
         return TopicPartition(self._topic, partition)
 
+    def names(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are here; none before the topic is."""
+        return partitions_of(self._logs, self._topic) if self.exists() else ()
+
     def refresh_all(self) -> None:
-        """Read on in every partition that is here."""
-        if self.exists():
-            for name in partitions_of(self._logs, self._topic):
-                self.refresh(name.partition)
+        """Read on in every partition that is here; errors as ``refresh``."""
+        for name in self.names():
+            self.refresh(name.partition)
 
     def refresh(self, partition: int) -> None:
         """Read on in a partition, up to its end.

@@ -120,5 +120,11 @@ def test_what_waits_can_be_given_up_but_not_what_is_out() -> None:
 
 
 def test_a_future_cannot_be_cancelled_once_its_record_is_in() -> None:
-    future = Accumulator(100, 0).add(ONE, Record(), 1, now_ns=0)
+    future, _ = Accumulator(100, 0).add(ONE, Record(), 1, now_ns=0)
     assert not future.cancel()
+
+
+def test_it_is_told_whether_something_else_may_be_due() -> None:
+    waiting = Accumulator(100, LINGER)
+    told = [waiting.add(ONE, Record(), size, now_ns=0)[1] for size in (10, 10, 80, 60, 60, 10)]
+    assert told == [True, False, True, True, True, False]

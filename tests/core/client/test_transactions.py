@@ -18,9 +18,12 @@ from stratalog.client.sequences import LAST_EPOCH, ProducerId
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
+    ClosedError,
     InvalidRecordError,
     InvalidTxnStateError,
+    LogDirOfflineError,
     ProducerFencedError,
+    StorageError,
     TransactionAbortedError,
     UnknownTopicError,
 )
@@ -157,6 +160,46 @@ def test_a_transaction_that_misses_a_record_can_only_be_aborted(engine: Engine) 
     assert committed(engine) == [b"b"]
 
 
+def test_after_an_unknown_outcome_an_abort_takes_the_next_epoch(engine: Engine) -> None:
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        write(producer, b"a")
+        producer.flush()
+        assert producer._transaction is not None
+        producer._transaction.failed(LogDirOfflineError("it broke after the write", "disk"), unsure=True)
+        with pytest.raises(TransactionAbortedError):
+            producer.commit_transaction()
+        producer.abort_transaction()
+        assert state(engine).producer_epoch == 1
+        producer.begin_transaction()
+        write(producer, b"b")
+        producer.commit_transaction()
+    assert committed(engine) == [b"b"]
+
+
+def test_an_engine_closes_even_if_a_transaction_cannot_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object, **__: object) -> None:
+        raise LogDirOfflineError("the disk is gone", "disk")
+
+    engine = open_engine(tmp_path)
+    engine.create_topic("t")
+    producers = [engine.producer(transactional_id=f"{number}") for number in range(3)]
+    for producer in producers:
+        producer.begin_transaction()
+        producer.send("t", value=b"v")
+    with monkeypatch.context() as patch:
+        patch.setattr(clients(engine).coordinator, "end", failing)
+        with pytest.raises(LogDirOfflineError):
+            engine.close()
+    for producer in producers:
+        with pytest.raises(ClosedError):
+            producer.send("t", value=b"v")
+    with open_engine(tmp_path) as again, again.consumer(topics=["t"]):
+        assert stable(again.log("t", 0))
+
+
 def test_a_block_that_ends_early_aborts(engine: Engine) -> None:
     def work() -> None:
         with engine.producer(transactional_id=ID) as producer:
@@ -282,6 +325,23 @@ def test_a_restart_aborts_what_the_state_has_forgotten(engine: Engine, tmp_path:
         with again.consumer(topics=["t"], isolation="read_committed", auto_offset_reset="earliest") as consumer:
             assert consumer.poll() == {}
         assert stable(again.log("t", 0))
+
+
+def test_state_that_cannot_be_read_keeps_nobody_from_other_things(
+    engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        write(producer, b"a")
+        producer.commit_transaction()
+    left = crashed(engine, tmp_path / "left")
+    (left / f"{TRANSACTIONS_TOPIC}-{partition_of_name(ID, 50)}" / "partition.metadata").write_text("nonsense")
+    with open_engine(left) as again:
+        with again.consumer(topics=["t"], auto_offset_reset="earliest") as consumer:
+            assert [record.value for _, record in consumer] == [b"a"]
+        assert "cannot be read" in caplog.text
+        with pytest.raises(StorageError):
+            again.producer(transactional_id=ID)
 
 
 def test_the_steps_of_a_durable_end_are_on_disk_one_after_the_other(tmp_path: Path) -> None:
