@@ -6,6 +6,7 @@ Source: apache/kafka UnifiedLog.roll.
 from __future__ import annotations
 
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
 from stratalog.log.replay import write_snapshot
 from stratalog.log.state import LogState
 from stratalog.model.events import SegmentRolled
@@ -18,12 +19,15 @@ from stratalog.segment.segment import Segment
 def roll(state: LogState) -> int:
     """Begin a new active segment at the log end; the base offset of it. An empty active segment stays as it is.
 
-    Everything new is made before the old segment is closed: if the disk is full, the log stays as it was.
+    Everything new is made before the old segment is closed: if the disk is full, the log stays as it was. The old one's
+    records are durable before the new one has a name: else a power loss could take them and leave those that follow, and
+    what is lost would be no suffix. Kafka syncs after the roll, in the background.
     """
     active = state.segments[-1]
     base = state.log_end
     if base == active.base_offset and not active.size_bytes:
         return base
+    _sync_records(state, active)
     segment, appender = _next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.producers)
@@ -37,6 +41,15 @@ def roll(state: LogState) -> int:
     state.publish()
     state.notify(SegmentRolled(log=state.log, base_offset=base))
     return base
+
+
+def _sync_records(state: LogState, active: Segment) -> None:
+    if state.recovery_point < active.end_offset:
+        try:
+            active.log.sync()
+        except StorageError as error:
+            state.fail(error)
+            raise
 
 
 def _next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
