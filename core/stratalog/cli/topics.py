@@ -1,18 +1,21 @@
-"""``stratalog topics``: list, create, describe."""
+"""``stratalog topics``: list, create, alter, delete, describe."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
 
 import click
 
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.errors import StorageError, UnknownTopicError
-from stratalog.reading.reader import Reader
+from stratalog.reading.reader import StaticLog
+from stratalog.spi.cleanup import SegmentSummary
 
 
 @click.group()
 def topics() -> None:
-    """List, create and describe topics."""
+    """List, create, alter, delete and describe topics."""
 
 
 @topics.command("list")
@@ -56,40 +59,110 @@ def create_topic(place: Place, output: Output, topic: str, partitions: int, sett
     output.table("created", ("topic", "topic_id", "partitions"), [(info.name, str(info.topic_id), partitions)])
 
 
+@topics.command("alter")
+@click.argument("topic")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
+@click.option("--unset", "unset", multiple=True, metavar="KEY", help="Take a setting back to the default.")
+@place_options
+@json_option
+def alter_topic(place: Place, output: Output, topic: str, settings: tuple[str, ...], unset: tuple[str, ...]) -> None:
+    """Change settings of TOPIC."""
+    changes: dict[str, object] = {**dict.fromkeys(unset), **dict(split_setting(setting) for setting in settings)}
+    if not changes:
+        raise click.UsageError("say what to change: --set KEY=VALUE or --unset KEY")
+    with place.engine() as engine:
+        config = engine.alter_topic(topic, changes).config.to_mapping()
+    output.table("altered", ("topic", "setting", "value"), [(topic, name, config[name]) for name in changes])
+
+
+@topics.command("delete")
+@click.argument("topic")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@place_options
+@json_option
+def delete_topic(place: Place, output: Output, topic: str, *, yes: bool) -> None:
+    """Delete TOPIC with all its records, those in the tier included."""
+    if not yes:
+        click.confirm(f"Delete topic {topic} with all its records?", abort=True, err=True)
+    with place.engine() as engine:
+        engine.delete_topic(topic)
+    output.table("deleted", ("topic",), [(topic,)])
+
+
 @topics.command("describe")
 @click.argument("topic")
 @place_options
 @json_option
-def describe_topic(place: Place, output: Output, topic: str) -> None:
-    """Show the bounds and segments of every partition of TOPIC, and its settings."""
+def describe_topic(place: Place, output: Output, topic: str) -> int:
+    """Show the bounds, segments, leader epochs and producers of every partition of TOPIC, and its settings.
+
+    The exit code is 1 if a partition cannot be read; the others are shown.
+    """
+    sheet = Sheet()
     with place.reader() as reader:
         info = reader.topics().get(topic)
         if info is None:
             raise UnknownTopicError(f"there is no topic {topic} in {reader.location}")
-        _bounds(reader, output, topic, info.partitions)
+        for partition in info.partitions:
+            try:
+                sheet.add(partition, reader.log(topic, partition))
+            except StorageError as error:
+                sheet.fail(partition, error)
+        sheet.print(output, topic)
         changed = info.config.to_mapping(only_changed=True)
         if not output.as_json and changed:
             output.table("settings", ("setting", "value"), changed.items())
+    return 1 if sheet.failed else 0
 
 
-def _bounds(reader: Reader, output: Output, topic: str, partitions: tuple[int, ...]) -> None:
-    bounds, segments = [], []
-    for partition in partitions:
-        log = reader.log(topic, partition)
-        found = log.offsets()
-        bounds.append(
-            (partition, found.log_start, found.local_log_start, found.last_stable, found.high_watermark, found.log_end)
-        )
-        for part in log.segments():
-            place = (
-                "active"
-                if part.is_active
-                else " + ".join(word for word, there in (("local", part.is_local), ("remote", part.is_remote)) if there)
-            )
-            segments.append((partition, part.base_offset, part.end_offset, part.size_bytes, place))
-    columns = ("partition", "log_start", "local_log_start", "last_stable", "high_watermark", "log_end")
-    output.table(f"{topic}: offsets", columns, bounds)
-    output.table(f"{topic}: segments", ("partition", "base_offset", "end_offset", "bytes", "where"), segments)
+@dataclass(slots=True)
+class Sheet:
+    """What ``describe`` shows, gathered partition by partition."""
+
+    bounds: list[tuple[object, ...]] = field(default_factory=list)
+    segments: list[tuple[object, ...]] = field(default_factory=list)
+    epochs: list[tuple[object, ...]] = field(default_factory=list)
+    producers: list[tuple[object, ...]] = field(default_factory=list)
+    failed: bool = False
+
+    def add(self, partition: int, log: StaticLog) -> None:
+        """One partition."""
+        found, epochs = log.offsets(), log.view().epochs.entries
+        segments = [
+            (partition, part.base_offset, part.end_offset, part.size_bytes, _where(part)) for part in log.segments()
+        ]
+        bounds = (found.log_start, found.local_log_start, found.recovery_point)
+        self.bounds.append((partition, *bounds, found.last_stable, found.high_watermark, found.log_end, ""))
+        self.segments += segments
+        self.epochs += [(partition, entry.epoch, entry.start_offset) for entry in epochs]
+        for producer in log.producers:
+            opened = producer.transaction_first_offset
+            last = (producer.last_sequence, producer.last_offset, opened if opened >= 0 else None)
+            self.producers.append((partition, producer.producer_id, producer.producer_epoch, *last))
+
+    def fail(self, partition: int, error: StorageError) -> None:
+        """One that cannot be read."""
+        self.failed = True
+        self.bounds.append((partition, None, None, None, None, None, None, str(error)))
+
+    def print(self, output: Output, topic: str) -> None:
+        """Everything, as tables."""
+        columns = ("log_start", "local_log_start", "recovery_point", "last_stable", "high_watermark", "log_end")
+        output.table(f"{topic}: offsets", ("partition", *columns, "error"), self.bounds)
+        names = ("partition", "base_offset", "end_offset", "bytes", "where")
+        output.table(f"{topic}: segments", names, self.segments)
+        if self.epochs:
+            output.table(f"{topic}: leader epochs", ("partition", "leader_epoch", "start_offset"), self.epochs)
+        if self.producers:
+            last = ("last_sequence", "last_offset", "open_transaction")
+            columns_of = ("partition", "producer_id", "producer_epoch", *last)
+            output.table(f"{topic}: producers", columns_of, self.producers)
+
+
+def _where(part: SegmentSummary) -> str:
+    if part.is_active:
+        return "active"
+    return " + ".join(word for word, there in (("local", part.is_local), ("remote", part.is_remote)) if there)
 
 
 def split_setting(text: str) -> tuple[str, str]:

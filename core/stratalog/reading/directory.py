@@ -71,7 +71,7 @@ class DirectoryReader(Reader):
             remote=remote,
             damage=None if state.live else loaded.damage,
         )
-        return StaticLog(view, topic_id, self._parts)
+        return StaticLog(view, topic_id, self._parts, tuple(loaded.producers.entries()))
 
     def _close(self) -> None:
         self._store.close()

@@ -14,6 +14,7 @@ from stratalog.errors import ClosedError, CorruptCheckpointError, UnknownTopicEr
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
+from stratalog.producers.snapshot import ProducerEntry
 from stratalog.reading.parts import ComponentHost
 from stratalog.segment.components import Components
 from stratalog.tier.tier import Tier
@@ -30,10 +31,21 @@ class TopicInfo:
 
 
 class StaticLog(LogReader):
-    """A log as it was when it was opened."""
+    """A log as it was when it was opened.
 
-    def __init__(self, view: LogView, topic_id: TopicId | None, parts: Components) -> None:
+    Attributes:
+        producers: the producers with a state at the log's end; none for a log that is read from its tier alone.
+    """
+
+    def __init__(
+        self,
+        view: LogView,
+        topic_id: TopicId | None,
+        parts: Components,
+        producers: tuple[ProducerEntry, ...] = (),
+    ) -> None:
         super().__init__(view.log, topic_id, parts)
+        self.producers = producers
         self._view, self._closed = view, False
 
     def view(self) -> LogView:

@@ -1,0 +1,78 @@
+"""``stratalog topics``: altering, deleting, describing."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    """A topic with three partitions; the first has a producer's batch."""
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders", partitions=3)
+        for partition in range(3):
+            engine.log("orders", partition).append([Record(value=b"v")] * 2)
+        with engine.producer() as producer:
+            producer.send("orders", value=b"p", partition=0)
+    return str(tmp_path)
+
+
+def items(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
+    run([*arguments, "--json"])
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_settings_are_altered_and_taken_back(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = ("--dir", folder)
+    assert items(capsys, "topics", "alter", "orders", "--set", "retention.ms=5", *place) == [
+        {"topic": "orders", "setting": "retention.ms", "value": 5}
+    ]
+    assert items(capsys, "topics", "alter", "orders", "--unset", "retention.ms", *place)[0]["value"] == 604_800_000
+    assert run(["topics", "alter", "orders", *place]) == 2
+    assert run(["topics", "alter", "nosuch", "--set", "retention.ms=5", *place]) == 2
+    assert run(["topics", "alter", "orders", "--set", "retention.mss=5", *place]) == 2
+    assert "retention.ms" in capsys.readouterr().err
+
+
+def test_a_topic_is_deleted_when_somebody_says_yes(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert run(["topics", "delete", "orders", "--dir", folder]) == 130
+    capsys.readouterr()
+    assert len(items(capsys, "topics", "list", "--dir", folder)) == 1
+    assert items(capsys, "topics", "delete", "orders", "--yes", "--dir", folder) == [{"topic": "orders"}]
+    assert items(capsys, "topics", "list", "--dir", folder) == []
+    assert list(Path(folder).glob("orders-*")) == []
+
+
+def test_all_of_a_topic_is_described(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    told = items(capsys, "topics", "describe", "orders", "--dir", folder)
+    bounds = [item for item in told if "log_end" in item]
+    assert [(item["partition"], item["recovery_point"], item["log_end"]) for item in bounds] == [
+        (0, 3, 3),
+        (1, 2, 2),
+        (2, 2, 2),
+    ]
+    assert [item["partition"] for item in told if "where" in item] == [0, 1, 2]
+    assert [(item["leader_epoch"], item["start_offset"]) for item in told if "leader_epoch" in item] == [(0, 0)] * 3
+    (producer,) = (item for item in told if "producer_id" in item)
+    assert (producer["partition"], producer["last_offset"], producer["open_transaction"]) == (0, 2, None)
+
+
+def test_describing_goes_on_after_a_partition_that_cannot_be_read(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (Path(folder) / "orders-1" / "leader-epoch-checkpoint").write_text("nonsense")
+    assert run(["topics", "describe", "orders", "--dir", folder, "--json"]) == 1
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    bounds = [item for item in told if "log_end" in item]
+    assert [item["log_end"] for item in bounds] == [3, None, 2]
+    assert "leader-epoch-checkpoint" in bounds[1]["error"]
