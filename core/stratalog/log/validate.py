@@ -12,7 +12,7 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidRecordError, InvalidTimestampError, RecordTooLargeError
 from stratalog.model.batches import BATCH_COLUMNS, NO_TIMESTAMP, BatchTable, TimestampType
-from stratalog.model.records import Record, RecordColumns, int64_column
+from stratalog.model.records import Record, RecordColumns, Survey, int64_column, survey
 from stratalog.segment.components import Components
 from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
 
@@ -48,35 +48,45 @@ def prepare_records(
     if not records:
         raise InvalidRecordError("no records were given")
     now = parts.env.clock.now_ms()
-    stamped = [
-        record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now) for record in records
-    ]
-    check_records(stamped, config, now)
+    limit = min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
+    groups = list(_groups(records, limit))
+    if min(group.least_ms for group in groups) == NO_TIMESTAMP:
+        records = [
+            record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now) for record in records
+        ]
+        groups = list(_groups(records, limit))
+    if any(_may_break_a_rule(group, config, now) for group in groups):
+        check_records(records, config, now)
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
     codec, level = codec_of(config, parts, source_codec)
     found = parts.formats.of(config.record_version, "", 0)
     prepared: list[Prepared] = []
-    limit = min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
-    for group in _groups(stamped, limit):
+    start = 0
+    for group in groups:
+        part = records if len(groups) == 1 else records[start : group.end]
 
-        def encode(start: int, end: int, group: Sequence[Record] = group) -> bytearray:
-            return found.encode(group[start:end], header, codec, level)
+        def encode(first: int, end: int, part: Sequence[Record] = part) -> bytearray:
+            return found.encode(part[first:end], header, codec, level)
 
-        prepared.extend(encoded(len(group), encode, found, config))
+        prepared.extend(encoded(len(part), encode, found, config))
+        start = group.end
     return prepared
 
 
-def _groups(records: Sequence[Record], limit: int) -> Iterator[Sequence[Record]]:
-    start = size = 0
-    for index, record in enumerate(records):
-        own = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
-        for name, value in record.headers:
-            own += len(name) + len(value or b"") + 4
-        if size and size + own > limit:
-            yield records[start:index]
-            start, size = index, 0
-        size += own
-    yield records[start:]
+def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
+    """Records that make batches of about ``limit`` bytes."""
+    end = 0
+    while end < len(records):
+        group = survey(records, end, limit, RECORD_OVERHEAD_BYTES)
+        end = group.end
+        yield group
+
+
+def _may_break_a_rule(group: Survey, config: TopicConfig, now_ms: int) -> bool:
+    """Whether it takes a look at each record to know that all keep the rules of the topic."""
+    earliest, latest = _window(config, now_ms)
+    late = is_create_time(config) and not earliest <= group.least_ms <= group.largest_ms <= latest
+    return late or group.least_ms < NO_TIMESTAMP or (group.null_key and COMPACT in config.cleanup_policy)
 
 
 def encoded(

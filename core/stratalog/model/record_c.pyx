@@ -12,7 +12,7 @@ from cpython.object cimport Py_EQ, Py_NE, PyObject_RichCompare
 from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_CheckExact
-from libc.stdint cimport INT32_MAX, INT32_MIN, int32_t, int64_t
+from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.string cimport memcpy
 
 from stratalog.model.views cimport (
@@ -28,6 +28,7 @@ from stratalog.model.views cimport (
 
 from stratalog.model.batches import TimestampType
 from stratalog.model.record_py import (
+    Survey,
     FLAT_COLUMNS,
     checked_fields,
     integer,
@@ -47,6 +48,9 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
     object PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors)
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+cdef enum:
+    HEADER_OVERHEAD_BYTES = 4
 
 cdef object CREATE_TIME = TimestampType.CREATE_TIME
 cdef tuple TYPES = (TimestampType.NONE, TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
@@ -415,6 +419,34 @@ def headers_of(columns):
         Py_INCREF(headers)
         PyList_SET_ITEM(result, i, headers)
     return result
+
+
+# --- a look at many ----------------------------------------------------------------------------------------------
+
+
+def survey(records, Py_ssize_t start, int64_t limit_bytes, int64_t overhead_bytes):
+    cdef list rows = <list>records if type(records) is list else list(records)
+    cdef int64_t size = 0, own, least_ms = INT64_MAX, largest_ms = INT64_MIN
+    cdef Py_ssize_t i, count = len(rows)
+    cdef bint null_key = False
+    cdef Record record
+    cdef tuple header
+    if start < 0:
+        raise IndexError(f"there is no record {start}")
+    for i in range(start, count):
+        if type(rows[i]) is not Record:
+            raise no_record(rows[i])
+        record = <Record>rows[i]
+        own = overhead_bytes + content_size(record.key) + content_size(record.value)
+        for header in record.headers:
+            own += len(<str>header[0]) + content_size(header[1]) + HEADER_OVERHEAD_BYTES
+        if size and size + own > limit_bytes:
+            count = i
+            break
+        size += own
+        null_key = null_key or record.key is None
+        least_ms, largest_ms = min(least_ms, record.timestamp_ms), max(largest_ms, record.timestamp_ms)
+    return Survey(count, least_ms, largest_ms, null_key)
 
 
 # --- to columns --------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from operator import add, index
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, Self, TypeAlias, final
 
@@ -26,6 +26,7 @@ _END_64: Final = 1 << 63
 _END_32: Final = 1 << 31
 _MAX_ARENA_BYTES: Final = _END_32 - 1  # positions in columns have 32 bits
 _ROWS_AT_A_TIME: Final = 1024
+_HEADER_OVERHEAD_BYTES: Final = 4
 _ENCODED_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -364,6 +365,52 @@ def _headers(
         ]
         result.append(tuple(zip(names, items_of(raw, value_at[chosen], value_size[chosen]), strict=True)))
     return result
+
+
+# --- a look at many ----------------------------------------------------------------------------------------------
+
+
+class Survey(NamedTuple):
+    """What a look at records found; times are those of the records before ``end``, in ms.
+
+    ``end`` is the index of the first record that would pass the limit, their number if none does.
+    """
+
+    end: int
+    least_ms: int
+    largest_ms: int
+    null_key: bool
+
+
+def survey(records: Sequence[Record], start: int, limit_bytes: int, overhead_bytes: int) -> Survey:
+    """Look at records from ``start`` on, up to about ``limit_bytes`` of them, but at least at one.
+
+    Args:
+        records: all of them.
+        start: the first that is looked at; there is one.
+        limit_bytes: of keys, values and headers, with what a format needs beside them.
+        overhead_bytes: what that is for each record.
+
+    Raises:
+        TypeError: one is no Record.
+        IndexError: ``start`` is negative.
+    """
+    if start < 0:
+        raise IndexError(f"there is no record {start}")
+    size, end, least_ms, largest_ms, null_key = 0, len(records), _END_64 - 1, -_END_64, False
+    for number, record in enumerate(islice(records, start, None), start):
+        if type(record) is not Record:
+            raise no_record(record)
+        own = overhead_bytes + len(record.key or b"") + len(record.value or b"")
+        for name, value in record.headers:
+            own += len(name) + len(value or b"") + _HEADER_OVERHEAD_BYTES
+        if size and size + own > limit_bytes:
+            end = number
+            break
+        size += own
+        null_key = null_key or record.key is None
+        least_ms, largest_ms = min(least_ms, record.timestamp_ms), max(largest_ms, record.timestamp_ms)
+    return Survey(end, least_ms, largest_ms, null_key)
 
 
 # --- to columns --------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from typing import TYPE_CHECKING, Final, Self
@@ -11,9 +11,19 @@ from typing import TYPE_CHECKING, Final, Self
 from stratalog.extensions import extension
 from stratalog.model import record_py
 from stratalog.model.batches import Buffer
-from stratalog.model.record_py import Headers
+from stratalog.model.record_py import Headers, Survey
 
-__all__ = ["EXTENSIONS", "Fields", "Headers", "Record", "RecordColumns", "int32_column", "int64_column"]
+__all__ = [
+    "EXTENSIONS",
+    "Fields",
+    "Headers",
+    "Record",
+    "RecordColumns",
+    "Survey",
+    "int32_column",
+    "int64_column",
+    "survey",
+]
 
 EXTENSIONS: Final = ("stratalog.model.record_c", "stratalog.model.arrow_c")
 """The compiled twins of this room."""
@@ -152,3 +162,4 @@ _items_of: Final[Callable[[Buffer, memoryview, memoryview], list[bytes | None]]]
 _headers_of: Final[Callable[[RecordColumns], list[Headers]]] = _twin.headers_of
 _records_of: Final[Callable[[RecordColumns, int], list[Record]]] = _twin.records_of
 _iterator_of: Final[Callable[[RecordColumns, int], Iterator[Record]]] = _twin.iterator_of
+survey: Final[Callable[[Sequence[Record], int, int, int], Survey]] = _twin.survey
