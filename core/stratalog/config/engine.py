@@ -125,6 +125,12 @@ class EngineConfig(Section):
         at_least=1,
         doc="How many logs of one directory are loaded, and recovered after an unclean stop, at a time.",
     )
+    producer_expiration_ms: int = key(
+        "producer.id.expiration.ms",
+        86_400_000,
+        at_least=1,
+        doc="Loading a log forgets idempotent producers whose last batch is as old as this, unless a transaction is open.",
+    )
 
     @property
     def preferred_stores(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
@@ -68,7 +69,8 @@ class LogOpener:
         parts = self._host.parts(config)
         files = directory.store.open_log(directory.folders[name])
         topic_id = self._topic_id(name, directory)
-        return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), request)
+        asked = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
+        return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), asked)
 
     def _loaded(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
         if isinstance(loaded, StorageError):

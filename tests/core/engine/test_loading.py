@@ -10,7 +10,9 @@ import pytest
 import stratalog
 from stratalog import Record, TopicPartition
 from stratalog.env import Env, PosixVfs
+from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptCheckpointError
+from stratalog.testing.logs import LogBed, records
 
 LOGS = 6
 
@@ -111,3 +113,18 @@ def test_what_nobody_expects_ends_opening_and_leaves_nothing_open(copy: Path, th
     assert files.left == set()
     with stratalog.open_engine(copy) as engine:
         assert engine.log("t", 3).offsets().log_end == 7
+
+
+def test_producers_are_forgotten_after_the_time_that_is_set(tmp_path: Path, bed: LogBed) -> None:
+    """The timestamps of what they wrote count, as in Kafka."""
+    folder, clock = tmp_path / "data", ManualClock()
+    stamp = records(1)[0].timestamp_ms
+    clock.advance_ms(stamp - clock.now_ms())
+    env = Env(clock=clock)
+    with stratalog.open_engine(folder, env=env) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append_as_leader(bed.batch(0, records(1), producer=(7, 0, 0)))
+    for waited_ms, known in ((999, True), (1, False)):
+        clock.advance_ms(waited_ms)
+        with stratalog.open_engine(folder, env=env, config={"producer.id.expiration.ms": 1000}) as engine:
+            assert engine.log("t", 0).has_producers is known
