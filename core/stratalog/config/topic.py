@@ -96,19 +96,40 @@ class TopicConfig(Section):
     remote_log_copy_disable: bool = key(
         "remote.log.copy.disable", False, doc="Stop copying; what is there stays readable."
     )
-    delete_retention_ms: int = key("delete.retention.ms", 86_400_000, at_least=0, doc="How long tombstones are kept.")
-    min_cleanable_dirty_ratio: float = key(
-        "min.cleanable.dirty.ratio", 0.5, at_least=0, at_most=1, doc="Compact when this share of a log is dirty."
+    delete_retention_ms: int = key(
+        "delete.retention.ms", 86_400_000, at_least=0, doc="How long compaction keeps tombstones; has no effect yet."
     )
-    min_compaction_lag_ms: int = key("min.compaction.lag.ms", 0, at_least=0, doc="Leave younger records uncompacted.")
+    min_cleanable_dirty_ratio: float = key(
+        "min.cleanable.dirty.ratio",
+        0.5,
+        at_least=0,
+        at_most=1,
+        doc="Compact when this share of a log is dirty; has no effect yet.",
+    )
+    min_compaction_lag_ms: int = key(
+        "min.compaction.lag.ms", 0, at_least=0, doc="Leave younger records uncompacted; has no effect yet."
+    )
     max_compaction_lag_ms: int = key(
-        "max.compaction.lag.ms", LONG_MAX, at_least=1, doc="Compact older records at last."
+        "max.compaction.lag.ms",
+        LONG_MAX,
+        at_least=1,
+        doc="Compact older records at last: yet, a topic to be compacted rolls after this time.",
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms", 60_000, at_least=0, doc="How long a deleted segment's files stay under .deleted."
     )
-    flush_messages: int = key("flush.messages", LONG_MAX, at_least=1, doc="Sync after this many records.")
-    flush_ms: int = key("flush.ms", LONG_MAX, at_least=0, doc="Sync after this time.")
+    flush_messages: int = key(
+        "flush.messages",
+        LONG_MAX,
+        at_least=1,
+        doc="Sync when an append leaves so many records (offsets) that are not synced.",
+    )
+    flush_ms: int = key(
+        "flush.ms",
+        LONG_MAX,
+        at_least=0,
+        doc="The background duties sync after this time, looked at about once a second.",
+    )
     record_version: int = key("record.version", 2, at_least=0, at_most=2, doc="The record format that appends write.")
     index_formats: tuple[str, ...] = key(
         "index.formats", ("offset", "time", "transaction"), doc="The index formats of new segments, by name."

@@ -1,0 +1,34 @@
+"""Every setting does something, or says that it does not yet."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.keys import Key, Section
+from stratalog.config.topic import TopicConfig
+
+NOTHING_YET = "has no effect yet"
+CORE = Path(stratalog.__file__).parent
+PLUGINS = CORE.parents[1] / "plugins"
+
+
+def sources(*left_out: str) -> str:
+    files = [*CORE.rglob("*.py"), *PLUGINS.rglob("*.py")]
+    folders = [CORE / name for name in ("testing", *left_out)]
+    return "\n".join(path.read_text() for path in files if not any(map(path.is_relative_to, folders)))
+
+
+@pytest.mark.parametrize("section", [EngineConfig, Limits, TopicConfig])
+def test_a_setting_is_used_or_says_that_it_is_not(section: type[Section]) -> None:
+    everywhere, elsewhere = sources(), sources("config")  # settings are read together, and compared, in config too
+    for field in dataclasses.fields(section):
+        (found,) = (value for value in field.metadata.values() if isinstance(value, Key))
+        if NOTHING_YET in found.doc:
+            assert f".{field.name}" not in elsewhere, f"{found.name} has an effect now"
+        else:
+            assert f".{field.name}" in everywhere, f"{found.name} has no effect"

@@ -1,0 +1,34 @@
+"""More logs than the process may have descriptors for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stratalog import Record, open_engine
+from stratalog.env import Env
+from stratalog.testing.faults import FaultyVfs
+
+LOGS, OPEN_FILES = 60, 8
+CONFIG = {"limits.open.files": OPEN_FILES}
+
+
+def test_logs_share_few_descriptors(tmp_path: Path) -> None:
+    files, most = FaultyVfs(), [0]
+
+    def rule(operation: str, path: str) -> None:
+        del operation, path
+        most[0] = max(most[0], len(files.open_paths))
+
+    for start in range(2):  # made at first, found at second
+        with open_engine(tmp_path, config=CONFIG, env=Env(files=files)) as engine:
+            files.rule = rule
+            if not start:
+                engine.create_topic("t", partitions=LOGS)
+            for partition in range(LOGS):
+                engine.log("t", partition).append([Record(value=b"%d" % partition)])
+            engine.flush()
+            for partition in range(LOGS):
+                found = [record.value for record in engine.log("t", partition).records()]
+                assert found == [b"%d" % partition] * (start + 1)
+    assert most[0] <= OPEN_FILES + 4, "the lock, and what is open for a moment outside the pool"
+    assert files.open_paths == []
