@@ -82,7 +82,7 @@ cdef inline int64_t skip_headers(Cursor* cursor, Cursor end, int64_t count) noex
 cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) noexcept nogil:
     """Decode one batch into the columns from row ``i`` on; -1 if its records do not fit it or each other.
 
-    ``header_first`` gets the position of a record's headers in the arena, for ``fill_headers``.
+    ``header_first`` gets the position of a record's headers in the arena, if it has any, for ``fill_headers``.
     """
     cdef Cursor at = arena + section.start
     cdef Cursor stop = arena + section.end
@@ -125,9 +125,10 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
             p += size
         if read_size(&p, end, &headers) or headers < 0 or headers > end - p:
             return -1
-        header_first[i] = <int32_t>(p - arena)
+        header_first[i] = 0
         header_count[i] = <int32_t>headers
         if headers:
+            header_first[i] = <int32_t>(p - arena)
             if skip_headers(&p, end, headers):
                 return -1
             found += headers
@@ -151,8 +152,10 @@ cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, 
     cdef Cursor end = arena + size
     cdef int64_t i, n, done = 0, total = into.headers
     for i in range(count):
+        if not into.header_count[i]:
+            continue
         p = arena + into.header_first[i]
-        into.header_first[i] = <int32_t>done if into.header_count[i] else 0
+        into.header_first[i] = <int32_t>done
         for n in range(into.header_count[i]):
             if read_size(&p, end, &size) or size < 0 or size > end - p:
                 return -1
@@ -228,9 +231,10 @@ def decode_batches(data, batches, bounds, fields):
         raise CorruptBatchError("the records do not fit their batch", "", batches.position[bad])
     headers = uninitialised(16 * into.headers)
     cdef int32_t* pairs = <int32_t*>at_start(headers)
-    cdef int changed
-    with nogil:
-        changed = fill_headers(arena, size, count, &into, pairs)
+    cdef int changed = 0
+    if into.headers:
+        with nogil:
+            changed = fill_headers(arena, size, count, &into, pairs)
     if changed:
         raise CorruptBatchError("the bytes changed while they were read", "", 0)
     return columns_of(data, count, store, headers, into.headers, fields.value)
