@@ -161,3 +161,34 @@ def test_explain_of_gaps_markers_and_aborted_records(stratalog: Call, bed: LogBe
     assert (found[1][0], "ABORT" in str(found[1][1]["record"]["text"]).upper()) == (1, True)
     assert (found[4][0], "not in the batch" in str(found[4][1]["record"]["text"])) == (1, True)
     assert found[9][0] == 0
+
+
+def test_explain_says_in_which_tier_a_record_is(stratalog: Call, tmp_path: Path) -> None:
+    folder, tier = tmp_path / "tiered", f"file://{tmp_path}/tier"
+    (tmp_path / "tier").mkdir()
+    config = {**SMALL, "remote.storage.enable": "true", "local.retention.bytes": 1, "retention.ms": -1}
+    with open_engine(folder, tier=tier) as engine:
+        engine.create_topic("t", config=config)
+        for number in range(COUNT):
+            engine.log("t", 0).append([Record(timestamp_ms=number, value=b"%d" % number * 40)])
+        engine.offload()
+        engine.apply_retention()
+        bounds = engine.log("t", 0).offsets()
+    assert 0 < bounds.local_log_start < COUNT
+    for offset, place in ((0, "remote"), (bounds.local_log_start, "local")):
+        code, steps, _ = stratalog("explain", "t", 0, offset, "--dir", folder, "--tier", tier)
+        by_name = {step["step"]: step for step in steps}
+        assert (code, by_name["segment"]["tier"], by_name["record"]["timestamp_ms"]) == (0, place, offset)
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def test_people_read_a_line_a_step_and_a_row_a_log(torn: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "t", "0", "3", "--dir", str(torn)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["view:", "segment:", "index:", "scan:", "batch:", "record:"]
+    assert run(["recover", str(torn)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[0] == "recovered"
+    assert [words[:2] for line in told if (words := line.split()) and words[0] == "t"] == [["t", "0"], ["t", "1"]]
