@@ -15,33 +15,30 @@ from stratalog.client.consumer import Consumer
 from stratalog.client.producer import Producer
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.create import altered, create_partition, new_topic_id
+from stratalog.engine.changes import TopicChanges
 from stratalog.engine.identity import check_identities
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
-from stratalog.engine.move import copy_log, finish_move, moved_request, settle_moves
+from stratalog.engine.move import settle_moves
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, offload_log
 from stratalog.engine.opening import LogOpener
 from stratalog.engine.schedule import Duty, DutyStatus, Scheduler
+from stratalog.engine.shelf import LogShelf
 from stratalog.errors import (
     ClosedError,
     ConfigError,
     ObjectNotFoundError,
     StorageError,
     StoreError,
-    TopicExistsError,
     UnknownTopicError,
 )
-from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
-from stratalog.model.events import LogOpened
-from stratalog.model.names import TopicPartition, check_topic
+from stratalog.model.names import TopicPartition
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
-from stratalog.reading.topics import TopicEntry, TopicTable
+from stratalog.reading.topics import TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
-from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
 
 R = TypeVar("R")
@@ -49,7 +46,7 @@ R = TypeVar("R")
 NAMED_FAILURES: Final = 10
 LONGEST_SYNC_TICK_MS: Final = 1000  # flush.ms of topics is looked at so often, whatever sync.interval.ms says
 DELETE_TICK_MS: Final = 1000
-NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
+TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers look for transactions that take too long
 
 
 class Engine:
@@ -74,12 +71,11 @@ class Engine:
         self._settings, self._host, self._tier = settings, host, tier
         self._notifier = Notifier(host.registry)
         self._changing = threading.Lock()  # over making a topic, and over _closed
-        self._dirs: list[LogDir] = []
-        self._logs: dict[TopicPartition, Log] = {}  # replaced as a whole: read without a lock
-        self._failed: dict[TopicPartition, StorageError] = {}
+        self._shelf = LogShelf(self._notifier)
+        self._dirs = self._shelf.dirs
         self._closed = False
-        self._scheduler = Scheduler(host.env.clock, self._duties())
         self._clients = Clients(self, host.parts(TopicConfig()))
+        self._scheduler = Scheduler(host.env.clock, self._duties())
         try:
             for path in settings.engine.log_dirs:
                 self._dirs.append(LogDir(host.segment_store(path, read_only=False), host.env, self._notifier))
@@ -89,6 +85,7 @@ class Engine:
             self._opener = LogOpener(
                 settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress
             )
+            self._changes = TopicChanges(self._shelf, self._topics, self._opener, host)
             for directory in self._dirs:
                 self._open_logs(directory)
         except BaseException:
@@ -99,22 +96,14 @@ class Engine:
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """All logs, sorted, those that could not be opened included."""
-        return tuple(sorted({*self._logs, *self._failed}))
+        return self._shelf.names()
 
     def topics(self) -> dict[str, TopicInfo]:
         """All topics, by name."""
         grouped: dict[str, list[TopicPartition]] = {}
         for name in self.partitions():
             grouped.setdefault(name.topic, []).append(name)
-        return {topic: self._info(topic, names) for topic, names in grouped.items()}
-
-    def _info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
-        return TopicInfo(
-            topic,
-            next((self._logs[name].topic_id for name in names if name in self._logs), None),
-            tuple(name.partition for name in names),
-            self._topics.config(topic),
-        )
+        return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
 
     def log(self, topic: str, partition: int) -> Log:
         """One log.
@@ -125,9 +114,9 @@ class Engine:
         """
         self._check_open()
         name = TopicPartition(topic, partition)
-        if name in self._failed:
-            raise self._failed[name].with_traceback(None)
-        found = self._logs.get(name)
+        if name in self._shelf.failed:
+            raise self._shelf.failed[name].with_traceback(None)
+        found = self._shelf.logs.get(name)
         if found is None:
             raise UnknownTopicError(f"there is no {name} in {', '.join(self._settings.engine.log_dirs)}")
         return found
@@ -148,45 +137,56 @@ class Engine:
             DiskFullError, LogDirError, StoreError: what had been made by then was removed again.
         """
         with self._changing:
-            return self._create_topic(name, partitions, config or {})
+            self._check_open()
+            return self._changes.create(name, partitions, config or {})
 
-    def _create_topic(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
-        self._check_open()
-        check_topic(name)
-        if partitions < 1:
-            raise ConfigError(f"a topic has at least 1 partition, not {partitions}")
-        if any(found.topic == name for found in self.partitions()):
-            raise TopicExistsError(f"topic {name} exists already")
-        checked = self._topics.checked(chosen, f"create_topic({name!r})")
-        self._host.check_topic_config(checked)
-        topic_id, stored = new_topic_id(self._host.env), checked.to_mapping()
-        entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
-        names = [TopicPartition(name, partition) for partition in range(partitions)]
-        made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
-        before = self._topics.entry(name)  # of a topic whose folders somebody removed
-        try:
-            self._topics.put(name, entry)
-            for found in names:
-                directory = min(self._online(), key=lambda candidate: len(candidate.folders))
-                made[found] = directory, None
-                create_partition(directory, found, topic_id)
-                made[found] = directory, self._opener.open(directory, found, NEW_LOG)
-        except BaseException:
-            self._discard(made)
-            with contextlib.suppress(StorageError):
-                self._topics.put(name, before)
-            raise
-        self._publish((directory, log) for directory, log in made.values() if log is not None)
-        return self._info(name, names)
+    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """Change settings of a topic, for logs that are open too; durable on return.
 
-    def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
-        """Remove what was made of a new topic, as far as the disk allows it."""
-        for name, (directory, log) in made.items():
-            with contextlib.suppress(StorageError):  # what it cannot write goes anyway
-                if log is not None:
-                    log.close()
-            with contextlib.suppress(StorageError):
-                directory.discard(name)
+        Args:
+            name: of the topic.
+            config: settings by Kafka's names; None takes one back to the engine's default.
+
+        Raises:
+            UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
+            StorageError: the settings cannot be stored; nothing was changed.
+        """
+        with self._changing:
+            self._check_open()
+            return self._changes.alter(name, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records, those in the tier included.
+
+        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop. A call
+        that failed can be repeated.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StoreError: the tier refused; nothing local was touched.
+            StorageError: a folder cannot be renamed; the partitions before it are gone.
+        """
+        with self._changing:
+            self._check_open()
+            self._changes.delete(name)
+        self._write_checkpoints()
+
+    def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
+        """Move a partition to another of the engine's log directories; the log as it is open there.
+
+        The log is closed while it is copied: a Log that was taken before raises ClosedError from then on.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            ConfigError: the engine has no such directory.
+            StorageError: it was not moved.
+        """
+        with self._changing:
+            return self._changes.move(self.log(topic, partition), os.fspath(log_dir))
+
+    def left_folders(self) -> tuple[str, ...]:
+        """Paths of folders that a broker set aside (``-stray``, ``-future``) and the engine leaves alone."""
+        return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
@@ -209,124 +209,13 @@ class Engine:
             topics=topics, group=group, isolation=isolation, auto_offset_reset=auto_offset_reset
         )
 
-    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
-        """Change settings of a topic, for logs that are open too; durable on return.
-
-        Args:
-            name: of the topic.
-            config: settings by Kafka's names; None takes one back to the engine's default.
-
-        Raises:
-            UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
-            StorageError: the settings cannot be stored; nothing was changed.
-        """
-        with self._changing:
-            names = self._partitions_of(name)
-            now = self._topics.config(name)
-            entry, checked = altered(self._topics, name, config, self._info(name, names).topic_id)
-            self._host.check_topic_config(checked)
-            if now.remote_storage_enable and not checked.remote_storage_enable:
-                raise ConfigError(f"remote.storage.enable of {name} stays on: segments are in the tier alone")
-            self._topics.put(name, entry)
-            parts = self._host.parts(checked)
-            for log in [self._logs[found] for found in names if found in self._logs]:
-                log.configure(checked, parts, self._opener.remote(log.name, entry.topic_id, checked))
-            return self._info(name, names)
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic with all its records, those in the tier included.
-
-        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop. A call
-        that failed can be repeated.
-
-        Raises:
-            UnknownTopicError: it is not here.
-            StoreError: the tier refused; nothing local was touched.
-            StorageError: a folder cannot be renamed; the partitions before it are gone.
-        """
-        with self._changing:
-            names = self._partitions_of(name)
-            delay_ms = self._topics.config(name).file_delete_delay_ms
-            for log in [self._logs[found] for found in names if found in self._logs]:
-                remote = self._tier_log(log)
-                if remote is not None and remote.view().segments:
-                    end = remote.view().end_offset
-                    remote.expire(end, leader_epoch=log.leader_epoch, reason="the topic was deleted")
-            for found in names:
-                self._remove(found, delay_ms)
-            self._topics.put(name, None)
-        self._write_checkpoints()
-
-    def _remove(self, name: TopicPartition, delay_ms: int) -> None:
-        log = self._logs.get(name)
-        if log is not None:
-            log.abandon()
-        for directory in self._dirs:
-            if name in directory.folders:
-                directory.set_aside(name, delay_ms)
-        self._logs = {found: log for found, log in self._logs.items() if found != name}
-        self._failed = {found: error for found, error in self._failed.items() if found != name}
-
-    def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
-        """Move a partition to another of the engine's log directories; the log as it is open there.
-
-        The log is closed while it is copied: a Log that was taken before raises ClosedError from then on.
-
-        Raises:
-            UnknownTopicError: it is not here.
-            ConfigError: the engine has no such directory.
-            StorageError: it was not moved.
-        """
-        with self._changing:
-            log = self.log(topic, partition)
-            source = next(directory for directory in self._dirs if log.name in directory.logs)
-            target = self._dir_at(os.fspath(log_dir))
-            if target is source:
-                return log
-            if target.failure is not None:
-                raise target.failure.with_traceback(None)
-            return self._move(log, source, target)
-
-    def _move(self, log: Log, source: LogDir, target: LogDir) -> Log:
-        name = log.name
-        try:
-            bounds = copy_log(log, source, target, self._host.env)
-        except StorageError:
-            if log.healthy:
-                log.abandon()
-                self._publish([(source, self._opener.open(source, name, moved_request(log.offsets())))])
-            raise
-        try:
-            finish_move(name, source, target, log.config.file_delete_delay_ms)
-        finally:
-            source.logs.pop(name, None)
-            self._publish([(target, self._opener.open(target, name, moved_request(bounds)))])
-            target.arriving.pop(name, None)
-        return self._logs[name]
-
-    def _dir_at(self, path: str) -> LogDir:
-        for directory in self._dirs:
-            if os.path.realpath(directory.store.path()) == os.path.realpath(path):
-                return directory
-        raise ConfigError(f"{path} is none of the log directories {', '.join(self._settings.engine.log_dirs)}")
-
-    def _partitions_of(self, topic: str) -> list[TopicPartition]:
-        self._check_open()
-        names = [found for found in self.partitions() if found.topic == topic]
-        if not names and self._topics.entry(topic) is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
-        return names
-
-    def left_folders(self) -> tuple[str, ...]:
-        """Paths of folders that a broker set aside (``-stray``, ``-future``) and the engine leaves alone."""
-        return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
-
     # --- duties ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Do the background duties on a thread from now on, until the engine is closed. Twice is fine.
 
-        They sync, roll by time, apply retention, offload, delete what was set aside, and store checkpoints.
+        They sync, roll by time, apply retention, offload, delete what was set aside, store checkpoints, and abort
+        transactions that take too long.
         """
         self._check_open()
         self._scheduler.start()
@@ -346,6 +235,7 @@ class Engine:
         return (
             Duty("sync", min(max(settings.sync_interval_ms // 2, 1), LONGEST_SYNC_TICK_MS), self._sync_due),
             Duty("delete", DELETE_TICK_MS, self._delete_due),
+            Duty("transactions", TRANSACTIONS_TICK_MS, self._clients.coordinator.abort_expired),
             Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
             Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self._write_checkpoints),
             Duty("roll", settings.retention_interval_ms, lambda: self._for_each(self._serving(), Log.roll_if_due)),
@@ -358,7 +248,7 @@ class Engine:
 
     def _serving(self) -> list[TopicPartition]:
         """Logs that can be written to: what failed once does not fail every duty again."""
-        return [name for name, log in sorted(self._logs.items()) if log.healthy]
+        return [name for name, log in sorted(self._shelf.logs.items()) if log.healthy]
 
     def _sync_due(self) -> None:
         interval_ms = self._settings.engine.sync_interval_ms // 2
@@ -410,7 +300,7 @@ class Engine:
             )
 
         def work(log: Log) -> OffloadResult | None:
-            remote = self._tier_log(log)
+            remote = self._opener.remote_of(log)
             return None if remote is None or log.config.remote_log_copy_disable else offload_log(log, remote)
 
         return tuple(result for result in self._for_each(logs, work) if result is not None)
@@ -431,7 +321,7 @@ class Engine:
         now_ms = self._host.env.clock.now_ms()
 
         def work(log: Log) -> RetentionResult:
-            policies, remote = self._policies(log.config), self._tier_log(log)
+            policies, remote = self._policies(log.config), self._opener.remote_of(log)
             return apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
 
         try:
@@ -464,7 +354,7 @@ class Engine:
                 stack.callback(self._tier.close)
             stack.callback(self._notifier.close)
             for directory in self._dirs:
-                failed = any(name in directory.folders for name in self._failed)
+                failed = any(name in directory.folders for name in self._shelf.failed)
                 stack.callback(directory.close, failed=failed)
 
     def __enter__(self) -> Self:
@@ -475,12 +365,6 @@ class Engine:
     ) -> None:
         self.close()
 
-    def _online(self) -> list[LogDir]:
-        online = [directory for directory in self._dirs if directory.failure is None]
-        if not online and self._dirs[0].failure is not None:
-            raise self._dirs[0].failure.with_traceback(None)
-        return online
-
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
@@ -489,7 +373,9 @@ class Engine:
 
     def _chosen(self, logs: Iterable[TopicPartition] | None) -> list[Log]:
         """Logs by name, sorted if nobody says which."""
-        return [self.log(*name) for name in (sorted(self._logs) if logs is None else logs)]
+        if logs is None:
+            return [log for _, log in sorted(self._shelf.logs.items())]
+        return [self.log(*name) for name in logs]
 
     def _for_each(self, logs: Iterable[TopicPartition] | None, work: Callable[[Log], R]) -> list[R]:
         """Do something to each log. Where the store fails nothing else is tried; where a log fails the others are."""
@@ -511,27 +397,16 @@ class Engine:
         return results
 
     def _open_logs(self, directory: LogDir) -> None:
-        duplicates = [name for name in directory.folders if name in self._logs]
+        duplicates = [name for name in directory.folders if name in self._shelf.logs]
         for name in duplicates:
-            self._failed[name] = ConfigError(f"{name} is in {directory.store.path()} and in another log directory")
+            self._shelf.failed[name] = ConfigError(
+                f"{name} is in {directory.store.path()} and in another log directory"
+            )
         opened, failed = self._opener.open_all(
             directory, [name for name in directory.folders if name not in duplicates]
         )
-        self._failed.update(failed)
-        self._publish((directory, log) for log in opened)
-
-    def _publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
-        logs: dict[TopicPartition, Log] = {}
-        for directory, log in opened:
-            logs[log.name] = directory.logs[log.name] = log
-        self._logs = {**self._logs, **logs}  # at once, as other threads see it
-        for name, log in logs.items():
-            offsets = log.offsets()
-            self._notifier(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
-
-    def _tier_log(self, log: Log) -> TierLog | None:
-        assert log.topic_id is not None
-        return self._opener.remote(log.name, log.topic_id, log.config)
+        self._shelf.failed.update(failed)
+        self._shelf.publish((directory, log) for log in opened)
 
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}

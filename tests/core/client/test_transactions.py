@@ -462,3 +462,15 @@ def test_read_process_write_is_exactly_once(engine: Engine) -> None:
                 writer.commit_transaction()
                 break
     assert committed(engine) == [b"%d" % number for number in range(9)]
+
+
+def test_a_running_engine_looks_for_transactions_that_take_too_long(engine: Engine, clock: ManualClock) -> None:
+    producer = engine.producer(transactional_id=ID, transaction_timeout_ms=1000)
+    producer.begin_transaction()
+    write(producer, b"slow")
+    producer.flush()
+    clock.advance_ms(60_000)
+    engine.run_duties()
+    assert stable(engine.log("t", 0))
+    with pytest.raises(ProducerFencedError):
+        producer.commit_transaction()
