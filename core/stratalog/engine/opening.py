@@ -54,7 +54,8 @@ class LogOpener:
         with contextlib.closing(load_all(loadings, self._settings.recovery_threads, self._progress)) as loaded:
             for loading, result in loaded:
                 try:
-                    opened.append(self._loaded(directory, loading, result))
+                    log = directory.logs[loading.name] = self._loaded(directory, loading, result)
+                    opened.append(log)
                 except StorageError as error:
                     failed[loading.name] = error
         return opened, failed
@@ -121,3 +122,8 @@ class LogOpener:
         if self._tier is None or not config.remote_storage_enable:
             return None
         return self._tier.log(name, topic_id)
+
+    def remote_of(self, log: Log) -> TierLog | None:
+        """The same of a log that is open."""
+        assert log.topic_id is not None
+        return self.remote(log.name, log.topic_id, log.config)

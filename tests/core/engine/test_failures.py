@@ -211,7 +211,7 @@ def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
         shutil.copytree(tmp_path / "data", copies[-1])
         create_partition(*arguments)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr("stratalog.engine.engine.create_partition", copied)
+    monkeypatch.setattr("stratalog.engine.changes.create_partition", copied)
     with open_engine(tmp_path / "data") as engine:
         made = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
     with open_engine(copies[1]) as engine:

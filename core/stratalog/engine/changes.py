@@ -1,0 +1,136 @@
+"""Topics that come, change, go and move. The engine holds its lock around each call."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from stratalog.engine.create import altered, create_partition, new_topic_id
+from stratalog.engine.logdir import LogDir
+from stratalog.engine.move import copy_log, finish_move, moved_request
+from stratalog.engine.opening import LogOpener
+from stratalog.engine.shelf import LogShelf
+from stratalog.errors import ConfigError, StorageError, TopicExistsError, UnknownTopicError
+from stratalog.log.load import LoadRequest
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition, check_topic
+from stratalog.reading.parts import ComponentHost
+from stratalog.reading.reader import TopicInfo
+from stratalog.reading.topics import TopicEntry, TopicTable
+
+NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
+
+
+class TopicChanges:
+    """Changes to the topics of one engine. All it is given is borrowed."""
+
+    def __init__(self, shelf: LogShelf, topics: TopicTable, opener: LogOpener, host: ComponentHost) -> None:
+        self._shelf, self._topics, self._opener, self._host = shelf, topics, opener, host
+
+    def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
+        """What is told of a topic with these partitions."""
+        return TopicInfo(
+            topic,
+            next((self._shelf.logs[name].topic_id for name in names if name in self._shelf.logs), None),
+            tuple(name.partition for name in names),
+            self._topics.config(topic),
+        )
+
+    def create(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
+        """As ``Engine.create_topic``."""
+        check_topic(name)
+        if partitions < 1:
+            raise ConfigError(f"a topic has at least 1 partition, not {partitions}")
+        if any(found.topic == name for found in self._shelf.names()):
+            raise TopicExistsError(f"topic {name} exists already")
+        checked = self._topics.checked(chosen, f"create_topic({name!r})")
+        self._host.check_topic_config(checked)
+        topic_id, stored = new_topic_id(self._host.env), checked.to_mapping()
+        entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
+        names = [TopicPartition(name, partition) for partition in range(partitions)]
+        made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
+        before = self._topics.entry(name)  # of a topic whose folders somebody removed
+        try:
+            self._topics.put(name, entry)
+            for found in names:
+                directory = min(self._shelf.online(), key=lambda candidate: len(candidate.folders))
+                made[found] = directory, None
+                create_partition(directory, found, topic_id)
+                made[found] = directory, self._opener.open(directory, found, NEW_LOG)
+        except BaseException:
+            self._discard(made)
+            with contextlib.suppress(StorageError):
+                self._topics.put(name, before)
+            raise
+        self._shelf.publish((directory, log) for directory, log in made.values() if log is not None)
+        return self.info(name, names)
+
+    def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
+        """Remove what was made of a new topic, as far as the disk allows it."""
+        for name, (directory, log) in made.items():
+            with contextlib.suppress(StorageError):  # what it cannot write goes anyway
+                if log is not None:
+                    log.close()
+            with contextlib.suppress(StorageError):
+                directory.discard(name)
+
+    def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """As ``Engine.alter_topic``."""
+        names = self._names_of(name)
+        now = self._topics.config(name)
+        entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
+        self._host.check_topic_config(checked)
+        if now.remote_storage_enable and not checked.remote_storage_enable:
+            raise ConfigError(f"remote.storage.enable of {name} stays on: segments are in the tier alone")
+        self._topics.put(name, entry)
+        parts = self._host.parts(checked)
+        for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:
+            log.configure(checked, parts, self._opener.remote(log.name, entry.topic_id, checked))
+        return self.info(name, names)
+
+    def delete(self, name: str) -> None:
+        """As ``Engine.delete_topic``."""
+        names = self._names_of(name)
+        delay_ms = self._topics.config(name).file_delete_delay_ms
+        for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:
+            remote = self._opener.remote_of(log)
+            if remote is not None and remote.view().segments:
+                end = remote.view().end_offset
+                remote.expire(end, leader_epoch=log.leader_epoch, reason="the topic was deleted")
+        for found in names:
+            self._shelf.remove(found, delay_ms)
+        self._topics.put(name, None)
+
+    def move(self, log: Log, path: str) -> Log:
+        """As ``Engine.move_partition``."""
+        source = next(directory for directory in self._shelf.dirs if log.name in directory.logs)
+        target = self._shelf.directory_at(path)
+        if target is source:
+            return log
+        if target.failure is not None:
+            raise target.failure.with_traceback(None)
+        return self._move(log, source, target)
+
+    def _move(self, log: Log, source: LogDir, target: LogDir) -> Log:
+        name = log.name
+        try:
+            bounds = copy_log(log, source, target, self._host.env)
+        except StorageError:
+            if log.healthy:
+                log.abandon()
+                self._shelf.publish([(source, self._opener.open(source, name, moved_request(log.offsets())))])
+            raise
+        try:
+            finish_move(name, source, target, log.config.file_delete_delay_ms)
+        finally:
+            source.logs.pop(name, None)
+            self._shelf.publish([(target, self._opener.open(target, name, moved_request(bounds)))])
+            target.arriving.pop(name, None)
+        return self._shelf.logs[name]
+
+    def _names_of(self, topic: str) -> list[TopicPartition]:
+        names = [found for found in self._shelf.names() if found.topic == topic]
+        if not names and self._topics.entry(topic) is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {self._shelf.places()}")
+        return names

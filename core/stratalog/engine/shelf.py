@@ -1,0 +1,71 @@
+"""The log directories of an engine and the logs that are open in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from stratalog.engine.logdir import LogDir
+from stratalog.errors import ConfigError, StorageError
+from stratalog.log.log import Log
+from stratalog.model.events import Event, LogOpened
+from stratalog.model.names import TopicPartition
+
+
+class LogShelf:
+    """Which logs there are, and where. Changed under the engine's lock alone.
+
+    Attributes:
+        dirs: the log directories, acquired.
+        logs: those that are open; replaced as a whole, so that it is read without a lock.
+        failed: what kept others from being opened; the same.
+    """
+
+    def __init__(self, notify: Callable[[Event], None]) -> None:
+        self._notify = notify
+        self.dirs: list[LogDir] = []
+        self.logs: dict[TopicPartition, Log] = {}
+        self.failed: dict[TopicPartition, StorageError] = {}
+
+    def names(self) -> tuple[TopicPartition, ...]:
+        """All logs, sorted, those that could not be opened included."""
+        return tuple(sorted({*self.logs, *self.failed}))
+
+    def places(self) -> str:
+        """The paths of the directories, for error texts."""
+        return ", ".join(directory.store.path() for directory in self.dirs)
+
+    def online(self) -> list[LogDir]:
+        """The directories that are in service; if there is none, what is wrong is raised."""
+        online = [directory for directory in self.dirs if directory.failure is None]
+        if not online and self.dirs[0].failure is not None:
+            raise self.dirs[0].failure.with_traceback(None)
+        return online
+
+    def directory_at(self, path: str) -> LogDir:
+        """The directory with this path; ConfigError if there is none."""
+        for directory in self.dirs:
+            if os.path.realpath(directory.store.path()) == os.path.realpath(path):
+                return directory
+        raise ConfigError(f"{path} is none of the log directories {self.places()}")
+
+    def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
+        """Show logs that were opened, all at once."""
+        logs: dict[TopicPartition, Log] = {}
+        for directory, log in opened:
+            logs[log.name] = directory.logs[log.name] = log
+        self.logs = {**self.logs, **logs}  # at once, as other threads see it
+        for name, log in logs.items():
+            offsets = log.offsets()
+            self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
+
+    def remove(self, name: TopicPartition, delay_ms: int) -> None:
+        """Take a log out of service and set its folder aside, wherever there is one."""
+        log = self.logs.get(name)
+        if log is not None:
+            log.abandon()
+        for directory in self.dirs:
+            if name in directory.folders:
+                directory.set_aside(name, delay_ms)
+        self.logs = {found: log for found, log in self.logs.items() if found != name}
+        self.failed = {found: error for found, error in self.failed.items() if found != name}
