@@ -76,7 +76,7 @@ class Consumer:
         self._reset = OffsetReset.of(auto_offset_reset)
         seen = Isolation.of(isolation)
         names = [name for topic in dict.fromkeys(topics) for name in partitions_of(logs, topic)]
-        self._cursors = {name: Cursor(logs.log(*name), seen) for name in names}
+        self._cursors = {name: Cursor(logs, name, seen) for name in names}
         self._turn = 0
         self._closed = False
         committed = self.committed() if group is not None else {}
@@ -102,6 +102,7 @@ class Consumer:
         Raises:
             NoOffsetError: ``auto_offset_reset`` is none, and the group has committed no offset of a partition.
             OffsetOutOfRangeError: the same, and the log no longer has a position.
+            UnknownTopicError: a topic was deleted.
             CorruptBatchError: a partition is damaged at its position; all good records before it have been returned.
         """
         self._check_open()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from stratalog.client.logs import Logs
 from stratalog.errors import StorageError
 from stratalog.log.reader import LogReader
 from stratalog.model.batches import NO_EPOCH
@@ -16,9 +17,12 @@ from stratalog.model.records import Record
 class Cursor:
     """A position, and the records from there on.
 
+    The log is asked for each time: it may be deleted, made again, or move to another directory.
+
     Args:
-        log: what is read.
-        isolation: how far.
+        logs: of the engine.
+        name: of the partition.
+        isolation: how far is read.
 
     Attributes:
         name: of the partition.
@@ -27,13 +31,18 @@ class Cursor:
         paused: whether a poll passes it over.
     """
 
-    def __init__(self, log: LogReader, isolation: Isolation) -> None:
-        self.name: TopicPartition = log.name
+    def __init__(self, logs: Logs, name: TopicPartition, isolation: Isolation) -> None:
+        self.name = name
         self.position: int | None = None
         self.leader_epoch, self.paused = NO_EPOCH, False
-        self._log, self._isolation = log, isolation
+        self._logs, self._isolation = logs, isolation
         self._records: Iterator[Record] | None = None
+        self._source: LogReader | None = None  # of _records
         self._end = 0  # where _records end
+
+    @property
+    def _log(self) -> LogReader:
+        return self._logs.log(*self.name)
 
     def seek(self, position: int | None) -> None:
         """Go on elsewhere."""
@@ -63,12 +72,14 @@ class Cursor:
             StorageError: nothing could be read; what was read before an error is returned, and the error raised next.
         """
         assert self.position is not None
-        if self._records is None:
+        log = self._log
+        if self._records is None or log is not self._source:
+            self._records, self._source = None, log
             self._end = self.end()
             if self.position >= self._end:
                 self._check_damage()
                 return []
-            self._records = self._log.records(self.position, self._end, self._isolation)
+            self._records = log.records(self.position, self._end, self._isolation)
         found: list[Record] = []
         try:
             found.extend(islice(self._records, limit))

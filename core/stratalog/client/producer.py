@@ -253,6 +253,8 @@ class Producer:
         return self._transaction
 
     def _failed(self, error: BaseException, unsure: bool) -> None:  # noqa: FBT001 - of a callback
+        if isinstance(error, UnknownTopicError):
+            self._partitions.clear()  # a topic was deleted, and may be made again with other partitions
         if self._transaction is not None:
             self._transaction.failed(error, unsure=unsure)
 

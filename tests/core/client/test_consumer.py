@@ -197,6 +197,28 @@ def test_records_that_are_deleted_while_they_are_read(engine: Engine) -> None:
         assert seen[-10:] == list(range(10, 20))
 
 
+def test_a_topic_that_is_deleted_and_made_again(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine) as consumer:
+        consumer.poll(max_records=3)
+        engine.delete_topic("one")
+        with pytest.raises(UnknownTopicError):
+            consumer.poll()
+        engine.create_topic("one")
+        fill(engine, ONE, 2)
+        assert offsets(consumer.poll()) == {ONE: [0, 1]}  # the position is beyond the end: by auto_offset_reset
+
+
+def test_records_of_a_deleted_topic_are_not_taken_for_those_of_its_successor(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine) as consumer:
+        consumer.poll(max_records=1)
+        engine.delete_topic("one")
+        engine.create_topic("one")
+        engine.log(*ONE).append([Record(value=b"new")] * 5)
+        assert [record.value for record in consumer.poll()[ONE]] == [b"new"] * 4
+
+
 def test_offsets_by_time(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine, "one", "t") as consumer:

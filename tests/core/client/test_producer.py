@@ -117,6 +117,19 @@ def test_a_topic_or_partition_that_is_not_there_is_refused_at_once(engine: Engin
             producer.send("t", partition=-1)
 
 
+def test_a_topic_that_is_deleted_and_made_again_is_found(engine: Engine) -> None:
+    with engine.producer() as producer:
+        assert producer.send("t", partition=2, value=b"old").result(WAIT_S).offset == 0
+        engine.delete_topic("t")
+        gone = producer.send("t", partition=2, value=b"gone")
+        assert isinstance(gone.exception(WAIT_S), UnknownTopicError)
+        with pytest.raises(UnknownTopicError):
+            producer.send("t", value=b"gone")
+        engine.create_topic("t")
+        for number in range(10):
+            assert producer.send("t", key=b"%d" % number).result(WAIT_S).partition == 0
+
+
 # --- batches -----------------------------------------------------------------------------------------------------
 
 
