@@ -1,71 +1,272 @@
-"""A file system that knows what is on the disk for good, and shows what a loss of power would leave."""
+"""A real file system that knows what a loss of power may leave of it.
+
+Stricter than any real one: bytes are durable after a sync of their file, names (made, renamed, removed) after a sync of
+their folder. Until then any of the changes may have reached the disk, in any order; a write may be cut at a sector, lack
+sectors in its middle, or have made the file longer without its bytes.
+"""
 
 from __future__ import annotations
 
-import os
+import contextlib
+import mmap
 import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Final, TypeAlias
 
-from stratalog.testing.faults import FaultyVfs
+from stratalog.env.files import PosixVfs
+
+SECTOR_BYTES: Final = 512
+_AT_A_SECTOR: Final = 0.5  # share of cuts
+_WITH_A_HOLE: Final = 0.3  # share of damaged writes whose later sectors came
+
+Image: TypeAlias = dict[str, bytes]
+"""What is on the disk after the power came back: contents by name, in one folder."""
 
 
-class PowerLossVfs(FaultyVfs):
-    """The real file system, which notes what syncs made durable: bytes by a file's sync, names by its folder's.
+@dataclass(eq=False, slots=True)
+class _Write:
+    """Bytes at a position; None for ``data`` sets the size to ``position``."""
 
-    ``leave`` writes one of the states that a disk may be in after a loss of power.
+    position: int
+    data: bytes | None
+
+    def apply(self, to: bytearray) -> None:
+        end = self.position if self.data is None else self.position + len(self.data)
+        if self.data is None:
+            del to[end:]
+        if len(to) < end:
+            to.extend(bytes(end - len(to)))
+        if self.data is not None:
+            to[self.position : end] = self.data
+
+
+_Fate: TypeAlias = Callable[[_Write], Sequence[_Write]]
+"""What of a change reached the disk."""
+
+
+@dataclass(eq=False, slots=True)
+class _File:
+    """One file: its bytes now, those known to be durable, and the changes in between."""
+
+    path: str
+    now: bytearray = field(default_factory=bytearray)
+    durable: bytes = b""
+    pending: list[_Write] = field(default_factory=list)
+    mapped: bool = False
+
+    def change(self, write: _Write) -> None:
+        """Note a change."""
+        write.apply(self.now)
+        self.pending.append(write)
+
+    def refresh(self) -> None:
+        """Look at what was written through a map: nobody tells of that."""
+        if self.mapped:
+            with contextlib.suppress(FileNotFoundError):
+                data = Path(self.path).read_bytes()
+                if data != self.now:
+                    self.change(_Write(len(data), None))
+                    self.change(_Write(0, data))
+
+
+@dataclass(eq=False, slots=True)
+class _Naming:
+    """``old`` goes (unless None), ``new`` then names the file (unless None)."""
+
+    old: str | None
+    new: str | None
+    file: _File
+
+    def apply(self, to: dict[str, _File]) -> None:
+        if self.old is not None:
+            to.pop(self.old, None)
+        if self.new is not None:
+            to[self.new] = self.file
+
+
+class PowerLossVfs(PosixVfs):
+    """The real file system, which notes what is durable in one folder. Syncs are only noted, not carried out.
+
+    Args:
+        folder: the one that is watched; what is in it when this is made counts as durable.
+        before: called before each change and each sync there, with a word for it: the moment to ask for ``images``.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._durable: dict[int, bytes] = {}  # contents by inode: names come and go
-        self._names: dict[str, dict[str, int]] = {}  # of each folder, with inodes
+    def __init__(self, folder: Path, before: Callable[[str], None] | None = None) -> None:
+        self._folder, self._before = str(folder), before
+        self._opened: dict[int, _File] = {}
+        self._names: dict[str, _File] = {}
+        self._pending: list[_Naming] = []
+        for path in folder.iterdir() if folder.is_dir() else ():
+            data = path.read_bytes()
+            self._names[path.name] = _File(str(path), bytearray(data), data)
+        self._durable = dict(self._names)
+
+    # --- what may be left --------------------------------------------------------------------------------------------
+
+    def images(self, chance: random.Random, samples: int) -> Iterator[Image]:
+        """States that a loss of power at this moment may leave: the extreme ones, and ``samples`` others."""
+        for file in {*self._names.values(), *self._durable.values()}:
+            file.refresh()
+        for keeps_names in (True, False):
+            for fate in (_kept, _lost):
+                yield self._image(fate, float(keeps_names))
+        yield self._image(_longer_alone, 1)
+        for _ in range(samples):
+            yield self._image(partial(_by_chance, chance), chance.random(), chance)
+
+    def _image(self, fate: _Fate, names_share: float, chance: random.Random | None = None) -> Image:
+        """One state; of the changes of names about so many came, all or none without ``chance``."""
+        names = dict(self._durable)
+        for naming in self._pending:
+            if names_share > (0 if chance is None else chance.random()):
+                naming.apply(names)
+        image = {}
+        for name, file in names.items():
+            data = bytearray(file.durable)
+            for write in file.pending:
+                for left in fate(write):
+                    left.apply(data)
+            image[name] = bytes(data)
+        return image
+
+    # --- the port ----------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file; a new one has no durable bytes, even if it takes the inode of one that is gone."""
-        descriptor = super().open(path, write=write, create=create)
+        """Open a file."""
         if create:
-            self._durable.pop(os.fstat(descriptor).st_ino, None)
+            self._note("create", path)
+        descriptor = super().open(path, write=write, create=create)
+        name = self._name(path)
+        if name is not None:
+            if create:
+                self._names[name] = _File(path)
+                self._pending.append(_Naming(None, name, self._names[name]))
+            if name in self._names:
+                self._opened[descriptor] = self._names[name]
         return descriptor
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        self._opened.pop(descriptor, None)
+        super().close(descriptor)
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Write."""
+        file = self._watched("write", descriptor)
+        if file is not None:
+            file.change(_Write(position, b"".join(parts)))
+        return super().write(descriptor, position, parts)
+
+    def truncate(self, descriptor: int, size_bytes: int) -> None:
+        """Cut or extend a file."""
+        file = self._watched("truncate", descriptor)
+        if file is not None:
+            file.change(_Write(size_bytes, None))
+        super().truncate(descriptor, size_bytes)
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """Reserve disk space."""
+        file = self._watched("allocate", descriptor)
+        if file is not None and len(file.now) < size_bytes:
+            file.change(_Write(size_bytes, None))
+        super().allocate(descriptor, size_bytes)
+
+    def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
+        """Map a file."""
+        if write and descriptor in self._opened:
+            self._opened[descriptor].mapped = True
+        return super().map(descriptor, size_bytes, write=write)
 
     def sync(self, descriptor: int) -> None:
         """Make bytes durable."""
-        super().sync(descriptor)
-        status = os.fstat(descriptor)
-        self._durable[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+        file = self._watched("sync", descriptor)
+        if file is not None:
+            file.durable, file.pending = bytes(file.now), []
 
     def sync_folder(self, path: str) -> None:
         """Make names durable."""
-        super().sync_folder(path)
-        with os.scandir(path) as entries:
-            self._names[path] = {entry.name: entry.inode() for entry in entries}
+        if path == self._folder:
+            self._before_change("sync folder")
+            self._durable, self._pending = dict(self._names), []
 
-    def leave(self, folder: str, target: Path, chance: random.Random) -> None:
-        """Write to ``target`` what may be left of ``folder``.
+    def rename(self, old: str, new: str) -> None:
+        """Rename."""
+        before, after = self._note("rename", old), self._name(new)
+        super().rename(old, new)
+        if before is not None and after is not None:
+            file = self._names[after] = self._names.pop(before)
+            file.path = new
+            self._pending.append(_Naming(before, after, file))
 
-        Names are those of its last sync, or by chance those of now. Of each file the durable bytes are there; what was
-        written since is there, is not, is torn, or is zeros.
-        """
-        target.mkdir(parents=True)
-        now = {path.name: path for path in Path(folder).iterdir()}
-        durable = self._names.get(folder, {})
-        names = now.keys() | durable.keys()
-        for name in sorted(names):
-            kept = name in durable and name in now  # a removal may be lost too, and then the bytes are hard to tell
-            if not kept and (name not in now or chance.random() < 0.5):
-                continue
-            path = now[name]
-            if path.is_dir():
-                self.leave(str(path), target / name, chance)
-            else:
-                (target / name).write_bytes(self._left_of(path, chance))
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        before, after = self._note("link", old), self._name(new)
+        super().link(old, new)
+        if before is not None and after is not None:
+            self._names[after] = self._names[before]
+            self._pending.append(_Naming(None, after, self._names[after]))
 
-    def _left_of(self, path: Path, chance: random.Random) -> bytes:
-        written, durable = path.read_bytes(), self._durable.get(path.stat().st_ino, b"")
-        fate = chance.randrange(4)
-        if fate == 0:
-            return written
-        if not written.startswith(durable):  # changed in place, as a map is, or cut
-            return durable
-        fresh = written[len(durable) :]
-        cut = chance.randrange(len(fresh) + 1)
-        return durable + (b"", fresh[:cut], bytes(cut))[fate - 1]
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        name = self._note("remove", path)
+        if name in self._names:
+            self._names[name].refresh()
+        super().remove(path)
+        if name is not None:
+            self._pending.append(_Naming(name, None, self._names.pop(name)))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _name(self, path: str) -> str | None:
+        """The name of a file in the watched folder."""
+        folder, _, name = path.rpartition("/")
+        return name if folder == self._folder else None
+
+    def _note(self, what: str, path: str) -> str | None:
+        name = self._name(path)
+        if name is not None:
+            self._before_change(what)
+        return name
+
+    def _watched(self, what: str, descriptor: int) -> _File | None:
+        file = self._opened.get(descriptor)
+        if file is not None:
+            self._before_change(what)
+            file.refresh()
+        return file
+
+    def _before_change(self, what: str) -> None:
+        if self._before is not None:
+            self._before(what)
+
+
+def _kept(write: _Write) -> Sequence[_Write]:
+    return [write]
+
+
+def _lost(write: _Write) -> Sequence[_Write]:
+    del write
+    return []
+
+
+def _longer_alone(write: _Write) -> Sequence[_Write]:
+    """The file has grown, but its bytes did not come."""
+    return [write if write.data is None else _Write(write.position, bytes(len(write.data)))]
+
+
+def _by_chance(chance: random.Random, write: _Write) -> Sequence[_Write]:
+    """Any of these, or a part of the bytes: those before a cut, or all but a sector."""
+    fate = chance.choice((_kept, _kept, _lost, _longer_alone, None, None))
+    if fate is not None or not write.data:
+        return (fate or _kept)(write)
+    data = write.data
+    cut = chance.randrange(len(data) + 1)
+    if chance.random() < _AT_A_SECTOR:
+        cut = cut // SECTOR_BYTES * SECTOR_BYTES
+    hole = bytes(len(data[cut : cut + SECTOR_BYTES]))
+    rest = data[cut + SECTOR_BYTES :]
+    return [_Write(write.position, data[:cut] + (hole + rest if chance.random() < _WITH_A_HOLE else b""))]

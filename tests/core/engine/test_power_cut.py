@@ -10,7 +10,7 @@ import pytest
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.testing.powerloss import PowerLossVfs
+from stratalog.testing.powercut import PowerCutVfs
 
 SEEDS, STEPS, STATES_EACH = 8, 12, 3
 CHANGES = frozenset({"create", "write", "truncate", "rename", "remove", "sync", "sync folder"})
@@ -23,7 +23,7 @@ class Script:
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
         self.chance = random.Random(seed)  # noqa: S311 - a failure is replayed from its seed
-        self.clock, self.files = ManualClock(), PowerLossVfs()
+        self.clock, self.files = ManualClock(), PowerCutVfs()
         self.sent: list[bytes] = []
         self.durable = 0
         self.states: list[tuple[Path, int, int]] = []
