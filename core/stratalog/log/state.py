@@ -28,7 +28,8 @@ class LogState:
     ``view`` is replaced as a whole, by ``publish``; readers load it without the lock. ``failure`` takes the log out of
     service: appends raise it, reads go on; ``on_offline`` is told of one that the whole directory shares.
     ``watermark`` says what moves the high watermark; ``given_watermark`` is the one from outside. ``syncing`` is held
-    over a sync, taken before ``lock``; what takes bytes away holds it too. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    over a sync, taken before ``lock``; what takes bytes away holds it too. ``synced`` tells those who wait for
+    a sync that one has ended; ``sync_runs``, under it alone, that another is on its way. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
 
     log: TopicPartition
@@ -55,6 +56,8 @@ class LogState:
     given_watermark: int = 0
     synced_ns: int = 0
     on_offline: Callable[[StorageError], None] | None = None
+    sync_runs: bool = False
+    synced: threading.Condition = field(default_factory=threading.Condition)
     syncing: threading.RLock = field(default_factory=threading.RLock)
     lock: threading.RLock = field(default_factory=threading.RLock)
 

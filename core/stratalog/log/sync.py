@@ -33,9 +33,26 @@ def sync_records(state: LogState, end: int) -> None:
 
     Indexes are left to ``flush``: they are compared with the log whenever they are read. Errors as ``flush``.
     """
-    with state.syncing:
-        if state.recovery_point < end or state.folder_dirty:
-            _sync(state, indexes=False)
+    if not _waited_for(state, end):
+        try:
+            with state.syncing:
+                _sync(state, indexes=False)
+        finally:
+            with state.synced:
+                state.sync_runs = False
+                state.synced.notify_all()
+
+
+def _waited_for(state: LogState, end: int) -> bool:
+    """True when a sync of somebody else has made it so; False if the caller is to sync, and to tell the others."""
+    with state.synced:
+        while state.recovery_point < end or state.folder_dirty:
+            _check_in_service(state)
+            if not state.sync_runs:
+                state.sync_runs = True
+                return False
+            state.synced.wait()
+    return True
 
 
 def is_sync_due(state: LogState, interval_ms: int) -> bool:
