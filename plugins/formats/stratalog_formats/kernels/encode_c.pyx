@@ -12,10 +12,10 @@ from libc.string cimport memset
 from stratalog.spi import InvalidRecordError
 
 from stratalog.model.record_c cimport Record
+from stratalog.model.views cimport Source, inside
 from stratalog_formats.kernels.wire cimport (
     BATCH_HEADER_BYTES,
     MAX_INT32,
-    Cursor,
     at_start,
     column,
     field_size,
@@ -127,24 +127,6 @@ def encode_records(records):
 
 # --- columns -----------------------------------------------------------------------------------------------------
 
-
-cdef struct Source:  # RecordColumns
-    Cursor arena
-    int64_t arena_bytes
-    const int64_t* offset  # NULL: consecutive
-    const int64_t* timestamp_ms
-    const int32_t* key_position
-    const int32_t* key_size
-    const int32_t* value_position
-    const int32_t* value_size
-    const int32_t* header_first
-    const int32_t* header_count
-    int64_t headers  # in all
-    const int32_t* name_position
-    const int32_t* name_size
-    const int32_t* content_position
-    const int32_t* content_size
-
 cdef enum:
     LONGEST_VARINT = 10
     SLACK_BYTES = 32  # room for what a record has before its key
@@ -157,17 +139,18 @@ cdef enum Fault:
     TOO_LARGE
 
 
-cdef inline bint inside(int32_t position, int32_t size, int64_t arena_bytes) noexcept nogil:
-    return size < 0 or (position >= 0 and <int64_t>position + size <= arena_bytes)
+cdef inline bint fits(int32_t position, int32_t size, int64_t arena_bytes) noexcept nogil:
+    """Whether a field is null or lies in the arena."""
+    return size < 0 or inside(position, size, arena_bytes)
 
 
 cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fault) noexcept nogil:
     """The size of record ``i`` behind its length."""
     cdef int64_t key = source.key_size[i], value = source.value_size[i], n, first, count = source.header_count[i], size
-    if not inside(source.key_position[i], source.key_size[i], source.arena_bytes):
+    if not fits(source.key_position[i], source.key_size[i], source.arena_bytes):
         fault[0] = OUTSIDE
         return 0
-    if not inside(source.value_position[i], source.value_size[i], source.arena_bytes):
+    if not fits(source.value_position[i], source.value_size[i], source.arena_bytes):
         fault[0] = OUTSIDE
         return 0
     if source.timestamp_ms[i] < -1:
@@ -186,10 +169,10 @@ cdef int64_t row_size(const Source* source, int64_t i, int64_t delta, Fault* fau
             fault[0] = OUTSIDE
             return 0
         for n in range(first, first + count):
-            if source.name_size[n] < 0 or not inside(source.name_position[n], source.name_size[n], source.arena_bytes):
+            if source.name_size[n] < 0 or not fits(source.name_position[n], source.name_size[n], source.arena_bytes):
                 fault[0] = OUTSIDE
                 return 0
-            if not inside(source.content_position[n], source.content_size[n], source.arena_bytes):
+            if not fits(source.content_position[n], source.content_size[n], source.arena_bytes):
                 fault[0] = OUTSIDE
                 return 0
             size += field_size(source.name_size[n])
@@ -201,7 +184,7 @@ cdef inline uint8_t* write_item(
     uint8_t* at, const uint8_t* end, const Source* source, int32_t position, int32_t size
 ) noexcept nogil:
     """Write one field; NULL if the columns have changed since they were measured, so that it has no room."""
-    if size > end - at - LONGEST_VARINT or not inside(position, size, source.arena_bytes):
+    if size > end - at - LONGEST_VARINT or not fits(position, size, source.arena_bytes):
         return NULL
     return write_field(at, source.arena + position, size if size >= 0 else -1)
 
