@@ -29,7 +29,7 @@ class LogState:
     service: appends raise it, reads go on; ``on_offline`` is told of one that the whole directory shares.
     ``watermark`` says what moves the high watermark; ``given_watermark`` is the one from outside. ``syncing`` is held
     over a sync, taken before ``lock``; what takes bytes away holds it too. ``synced`` tells those who wait for
-    a sync that one has ended; ``sync_runs``, under it alone, that another is on its way. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    a sync that one has ended; ``sync_runs``, under it alone, is whoever is at it for all, or None. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
 
     log: TopicPartition
@@ -56,7 +56,7 @@ class LogState:
     given_watermark: int = 0
     synced_ns: int = 0
     on_offline: Callable[[StorageError], None] | None = None
-    sync_runs: bool = False
+    sync_runs: object = None
     synced: threading.Condition = field(default_factory=threading.Condition)
     syncing: threading.RLock = field(default_factory=threading.RLock)
     lock: threading.RLock = field(default_factory=threading.RLock)

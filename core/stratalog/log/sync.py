@@ -33,23 +33,25 @@ def sync_records(state: LogState, end: int) -> None:
 
     Indexes are left to ``flush``: they are compared with the log whenever they are read. Errors as ``flush``.
     """
-    if not _waited_for(state, end):
-        try:
+    caller = object()
+    try:  # from before the turn may be taken: Ctrl-C between taking it and the sync leaves nobody waiting for ever
+        if not _waited_for(state, end, caller):
             with state.syncing:
                 _sync(state, indexes=False)
-        finally:
-            with state.synced:
-                state.sync_runs = False
+    finally:
+        with state.synced:
+            if state.sync_runs is caller:
+                state.sync_runs = None
                 state.synced.notify_all()
 
 
-def _waited_for(state: LogState, end: int) -> bool:
-    """True when a sync of somebody else has made it so; False if the caller is to sync, and to tell the others."""
+def _waited_for(state: LogState, end: int, caller: object) -> bool:
+    """True when a sync of somebody else has made it so; False if the caller has the turn to sync for all."""
     with state.synced:
         while state.recovery_point < end or state.folder_dirty:
             _check_in_service(state)
-            if not state.sync_runs:
-                state.sync_runs = True
+            if state.sync_runs is None:
+                state.sync_runs = caller
                 return False
             state.synced.wait()
     return True

@@ -401,7 +401,8 @@ def test_lines_are_the_same_however_they_are_read(
 @pytest.mark.parametrize("interrupt", [False, True])
 def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt: bool) -> None:
     """They waited for ten thousand others, and were lost if the command was interrupted."""
-    main = "from stratalog.cli import main; main()"
+    # The handler is set, because who runs the tests may be one that ignores Ctrl-C, which children inherit.
+    main = "import signal as s; s.signal(s.SIGINT, s.default_int_handler); from stratalog.cli import main; main()"
     command = [sys.executable, "-c", main, "produce", "orders", "--json", "--dir", os.fspath(filled)]
 
     def size_bytes() -> int:
