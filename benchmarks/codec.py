@@ -17,12 +17,24 @@ from typing import Final
 
 from codec_parts.cases import TARGET, Assembly, bounds, shapes
 from codec_parts.formats import absences
-from codec_parts.java import JavaMissingError, java_worker
+from codec_parts.java import PROGRAM
 from codec_parts.libraries import library_bounds, library_cases
 from codec_parts.memory import memory_verdicts
 from codec_parts.python_peers import python_peers
 from codec_parts.workloads import Shape
-from harness import Case, Machine, Options, Reporter, Result, Worker, WrongOutcomeError, measure, parse_options
+from harness import (
+    Case,
+    JavaMissingError,
+    Machine,
+    Options,
+    Reporter,
+    Result,
+    Worker,
+    WrongOutcomeError,
+    java_worker,
+    measure,
+    parse_options,
+)
 from stratalog.extensions import SWITCH
 
 _WORKER: Final = Path(__file__).resolve().parent / "codec_parts" / "worker.py"
@@ -49,7 +61,7 @@ def main(arguments: list[str] | None = None) -> int:
         missing += absences()
         pure = None if absences() else stack.enter_context(_pure_worker())
         try:
-            jvm = stack.enter_context(java_worker(scratch))
+            jvm = stack.enter_context(java_worker(PROGRAM, scratch))
         except JavaMissingError as error:
             jvm = None
             missing.append(str(error))

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from harness.bounds import Bound, Verdict, ceiling
+from harness.bounds import Bound, Rate, Verdict, ceiling
+from harness.java import KAFKA, WARM_UP_TIMES, JavaMissingError, java_worker
 from harness.machine import Machine
 from harness.memory import Peak, UnsupportedPlatformError, peak_of
 from harness.options import Options, parse_options
 from harness.report import Reporter
 from harness.rounds import Case, Figures, Result, measure
-from harness.sides import LocalSide, Sample, Side, WrongOutcomeError
+from harness.sides import LocalSide, PreparedSide, Sample, Side, WrongOutcomeError
 from harness.workers import Job, Worker, WorkerError, WorkerSide, serve
 
 __all__ = [
+    "KAFKA",
+    "WARM_UP_TIMES",
     "Bound",
     "Case",
     "Figures",
+    "JavaMissingError",
     "Job",
     "LocalSide",
     "Machine",
     "Options",
     "Peak",
+    "PreparedSide",
+    "Rate",
     "Reporter",
     "Result",
     "Sample",
@@ -31,6 +37,7 @@ __all__ = [
     "WorkerSide",
     "WrongOutcomeError",
     "ceiling",
+    "java_worker",
     "measure",
     "parse_options",
     "peak_of",

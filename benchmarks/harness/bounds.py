@@ -65,6 +65,32 @@ class Bound:
         return Verdict(self.target, self.case, measured, bound, ratio.wall, ratio.wall >= self.at_least)
 
 
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One side must do a case's records so many times a second: for what no peer does.
+
+    Attributes:
+        target: the row that it stands in.
+        case: the case's name.
+        side: a side's name.
+        at_least: records a second, by the median on the wall.
+    """
+
+    target: str
+    case: str
+    side: str
+    at_least: float
+
+    def verdict(self, results: Mapping[str, Result]) -> Verdict:
+        """What the results say."""
+        bound = f"{self.at_least:,.0f} a second"
+        result = results.get(self.case)
+        if result is None or self.side not in result.figures:
+            return Verdict(self.target, self.case, f"{self.side}: no figures", bound, None, None)
+        rate = result.case.records / result.figures[self.side].wall_s
+        return Verdict(self.target, self.case, f"{self.side}: {rate:,.0f} a second", bound, rate, rate >= self.at_least)
+
+
 def ceiling(target: str, case: str, title: str, figure_mib: float, at_most_mib: float) -> Verdict:
     """A verdict on memory."""
     bound = f"at most {at_most_mib:g} MiB"

@@ -6,6 +6,7 @@ import gc
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -69,6 +70,33 @@ class LocalSide(Side):
     def sample(self, calls: int) -> Sample:
         """The time of this many calls."""
         return timed(self._call, calls)
+
+
+class PreparedSide(Side):
+    """A side in this process whose samples need something that is made before the clocks run and removed after them.
+
+    Args:
+        name: unique in its case.
+        prepare: given a number of calls, a context manager that gives the work of one call.
+        check: raises WrongOutcomeError.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        prepare: Callable[[int], AbstractContextManager[Callable[[], object]]],
+        check: Callable[[], None],
+    ) -> None:
+        self.name, self._prepare, self._check = name, prepare, check
+
+    def check(self) -> None:
+        """As the caller wants it checked."""
+        self._check()
+
+    def sample(self, calls: int) -> Sample:
+        """The time of this many calls on what was prepared for them."""
+        with self._prepare(calls) as call:
+            return timed(call, calls)
 
 
 def timed(call: Callable[[], object], calls: int) -> Sample:

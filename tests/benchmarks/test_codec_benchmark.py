@@ -19,7 +19,7 @@ from codec_parts.operations import Operation, check
 from codec_parts.ours import Stratalog
 from codec_parts.python_peers import python_peers
 from codec_parts.workloads import Shape, Workload, load, make
-from harness import WrongOutcomeError
+from harness import JavaMissingError, WrongOutcomeError, java_worker
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "codec.py"
 
@@ -98,8 +98,8 @@ def test_clients_that_are_not_installed_are_said(monkeypatch: pytest.MonkeyPatch
 
 def test_a_jdk_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(java.JavaMissingError, match="a JDK is needed"):
-        java.java_worker(tmp_path)
+    with pytest.raises(JavaMissingError, match="a JDK is needed"):
+        java_worker(java.PROGRAM, tmp_path)
 
 
 def test_memory_is_told_for_each_hostile_batch(told: list[dict[str, Any]]) -> None:

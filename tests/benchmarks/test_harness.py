@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from harness import (
     Case,
     Figures,
     LocalSide,
+    PreparedSide,
+    Rate,
     Result,
     Sample,
     Side,
@@ -91,6 +95,28 @@ def test_a_local_side_works_as_often_as_it_is_told() -> None:
     sample = LocalSide("a", lambda: calls.append(1), lambda: None).sample(7)
     assert len(calls) == 7
     assert sample.wall_s > 0
+
+
+def test_a_prepared_side_has_what_it_needs_for_as_many_calls_as_are_made() -> None:
+    notes: list[str] = []
+
+    @contextmanager
+    def prepared(calls: int) -> Iterator[Callable[[], object]]:
+        notes.append(f"prepare {calls}")
+        yield lambda: notes.append("call")
+        notes.append("remove")
+
+    assert PreparedSide("a", prepared, lambda: None).sample(2).wall_s > 0
+    assert notes == ["prepare 2", "call", "call", "remove"]
+
+
+@pytest.mark.parametrize(("at_least", "reached"), [(50.0, True), (51.0, False)])
+def test_a_rate_counts_the_records_of_a_call(at_least: float, reached: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    measured = result(ours=(2.0,))
+    case = Case("c", "", (), records=100, bytes=0)
+    verdict = Rate("t", "c", "ours", at_least).verdict({"c": Result(case, measured.figures)})
+    assert (verdict.reached, verdict.figure) == (reached, 50.0)
+    assert Rate("t", "c", "theirs", at_least).verdict({"c": measured}).reached is None
 
 
 def test_a_ratio_is_that_of_medians_with_the_range_of_rounds() -> None:

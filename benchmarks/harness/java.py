@@ -1,0 +1,63 @@
+"""Kafka's own classes as a worker: one program of ``benchmarks/java`` in a JVM that runs as long as the benchmark does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from harness.workers import Worker, WorkerError
+
+KAFKA: Final = "Kafka (Java)"
+WARM_UP_TIMES: Final = 8  # the JVM's second compiler comes in after some thousand turns of a loop
+_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+_SOURCES: Final = _ROOT / "benchmarks" / "java"
+_POM: Final = _ROOT / "tests" / "oracle" / "pom.xml"
+
+
+class JavaMissingError(Exception):
+    """Kafka's classes cannot run here; the text says what is missing."""
+
+
+def java_worker(
+    program: str, scratch: Path, *arguments: str, heap: str = "512m", options: Sequence[str] = ()
+) -> Worker:
+    """A JVM with Kafka's classes: the jars are those that the tests against real Kafka use.
+
+    Args:
+        program: the class with the main method; its source is ``benchmarks/java/{program}.java``.
+        scratch: a folder for what is compiled.
+        arguments: of the program.
+        heap: its size from beginning to end.
+        options: more options of the JVM.
+
+    Raises:
+        JavaMissingError: there is no JDK, no Maven for a first time, or the classes do not start.
+    """
+    sys.path.append(str(_ROOT / "tests" / "support"))
+    from kafka_tools import KafkaTools, OracleMissingError  # noqa: PLC0415 - not installed: found in the checkout alone
+
+    compiler = shutil.which("javac")
+    if compiler is None:
+        raise JavaMissingError(f"{KAFKA}: there is no javac; a JDK is needed")
+    try:
+        tools = KafkaTools.find(_POM)
+    except OracleMissingError as error:
+        raise JavaMissingError(f"{KAFKA}: {error}") from error
+    path = f"{scratch}:{tools.libraries}/*"
+    compiled = subprocess.run(
+        [compiler, "-nowarn", "-cp", path, "-d", str(scratch), str(_SOURCES / f"{program}.java")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if compiled.returncode:
+        raise JavaMissingError(f"{KAFKA}: {compiled.stderr.strip()}")
+    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
+    try:
+        return Worker([tools.java, f"-Xms{heap}", f"-Xmx{heap}", quiet, *options, "-cp", path, program, *arguments])
+    except WorkerError as error:
+        raise JavaMissingError(f"{KAFKA}: {error}") from error
