@@ -47,7 +47,7 @@
     │   ├── BucketNotFoundError
     │   ├── StoreTimeoutError       retriable
     │   └── StoreThrottledError     retriable
-    ├── FencedError                 another writer owns this log's tier now: stop
+    ├── FencedEpochError            another writer owns this log's tier now: stop
     └── ClosedError                 used after close
 
 ``retriable`` says whether the same call may succeed later; ``kafka_code`` is the code that Kafka's protocol gives the
@@ -386,7 +386,7 @@ class StoreThrottledError(StoreError):
     advice = "lower the request rate; the same call may succeed later"
 
 
-class FencedError(StorageError):
+class FencedEpochError(StorageError):
     """Another writer owns this log's tier now. Stop acknowledging; reopen to read what it did; never retry."""
 
     kafka_code = 74

@@ -37,7 +37,7 @@ KAFKA_CODES = {
     "INVALID_PRODUCER_EPOCH": (47, ["InvalidProducerEpochError"]),
     "INVALID_TXN_STATE": (48, ["InvalidTxnStateError"]),
     "KAFKA_STORAGE_ERROR": (56, ["LogDirError", "LogDirOfflineError", "DiskFullError", "StoreError"]),
-    "FENCED_LEADER_EPOCH": (74, ["FencedError"]),
+    "FENCED_LEADER_EPOCH": (74, ["FencedEpochError"]),
     "UNSUPPORTED_COMPRESSION_TYPE": (76, ["UnsupportedCompressionError"]),
     "INVALID_RECORD": (87, ["InvalidRecordError"]),
     "PRODUCER_FENCED": (90, ["ProducerFencedError"]),

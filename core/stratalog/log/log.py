@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, FencedError, StorageError
+from stratalog.errors import ConfigError, FencedEpochError, StorageError
 from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.load import LoadedLog
@@ -276,7 +276,7 @@ def _state_of(
     )
     if view.remote is not None and view.remote.segments and view.remote.segments[-1].end_offset > loaded.log_end:
         end = view.remote.segments[-1].end_offset
-        raise FencedError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
+        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
     due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     return LogState(
         log=name,

@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import Final, TypeAlias
 
 from stratalog.env import Env
-from stratalog.errors import ConfigError, FencedError, StoreThrottledError, StoreTimeoutError
+from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import manifest_key
 from stratalog.spi.objects import Created
 from stratalog.tier.head import HeadFinder, Moment
@@ -73,7 +73,7 @@ class Committer:
             The head: the root just committed, or the one on which ``decide`` had nothing to do.
 
         Raises:
-            FencedError: another writer owns the log, or our root turned out to be stale. Nothing was committed.
+            FencedEpochError: another writer owns the log, or our root turned out to be stale. Nothing was committed.
             StoreTimeoutError: replies are lost, or the store is down; whether it was committed shows when asked again.
             StoreThrottledError: other writers kept winning; ask again.
             CorruptManifestError: the chain is damaged.
@@ -113,12 +113,12 @@ class Committer:
             return
         root = head.root
         if root.leader_epoch > leader_epoch:
-            raise FencedError(
+            raise FencedEpochError(
                 f"{root.log} is written in leader epoch {root.leader_epoch}, ours is {leader_epoch} "
                 f"version={root.version}"
             )
         if root.leader_epoch == leader_epoch and self._is_foreign(root):
-            raise FencedError(
+            raise FencedEpochError(
                 f"{root.log} has another writer in our leader epoch {leader_epoch} version={root.version}"
             )
         self._known_version = root.version
@@ -181,16 +181,16 @@ class Committer:
         if root.commit_id in newest.root.recent_commits:
             return head
         if newest.root.version - root.version >= RECENT_COMMITS:
-            raise FencedError(
+            raise FencedEpochError(
                 f"{root.log} is far ahead of the root just created, whether it counts cannot be told "
                 f"version={root.version} head={newest.root.version}"
             )
         raise self._stale(root, f"the head, version {newest.root.version}, does not know it")
 
-    def _stale(self, root: Root, reason: str) -> FencedError:
+    def _stale(self, root: Root, reason: str) -> FencedEpochError:
         """Take away the stale root, which nobody builds on, so that no reader meets it."""
         key = manifest_key(root.prefix, root.version)
         failed = self._store.delete([key])
         if failed:
             _LOG.warning("a stale manifest root is left for the collector: key=%s error=%s", key, failed[key])
-        return FencedError(f"{root.log} went on without us, our root was stale: {reason} version={root.version}")
+        return FencedEpochError(f"{root.log} went on without us, our root was stale: {reason} version={root.version}")

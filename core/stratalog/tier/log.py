@@ -93,7 +93,7 @@ class TierLog:
             section: the topic's settings of the layout, if it has any.
 
         Raises:
-            FencedError: another writer owns the log.
+            FencedEpochError: another writer owns the log.
             StorageError: a segment leaves a gap or overlaps.
             StoreError: the store failed; call again with the same segments.
             ReadOnlyError: the tier was opened for reading.

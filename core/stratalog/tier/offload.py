@@ -118,7 +118,7 @@ class Offloader:
             What was committed and what was skipped; nothing of it is undone by a later error.
 
         Raises:
-            FencedError: another writer owns the log.
+            FencedEpochError: another writer owns the log.
             StorageError: a segment leaves a gap, overlaps the tier's end, reaches past the high watermark, or has other
             leader epochs than the tier has at its offsets.
             StoreError: the store failed; call again with the same segments.

@@ -21,7 +21,7 @@ from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import (
     DiskFullError,
-    FencedError,
+    FencedEpochError,
     LogDirError,
     LogDirLockedError,
     LogDirOfflineError,
@@ -260,12 +260,12 @@ def test_a_log_that_fails_does_not_keep_others_from_their_turn(tmp_path: Path, m
         for partition in range(3):
             for _ in range(20):
                 engine.log("orders", partition).append([Record(value=b"x" * 100)])
-        work = FencedError("another writer")
+        work = FencedEpochError("another writer")
         monkeypatch.setattr(engine.log("orders", 1), "flush", refusal(work))
-        with pytest.raises(FencedError) as caught:
+        with pytest.raises(FencedEpochError) as caught:
             engine.offload()
         assert caught.value.__notes__ == [f"orders-1: {work}", "2 of 3 logs are done, 1 failed"]
-        with pytest.raises(FencedError):
+        with pytest.raises(FencedEpochError):
             engine.offload()
         assert len(work.__notes__) == 2  # one error may be raised again and again
         remote = [any(part.is_remote for part in engine.log("orders", n).segments()) for n in range(3)]
@@ -291,7 +291,7 @@ def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: p
 def test_what_ended_a_duty_is_raised_and_not_what_failed_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures: list[StorageError] = [FencedError("another writer"), StorePermissionError("no", "key")]
+    failures: list[StorageError] = [FencedEpochError("another writer"), StorePermissionError("no", "key")]
 
     def refused(*_: object) -> None:
         raise failures.pop(0)

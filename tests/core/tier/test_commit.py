@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from stratalog.errors import ConfigError, CorruptManifestError, FencedError, StoreThrottledError, StoreTimeoutError
+from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed
@@ -138,9 +138,9 @@ def test_a_higher_epoch_fences_before_anything_is_written() -> None:
     old.commit(1)
     new.commit(2)
     creates = old.store.counts["create"]
-    with pytest.raises(FencedError, match="leader epoch 2, ours is 1"):
+    with pytest.raises(FencedEpochError, match="leader epoch 2, ours is 1"):
         old.commit(1)
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         old.commit(1)
     assert (versions(bed), old.store.counts["create"]) == ([1, 2], creates + 1)
 
@@ -150,7 +150,7 @@ def test_another_writer_of_the_same_epoch_fences() -> None:
     first, second = Writer(bed), Writer(bed)
     first.commit(1)
     second.commit(1)
-    with pytest.raises(FencedError, match="another writer in our leader epoch 1"):
+    with pytest.raises(FencedEpochError, match="another writer in our leader epoch 1"):
         first.commit(1)
     second.commit(1)
     assert versions(bed) == [1, 2, 3]
@@ -161,7 +161,7 @@ def test_a_root_that_appears_after_the_first_look_fences_too() -> None:
     first, second = Writer(bed), Writer(bed)
     first.finder.find()
     second.commit(1)
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         first.commit(1)
 
 
@@ -171,7 +171,7 @@ def test_a_lower_epoch_that_won_the_race_is_built_on() -> None:
     old.commit(1)
     new.before("create", lambda: old.commit(1))
     assert (new.commit(2).version, versions(bed)) == (3, [1, 2, 3])
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         old.commit(1)
 
 
@@ -180,7 +180,7 @@ def test_a_winner_of_a_higher_epoch_stops_the_loser() -> None:
     old, new = Writer(bed), Writer(bed)
     old.commit(1)
     old.before("create", lambda: new.commit(2))
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         old.commit(1)
     assert versions(bed) == [1, 2]
 
@@ -192,7 +192,7 @@ def test_a_commit_that_was_built_on_at_once_counts() -> None:
     old.after_create(lambda: new.commit(2))
     assert old.commit(1).version == 2
     assert versions(bed) == [1, 2, 3]
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         old.commit(1)
 
 
@@ -218,7 +218,7 @@ def test_a_writer_that_slept_past_the_collector_does_not_succeed(commits: int) -
     old = Writer(bed)
     old.commit(1)
     old.before("create", take_over(bed, commits, collected=True))
-    with pytest.raises(FencedError, match=r"went on without us|cannot be told"):
+    with pytest.raises(FencedEpochError, match=r"went on without us|cannot be told"):
         old.commit(1)
     left_behind = [2] if commits + 2 - 2 >= RECENT_COMMITS else []  # too far away to be sure that it is stale
     assert versions(bed) == [*left_behind, commits + 1, commits + 2]
@@ -231,7 +231,7 @@ def test_a_commit_that_counts_is_known_though_its_neighbours_were_collected(comm
     old.commit(1)
     old.after_create(take_over(bed, commits, collected=True))
     assert old.commit(1).version == 2
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         old.commit(1)
 
 
@@ -240,7 +240,7 @@ def test_after_very_many_commits_it_cannot_be_told() -> None:
     old = Writer(bed)
     old.commit(1)
     old.after_create(take_over(bed, 70, collected=True))
-    with pytest.raises(FencedError, match="cannot be told"):
+    with pytest.raises(FencedEpochError, match="cannot be told"):
         old.commit(1)
 
 
@@ -255,7 +255,7 @@ def test_a_version_taken_and_collected_before_it_was_read_is_a_lost_race() -> No
         old.before("read", lambda: Writer(bed).collect())
 
     old.before("create", steal)
-    with pytest.raises(FencedError, match="leader epoch 2"):
+    with pytest.raises(FencedEpochError, match="leader epoch 2"):
         old.commit(1)
 
 
@@ -304,7 +304,7 @@ def test_one_writer_goes_without_atomic_creation_and_overwrites_nothing() -> Non
     first, second = Writer(bed, shared=False), Writer(bed, shared=False)
     first.commit(1)
     second.commit(2)
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         first.commit(1)
     assert [key for key, _ in bed.bucket.history] == [manifest_key(PREFIX, version) for version in (1, 2)]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from stratalog.errors import FencedError, StorageError
+from stratalog.errors import FencedEpochError, StorageError
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
 from stratalog.tier.log import TierLog
 
@@ -77,5 +77,5 @@ def test_expiry_is_decided_again_on_what_another_writer_left() -> None:
     report = new.expire(20, leader_epoch=2, reason="a test")
     assert len(report.removed) == 2
     assert [segment.base_offset for segment in new.view().segments] == [20]
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         old.expire(30, leader_epoch=1, reason="a test")

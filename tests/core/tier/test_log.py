@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from stratalog.errors import CorruptManifestError, FencedError, StoreTimeoutError
+from stratalog.errors import CorruptManifestError, FencedEpochError, StoreTimeoutError
 from stratalog.log.remote import RemoteLog
 from stratalog.model.names import log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
@@ -90,7 +90,7 @@ def test_a_fenced_writer_is_told_even_if_nothing_is_left_to_move() -> None:
     old, new = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
     offload(old, 0, 10, epoch=1)
     offload(new, 10, 20, epoch=2)
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedEpochError):
         offload(old, 10, 20, epoch=1)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stratalog.errors import (
-    FencedError,
+    FencedEpochError,
     ReadOnlyError,
     StorageError,
     StorePermissionError,
@@ -218,7 +218,7 @@ def test_a_new_epoch_is_claimed_before_anything_is_uploaded() -> None:
     def watched() -> Iterator[SegmentSource]:
         yield made_segment(10, 20)
         before = objects(bed)
-        with pytest.raises(FencedError):
+        with pytest.raises(FencedEpochError):
             offload(old, made_segments(10, 20), epoch=1)
         assert objects(bed) == before
         yield made_segment(20, 30)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from stratalog.errors import FencedError, ObjectNotFoundError, StorageError, StoreError
+from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError, StoreError
 from stratalog.log.remote import RemoteView
 from stratalog.model.batches import Buffer
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
@@ -136,7 +136,7 @@ class Story:
         try:
             for _ in range(self.chance.randrange(3, 12)):
                 self.one_duty(client, tag, epoch, first)
-        except FencedError:
+        except FencedEpochError:
             return
 
     def one_duty(self, client: Client, tag: bytes, epoch: int, first: int | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.errors import FencedError
+from stratalog.errors import FencedEpochError
 from stratalog.spi import FileKind, ObjectStore
 from stratalog.testing.s3 import LocalS3
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
@@ -68,6 +68,6 @@ def test_a_writer_of_an_older_epoch_is_fenced(opener: Callable[..., Tier]) -> No
     with opener() as old, opener() as new:
         offload(old, 0, 10)
         offload(new, 10, 20, leader_epoch=1)
-        with pytest.raises(FencedError):
+        with pytest.raises(FencedEpochError):
             offload(old, 10, 20)
         assert new.log(LOG, TOPIC_ID).view().end_offset == 20
