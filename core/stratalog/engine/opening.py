@@ -21,6 +21,7 @@ from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartiti
 from stratalog.model.offsets import Durability, Watermark
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.topics import TopicTable
+from stratalog.spi.segments import LogFiles
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
 
@@ -69,7 +70,7 @@ class LogOpener:
         config = self._topics.config(name.topic)
         parts = self._host.parts(config)
         files = directory.store.open_log(directory.folders[name])
-        topic_id = self._topic_id(name, directory)
+        topic_id = self._topic_id(name, files)
         asked = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
         return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), asked)
 
@@ -97,9 +98,8 @@ class LogOpener:
             self._notifier(recovered)
         return log
 
-    def _topic_id(self, name: TopicPartition, directory: LogDir) -> TopicId:
+    def _topic_id(self, name: TopicPartition, files: LogFiles) -> TopicId:
         """Of ``partition.metadata``; a topic without (older than topic ids) gets a new one, the same for all its logs."""
-        files = directory.store.open_log(directory.folders[name])
         found = read_topic_id(files)
         if found is not None:
             return found

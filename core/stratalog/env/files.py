@@ -185,26 +185,26 @@ class PosixVfs:
 
     def rename(self, old: str, new: str) -> None:
         """Rename, replacing what is there."""
-        Path(old).replace(new)
+        os.replace(old, new)
 
     def link(self, old: str, new: str) -> None:
         """Give a file a second name."""
-        Path(new).hardlink_to(old)
+        os.link(old, new)
 
     def remove(self, path: str) -> None:
         """Delete a file."""
-        Path(path).unlink()
+        os.unlink(path)
 
     def make_folder(self, path: str) -> None:
         """Make a folder, with its parents, all for this user alone."""
         missing = [parent for parent in Path(path).parents if not parent.exists()]
         for parent in reversed(missing):
             parent.mkdir(mode=_FOLDER_MODE, exist_ok=True)
-        Path(path).mkdir(mode=_FOLDER_MODE)
+        os.mkdir(path, _FOLDER_MODE)
 
     def remove_folder(self, path: str) -> None:
         """Delete an empty folder."""
-        Path(path).rmdir()
+        os.rmdir(path)
 
     def list(self, path: str) -> list[FileStat]:
         """What is in a folder, by name; entries that vanish meanwhile are left out."""
@@ -218,7 +218,7 @@ class PosixVfs:
     def stat(self, path: str) -> FileStat | None:
         """What is at a path, or None."""
         try:
-            return _described(Path(path).name, Path(path).stat())
+            return _described(os.path.basename(path), os.stat(path))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -286,7 +286,7 @@ def _try_shared(descriptor: int) -> bool:
 def _same_file(descriptor: int, path: str) -> bool:
     mine = os.fstat(descriptor)
     try:
-        there = Path(path).stat()
+        there = os.stat(path)
     except FileNotFoundError:
         return False
     return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)

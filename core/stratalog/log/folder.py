@@ -28,7 +28,9 @@ from stratalog.spi.segments import LogFiles
 UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
 
 
-def open_segments(files: LogFiles, parts: Components, opened: ExitStack, *, writable: bool) -> list[Segment]:
+def open_segments(
+    files: LogFiles, parts: Components, opened: ExitStack, *, writable: bool, names: list[str] | None = None
+) -> list[Segment]:
     """Open the live segments of a folder, ascending, after finishing or undoing what a crash interrupted.
 
     Each ends where the next begins; the last one's end is ``UNKNOWN_END``. ``opened`` is told to close them.
@@ -38,6 +40,7 @@ def open_segments(files: LogFiles, parts: Components, opened: ExitStack, *, writ
         parts: the log's components.
         opened: closes the segments if the caller fails.
         writable: else nothing is renamed or removed: segments are read under the names they have.
+        names: of all files, where the caller has them already; brought up to date if that changes them.
 
     Raises:
         CorruptBatchError: a segment that was about to take the place of others is damaged.
@@ -53,10 +56,14 @@ def open_segments(files: LogFiles, parts: Components, opened: ExitStack, *, writ
                 end = chunk.tables[-1].last_offset[-1] + 1
             return end
 
-    plan = plan_swap([file.name for file in files.list()], next_offset)
+    if names is None:
+        names = file_names(files)
+    plan = plan_swap(names, next_offset)
     live = plan.live
     if writable:
-        _carry_out(plan, files)
+        if plan.changes:
+            _carry_out(plan, files)
+            names[:] = file_names(files)
         live = {name: name for name in live}
     bases = sorted(
         found.base_offset for name in live if (found := parse_segment_file(name)) and found.suffix == LOG_SUFFIX
@@ -67,6 +74,11 @@ def open_segments(files: LogFiles, parts: Components, opened: ExitStack, *, writ
         segments.append(Segment(files, base, end, parts, log, names=_renamed(live, base)))
         opened.callback(segments[-1].close)
     return segments
+
+
+def file_names(files: LogFiles) -> list[str]:
+    """The names of all files in a log's folder."""
+    return [file.name for file in files.list()]
 
 
 def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
@@ -94,7 +106,7 @@ def _renamed(live: Mapping[str, str], base_offset: int) -> dict[str, str]:
 def set_aside(files: LogFiles, segment: Segment) -> list[str]:
     """Rename a segment's files to ``.deleted``, the log first; returns the new names, for removal later."""
     suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values()), SNAPSHOT_SUFFIX]
-    there = {file.name for file in files.list()}
+    there = set(file_names(files))
     renamed = []
     for suffix in suffixes:
         name = segment.file_name(suffix)

@@ -16,7 +16,7 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptIndexError
-from stratalog.log.folder import open_segments, read_epochs, set_aside, write_epochs
+from stratalog.log.folder import file_names, open_segments, read_epochs, set_aside, write_epochs
 from stratalog.log.replay import (
     forget_silent,
     newest_snapshot,
@@ -97,14 +97,16 @@ def load(
         CorruptBatchError: a segment that was about to take the place of others is damaged.
     """
     stored = read_epochs(files)
+    names = file_names(files)
     with ExitStack() as opened:
-        segments = open_segments(files, parts, opened, writable=request.writable)
-        loader = _Loader(files, parts, config, request, segments, stored, progress)
+        segments = open_segments(files, parts, opened, writable=request.writable, names=names)
+        loader = _Loader(files, parts, config, request, segments, names, stored, progress)
         loader.run()
         if request.writable and loader.damage is None:
             if loader.epochs != stored:
                 write_epochs(files, loader.epochs)
-            remove_stray_snapshots(files, [segment.base_offset for segment in loader.segments], loader.log_end)
+            bases = [segment.base_offset for segment in loader.segments]
+            remove_stray_snapshots(files, loader.listed_snapshots(), bases, loader.log_end)
         opened.pop_all()
     return LoadedLog(
         segments=loader.segments,
@@ -130,12 +132,14 @@ class _Loader:
         config: TopicConfig,
         request: LoadRequest,
         segments: list[Segment],
+        names: list[str],
         epochs: EpochCache,
         progress: RecoveryProgress | None,
     ) -> None:
         self.files, self.parts, self.config, self.request = files, parts, config, request
         self.segments, self.epochs, self.progress = segments, epochs, progress
-        self.snapshots = snapshot_offsets(files)
+        self.names: list[str] | None = names  # None once files came or went: listing 10,000 folders again takes seconds
+        self.snapshots = snapshot_offsets(names)
         self.newest_snapshot = 0  # the good one that the producers' state was taken from
         self.producers = ProducerState()
         self.log_end = 0
@@ -156,6 +160,19 @@ class _Loader:
         if not self.segments and self.request.writable:
             self._create(self.log_end)
         self.epochs = self.epochs.truncate_from_end(self.log_end).truncate_from_start(floor)
+
+    def listed_snapshots(self) -> list[int]:
+        """The offsets of all snapshots that are there now."""
+        return snapshot_offsets(self._names())
+
+    def _names(self) -> list[str]:
+        if self.names is None:
+            self.names = file_names(self.files)
+        return self.names
+
+    def _write_snapshot(self, offset: int, state: ProducerState) -> None:
+        write_snapshot(self.files, offset, state)
+        self.names = None
 
     # --- a clean stop ------------------------------------------------------------------------------------------------
 
@@ -216,7 +233,7 @@ class _Loader:
         wanted = {segment.base_offset for segment in self.segments[-2:]} | {self.log_end}
         for offset in sorted(offset for offset in wanted if offset > self.newest_snapshot):
             is_known = offset == self.log_end or not self.snapshots
-            write_snapshot(self.files, offset, self.producers if is_known else self._producers_at(offset))
+            self._write_snapshot(offset, self.producers if is_known else self._producers_at(offset))
 
     # --- an unclean one ----------------------------------------------------------------------------------------------
 
@@ -228,7 +245,7 @@ class _Loader:
         )
         self._producers_up_to(self.segments[first].base_offset)
         if self.request.writable and self.damage is None and self.newest_snapshot < self.producers.end_offset:
-            write_snapshot(self.files, self.producers.end_offset, self.producers)
+            self._write_snapshot(self.producers.end_offset, self.producers)
         progress = self._counted(sum(segment.size_bytes for segment in self.segments[first:]))
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
@@ -275,7 +292,7 @@ class _Loader:
                 segment.log.truncate(found.valid_bytes)
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
-            write_snapshot(self.files, end, self.producers)
+            self._write_snapshot(end, self.producers)
         else:
             segment = self.segments[index] = _limited(segment, self.files, self.parts, found.valid_bytes, found.entries)
         segment.end_offset, segment.largest = end, found.largest
@@ -283,6 +300,7 @@ class _Loader:
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
         found = self.parts.indexes[role]
         name = segment.file_name(found.suffix)
+        self.names = None
         transactions = role is IndexRole.TRANSACTION
         if transactions and not entries:
             self.files.remove(name)
@@ -306,7 +324,7 @@ class _Loader:
         The latter are made from the producers' state before the segment.
         """
         suffixes = {role: found.suffix for role, found in self.parts.indexes.items()}
-        there = {file.name for file in self.files.list()}
+        there = set(self._names())
         for segment in self.segments:
             has_offsets = segment.file_name(suffixes[IndexRole.OFFSET]) in there or not segment.size_bytes
             is_sound = segment.file_name(suffixes[IndexRole.TRANSACTION]) not in there or _is_sound(
@@ -342,6 +360,7 @@ class _Loader:
     def _drop(self, segments: list[Segment]) -> None:
         for segment in segments:
             segment.close()
+            self.names = None
             if self.request.writable:
                 self.left.extend(set_aside(self.files, segment))
 

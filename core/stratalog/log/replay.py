@@ -117,10 +117,10 @@ def _telling_data(table: BatchTable, start: int, end: int) -> list[int]:
     return sorted(row for row in telling if ids[row - start] != NO_PRODUCER)
 
 
-def snapshot_offsets(files: LogFiles) -> list[int]:
-    """The offsets of the snapshots in a log's folder, ascending."""
-    found = (parse_segment_file(file.name) for file in files.list())
-    return [name.base_offset for name in found if name and name.suffix == SNAPSHOT_SUFFIX and not name.state]
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among the names of files, ascending."""
+    found = (parse_segment_file(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+    return sorted(name.base_offset for name in found if name and not name.state)
 
 
 def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> ProducerState | None:
@@ -146,14 +146,13 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
         files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))
 
 
-def remove_stray_snapshots(files: LogFiles, bases: Collection[int], log_end: int) -> None:
-    """Delete snapshots above the log's end, and those at no segment's base.
+def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:
+    """Delete those of the ``listed`` snapshots that are above the log's end, or at no segment's base.
 
     The newest of the latter stays if it is above all bases: that of a clean close.
 
     Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
     """
-    listed = snapshot_offsets(files)
     stray = {offset for offset in listed if offset not in bases and offset <= log_end}
     kept = max(stray, default=-1)
     for offset in listed:

@@ -43,6 +43,11 @@ class SwapPlan:
     renames: tuple[tuple[str, str], ...]
     live: dict[str, str]
 
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.undone or self.removals or self.renames)
+
 
 def plan_swap(names: Sequence[str], next_offset: Callable[[str], int]) -> SwapPlan:
     """Decide over the files of a log's folder. Touches nothing.

@@ -10,7 +10,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptCheckpointError, CorruptionError, CorruptSnapshotError
 from stratalog.log.directory import read_topic_id
-from stratalog.log.folder import open_segments, read_epochs, write_epochs
+from stratalog.log.folder import file_names, open_segments, read_epochs, write_epochs
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.replay import newest_snapshot, replay_table, snapshot_offsets
 from stratalog.model.batches import BatchTable
@@ -86,7 +86,7 @@ class _Verifier:
     ) -> None:
         self._parts, self._report, self._segments, self._progress = parts, report, segments, progress
         first = segments[0].base_offset if segments else 0
-        self._state = newest_snapshot(files, snapshot_offsets(files), first) or ProducerState()
+        self._state = newest_snapshot(files, snapshot_offsets(file_names(files)), first) or ProducerState()
 
     def run(self) -> None:
         report = self._report
@@ -116,7 +116,7 @@ def _check_leftovers(files: LogFiles, report: LogReport) -> None:
 
 
 def _check_snapshots(files: LogFiles, report: LogReport) -> None:
-    for offset in snapshot_offsets(files):
+    for offset in snapshot_offsets(file_names(files)):
         name = segment_file(offset, SNAPSHOT_SUFFIX)
         try:
             decode_snapshot(files.read_small(name) or b"", files.path(name))

@@ -25,6 +25,9 @@ from stratalog.spi.segments import IndexFile
 class Appender:
     """Writes to one active segment. Used under the log's lock alone.
 
+    An empty segment gets its index files at once: what there is no room for is told before anything depends on it. Those
+    of one that was found are opened by the first append: of 10,000 logs that an engine opens, few are written to soon.
+
     Args:
         segment: the active segment; borrowed.
         config: of the topic, when the segment became active.
@@ -36,14 +39,25 @@ class Appender:
         self._created_ms = parts.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
         self._builders: dict[IndexRole, IndexBuilder] = {}
-        for role, found in parts.indexes.items():
+        self._is_ready = False  # whether all indexes are open
+        if not segment.size_bytes:
+            self._open_indexes()
+
+    def _open_indexes(self) -> None:
+        if self._is_ready:
+            return
+        for role, found in self._parts.indexes.items():
+            if role in self.segment.indexes():
+                continue  # opened by a call that had no room for the next one
             entries = self._entries(role, found)
             entries += self._begin(role, found, entries)
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
+        self._is_ready = True
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Whether a set of this size, end and time must go to a new segment."""
+        self._open_indexes()
         segment = self.segment
         if segment.size_bytes and segment.size_bytes + size_bytes > self._config.segment_bytes:
             return True
@@ -81,6 +95,7 @@ class Appender:
             DiskFullError: no space for the bytes or their index entries; nothing stays written.
             LogDirOfflineError: writing failed.
         """
+        self._open_indexes()
         segment = self.segment
         largest = segment.largest
         start = segment.log.append(parts)
@@ -98,8 +113,8 @@ class Appender:
         segment.end_offset = batches[-1].next_offset
 
     def finish(self) -> None:
-        """Write the closing entries and seal the segment."""
-        for role, builder in self._builders.items():
+        """Write the closing entries and seal the segment; whoever left one that nothing was added to has done so."""
+        for role, builder in self._builders.items() if self._is_ready else ():
             self._write_index(role, builder.finish())
         self.segment.seal()
 

@@ -100,7 +100,7 @@ class MappedIndex(IndexFile):
         self._max_bytes = max(max_bytes, size_bytes)
         self._allocated_bytes = 0  # how much may be written through a map: a file we find may have holes
         self._map: mmap.mmap | None = None  # replaced under _changing; the pool may set it to None at any time
-        self._maps: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()  # those that somebody still looks through
+        self._maps: tuple[weakref.ref[mmap.mmap], ...] = ()  # those that somebody may still look through
         self._changing = threading.Lock()
         self._closed = False
         self._copy = b""  # what readers of a closed index see
@@ -203,7 +203,7 @@ class MappedIndex(IndexFile):
             raise typed(error, self._file.path) from error
         finally:
             self._file.unpin(descriptor)
-        self._maps.add(mapped)
+        self._maps = (*(known for known in self._maps if known() is not None), weakref.ref(mapped))
         self._map = mapped
         self._disk.handles.keep((self, "map"), self._let_map_go)
         return mapped
@@ -219,7 +219,7 @@ class MappedIndex(IndexFile):
         """Cut the file to its entries. A view that sees more of it than that would be fatal to use: it keeps the old file."""
         self._disk.handles.drop((self, "map"))
         self._map = None
-        if views_see_more and len(self._maps):
+        if views_see_more and any(known() is not None for known in self._maps):
             replace_file(self._disk, self._file.path, self._entries(), sync=False)
             self._disk.handles.drop(self._file)
         elif self._capacity > self._size_bytes:

@@ -14,7 +14,7 @@ import pytest
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
-from stratalog.errors import CorruptBatchError, DiskFullError
+from stratalog.errors import CorruptBatchError, DiskFullError, StorageError
 from stratalog.log.roll import new_appender
 from stratalog.model.batches import RecordBatch
 from stratalog.model.control import ControlType
@@ -323,3 +323,44 @@ def test_a_transaction_index_is_durable_when_its_segment_is_sealed(bed: LogBed) 
         assert list(reader) == [aborted]
     assert bed.path(0, ".txnindex").stat().st_ino in disk.inodes
     assert bed.path(0, ".txnindex").stat().st_size == 34
+
+
+def test_a_segment_that_was_found_opens_its_indexes_at_the_first_append(bed: LogBed) -> None:
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+        for offset in range(4):
+            append(appender, bed, one(bed, offset, 1000 + offset))
+        appender.finish()
+        before = {suffix: bed.path(0, suffix).read_bytes() for suffix in (".index", ".timeindex")}
+        Appender(segment, bed.parts, TopicConfig()).finish()
+        assert not segment.indexes()
+        assert {suffix: bed.path(0, suffix).read_bytes() for suffix in before} == before
+        again = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+        assert not segment.indexes()
+        append(again, bed, one(bed, 4, 2000))
+        again.finish()
+        stored = {suffix: bed.path(0, suffix).read_bytes() for suffix in before}
+        assert all(stored[suffix].startswith(before[suffix]) for suffix in before)
+        found = find_timestamp(segment, 2000, 0, bed.parts)
+        assert found is not None
+        assert found.offset == 4
+
+
+def test_indexes_that_did_not_fit_at_the_first_append_are_opened_by_a_later_one(bed: LogBed) -> None:
+    """One that was open stayed without the others: closing wrote a single entry over all that the second had."""
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+        for offset in range(4):
+            append(appender, bed, one(bed, offset, 1000 + offset))
+        appender.finish()
+        kept = bed.path(0, ".timeindex").read_bytes()
+        bed.path(0, ".timeindex").rename(bed.path(0, ".kept"))
+        bed.path(0, ".timeindex").mkdir()  # cannot be opened
+        again = Appender(segment, bed.parts, TopicConfig(index_interval_bytes=0))
+        with pytest.raises(StorageError):
+            append(again, bed, one(bed, 4, 2000))
+        bed.path(0, ".timeindex").rmdir()
+        bed.path(0, ".kept").rename(bed.path(0, ".timeindex"))
+        again.finish()
+        assert bed.path(0, ".timeindex").read_bytes() == kept
+    assert segment.size_bytes == 4 * BATCH_BYTES
