@@ -132,7 +132,8 @@ def _prepared(given: _Set) -> list[Prepared]:
     now = parts.env.clock.now_ms()
     for columns in decoded:
         check_columns(columns, config, now)
-    offsets = fields[0] if is_wrapper else [offset - given.first.base_offset for offset in decoded[0].offset]
+    base_offset = given.first.base_offset
+    offsets = fields[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
     if len(decoded) == 1 and _fits(given, offsets) and _restamped(given, decoded[0]):
         table = given.format.scan(given.data, 0, len(given.data), check_crc=False)
         return [Prepared(given.format, given.data, counted(table, decoded[0].count))]
