@@ -22,7 +22,9 @@
     │   │   └── ProducerFencedError
     │   ├── InvalidTxnStateError
     │   ├── TransactionAbortedError
-    │   └── UnsupportedCompressionError
+    │   ├── UnsupportedCompressionError
+    │   ├── OffsetsOutOfOrderError
+    │   └── UnexpectedAppendOffsetError
     ├── OffsetOutOfRangeError       ask for an offset that the log has
     ├── NoOffsetError               a group has committed nothing here: seek, or set auto_offset_reset
     ├── CorruptionError             bytes are not what they should be: repair, never retry
@@ -48,6 +50,11 @@
     │   ├── StoreTimeoutError       retriable
     │   └── StoreThrottledError     retriable
     ├── FencedEpochError            another writer owns this log's tier now: stop
+    ├── ReplicaError                the log is not in the role or epoch that the call takes for granted
+    │   ├── NotLeaderOrFollowerError    retriable
+    │   ├── StaleLeaderEpochError
+    │   ├── UnknownLeaderEpochError     retriable
+    │   └── OffsetInTierError
     └── ClosedError                 used after close
 
 ``retriable`` says whether the same call may succeed later; ``kafka_code`` is the code that Kafka's protocol gives the
@@ -212,6 +219,27 @@ class UnsupportedCompressionError(RecordError):
     """The codec does not go with this record format or is not installed. Choose another ``compression.type``."""
 
     kafka_code = 76
+
+
+class OffsetsOutOfOrderError(RecordError):
+    """Offsets do not ascend in what a follower was given. Fetch it again: the leader, or the way from it, is at fault."""
+
+    kafka_code = -1
+
+
+class UnexpectedAppendOffsetError(RecordError):
+    """A follower was given a batch that begins below its log end. Fetch from the log end, or truncate first."""
+
+    kafka_code = -1
+
+    def __init__(self, log: str, first_offset: int, last_offset: int, log_end: int) -> None:
+        super().__init__(log, first_offset, last_offset, log_end)
+        self.reason = "a batch begins below the log end"
+        self.log, self.first_offset, self.last_offset, self.log_end = log, first_offset, last_offset, log_end
+
+    def _where(self) -> str:
+        offsets = f"first_offset={self.first_offset} last_offset={self.last_offset}"
+        return f" log={self.log} {offsets} log_end={self.log_end}"
 
 
 class OffsetOutOfRangeError(StorageError):
@@ -391,6 +419,36 @@ class FencedEpochError(StorageError):
 
     kafka_code = 74
     advice = "another writer owns this log now; stop this engine, or attach again to take over"
+
+
+class ReplicaError(StorageError):
+    """A log is not in the role or the leader epoch that the call takes for granted."""
+
+
+class NotLeaderOrFollowerError(ReplicaError):
+    """The log follows where it should lead, or leads where it should follow. Ask the leader, or change the role first."""
+
+    retriable = True
+    kafka_code = 6
+
+
+class StaleLeaderEpochError(ReplicaError):
+    """The leader epoch is older than the log's. Find out who leads now; never retry with this epoch."""
+
+    kafka_code = 74
+
+
+class UnknownLeaderEpochError(ReplicaError):
+    """The leader epoch is newer than the log's, which has yet to hear of it. Ask again later."""
+
+    retriable = True
+    kafka_code = 75
+
+
+class OffsetInTierError(ReplicaError):
+    """The tier has committed what was asked of local disk alone."""
+
+    kafka_code = 109
 
 
 class ClosedError(StorageError):

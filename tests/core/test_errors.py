@@ -27,6 +27,7 @@ KAFKA_CODES = {
     "OFFSET_OUT_OF_RANGE": (1, ["OffsetOutOfRangeError"]),
     "CORRUPT_MESSAGE": (2, ["CorruptionError", "CorruptBatchError"]),
     "UNKNOWN_TOPIC_OR_PARTITION": (3, ["UnknownTopicError"]),
+    "NOT_LEADER_OR_FOLLOWER": (6, ["NotLeaderOrFollowerError"]),
     "MESSAGE_TOO_LARGE": (10, ["RecordTooLargeError"]),
     "INVALID_TOPIC_EXCEPTION": (17, ["InvalidTopicError"]),
     "RECORD_LIST_TOO_LARGE": (18, ["RecordBatchTooLargeError"]),
@@ -37,12 +38,25 @@ KAFKA_CODES = {
     "INVALID_PRODUCER_EPOCH": (47, ["InvalidProducerEpochError"]),
     "INVALID_TXN_STATE": (48, ["InvalidTxnStateError"]),
     "KAFKA_STORAGE_ERROR": (56, ["LogDirError", "LogDirOfflineError", "DiskFullError", "StoreError"]),
-    "FENCED_LEADER_EPOCH": (74, ["FencedEpochError"]),
+    "FENCED_LEADER_EPOCH": (74, ["FencedEpochError", "StaleLeaderEpochError"]),
+    "UNKNOWN_LEADER_EPOCH": (75, ["UnknownLeaderEpochError"]),
+    "OFFSET_MOVED_TO_TIERED_STORAGE": (109, ["OffsetInTierError"]),
     "UNSUPPORTED_COMPRESSION_TYPE": (76, ["UnsupportedCompressionError"]),
     "INVALID_RECORD": (87, ["InvalidRecordError"]),
     "PRODUCER_FENCED": (90, ["ProducerFencedError"]),
     "TRANSACTION_ABORTABLE": (120, ["TransactionAbortedError"]),
-    "UNKNOWN_SERVER_ERROR": (-1, ["StorageError", "PluginError", "NoOffsetError", "ClosedError"]),
+    "UNKNOWN_SERVER_ERROR": (
+        -1,
+        [
+            "StorageError",
+            "PluginError",
+            "NoOffsetError",
+            "ReplicaError",
+            "OffsetsOutOfOrderError",
+            "UnexpectedAppendOffsetError",
+            "ClosedError",
+        ],
+    ),
 }
 
 

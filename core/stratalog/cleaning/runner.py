@@ -60,7 +60,8 @@ def apply_retention(
     """One pass over one log."""
     total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
     before = summarise(log, has_tier=tier is not None)
-    whole = _cut(total, before.offsets.high_watermark)
+    follows_tier = tier is not None and not log.is_leader  # its leader says what goes, from the tier too
+    whole = _cut(() if follows_tier else total, before.offsets.high_watermark)
     deleted = [
         segment
         for segment in before.segments
@@ -99,7 +100,7 @@ def _execute(
 ) -> None:
     notify = log.notify
     if whole.end > before.offsets.log_start:
-        log.delete_records(whole.end)
+        log.raise_log_start(whole.end)
     if tier is not None and whole.end:
         tier.expire(whole.end, leader_epoch=log.leader_epoch, reason="; ".join(whole.reasons))
         log.refresh_remote()

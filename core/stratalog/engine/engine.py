@@ -286,7 +286,7 @@ class Engine:
             logs: only these; None is all that could be opened.
 
         Returns:
-            One result for each log with a tier.
+            One result for each log with a tier that leads.
 
         Raises:
             ConfigError: the engine has no tier.
@@ -301,7 +301,8 @@ class Engine:
 
         def work(log: Log) -> OffloadResult | None:
             remote = self._opener.remote_of(log)
-            return None if remote is None or log.config.remote_log_copy_disable else offload_log(log, remote)
+            copies = log.is_leader and not log.config.remote_log_copy_disable
+            return offload_log(log, remote) if copies and remote is not None else None
 
         return tuple(result for result in self._for_each(logs, work) if result is not None)
 

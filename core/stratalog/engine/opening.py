@@ -89,6 +89,7 @@ class LogOpener:
             watermark=Watermark(self._settings.watermark),
             high_watermark=directory.high_watermark(loading.name),
             on_offline=directory.take_offline,
+            on_truncated=directory.write_checkpoints,
             durability=Durability.of(self._settings.durability),
         )
         if loaded.recovered_segments:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from stratalog.errors import ConfigError
 from stratalog.model.batches import NO_EPOCH
-from stratalog.model.offsets import EpochEntry
+from stratalog.model.offsets import UNDEFINED_END, EpochEnd, EpochEntry
 
 
 class EpochCache:
@@ -66,17 +66,31 @@ class EpochCache:
         """The entries as they are for [start, end) alone."""
         return self.truncate_from_start(start).truncate_from_end(end).entries
 
-    def end_offset_for(self, epoch: int, log_end: int) -> EpochEntry:
-        """Where ``epoch`` ended: (largest epoch at or below it, first offset after it); (-1, -1) if unknown."""
+    def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
+        """Where ``epoch`` ends in a log up to ``log_end``.
+
+        Returns:
+            ``UNDEFINED_END`` for epoch -1, and for one that is above all that are known. The latest epoch ends at the log
+            end. Otherwise the largest epoch at or below ``epoch``, or ``epoch`` itself if all are above it, with the start
+            of the next one.
+        """
         if epoch == NO_EPOCH:
-            return EpochEntry(NO_EPOCH, -1)
+            return UNDEFINED_END
         if epoch == self.latest:
-            return EpochEntry(epoch, log_end)
+            return EpochEnd(epoch, log_end)
         higher = next((entry for entry in self.entries if entry.epoch > epoch), None)
         if higher is None:
-            return EpochEntry(NO_EPOCH, -1)
+            return UNDEFINED_END
         floor = max((entry.epoch for entry in self.entries if entry.epoch <= epoch), default=epoch)
-        return EpochEntry(floor, higher.start_offset)
+        return EpochEnd(floor, higher.start_offset)
+
+    def after(self, earlier: Iterable[EpochEntry]) -> EpochCache:
+        """This cache behind those of ``earlier`` that come before its first entry: what a tier knows of older offsets."""
+        if not self.entries:
+            return EpochCache(earlier)
+        first = self.entries[0]
+        older = [found for found in earlier if found.epoch < first.epoch and found.start_offset < first.start_offset]
+        return EpochCache([*older, *self.entries]) if older else self
 
 
 def _cache(entries: tuple[EpochEntry, ...]) -> EpochCache:

@@ -5,8 +5,9 @@ Source: apache/kafka UnifiedLog.append.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from stratalog.errors import ClosedError, DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
 from stratalog.log.encoded import prepare_batches
@@ -16,10 +17,14 @@ from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records
 from stratalog.log.validate import Prepared, prepare_records
-from stratalog.model.batches import NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.batches import NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET
+
+Placed: TypeAlias = tuple[memoryview, RecordBatch]
+"""A batch with its bytes, which say at which offsets it goes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
     What goes to one segment is written at once, all or nothing.
 
     Raises:
+        NotLeaderOrFollowerError: the log follows a leader.
         RecordBatchTooLargeError: a batch has more bytes than ``segment.bytes``.
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: an idempotent producer broke a rule.
         DiskFullError: no space; the log stays as it was before the segment's write, and goes on reading.
@@ -64,6 +70,7 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
     size = max(max(piece.table.size_bytes) for piece in prepared)
     with state.lock:
         state.check_writable()
+        state.check_leads()
         if size > state.config.segment_bytes:
             raise RecordBatchTooLargeError(f"a batch of {size} bytes, segment.bytes is {state.config.segment_bytes}")
         result = _duplicate(state, prepared) or _written(state, prepared)
@@ -78,9 +85,14 @@ def _written(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
     now = state.parts.env.clock.now_ms()
     # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
     stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
-    batches = _assigned(state, prepared, base, stamp)
+    write_groups(state, by_segment(state, _assigned(state, prepared, base, stamp)))
+    return AppendResult(base, state.log_end - 1, now)
+
+
+def write_groups(state: LogState, groups: Iterable[Sequence[Placed]]) -> None:
+    """Write batches that have their offsets, each group at once, under the log's lock; errors as ``write``."""
     try:
-        for group in _by_segment(state, batches):
+        for group in groups:
             _write_group(state, group)
     except DiskFullError:
         raise
@@ -93,7 +105,6 @@ def _written(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
         raise
     finally:
         state.publish()
-    return AppendResult(base, state.log_end - 1, now)
 
 
 def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
@@ -109,11 +120,9 @@ def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | 
     return None
 
 
-def _assigned(
-    state: LogState, prepared: Sequence[Prepared], base: int, append_time_ms: int | None
-) -> list[tuple[memoryview, RecordBatch]]:
+def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_time_ms: int | None) -> list[Placed]:
     """Each batch with its bytes, offsets, leader epoch and the time of the append (None: as it came) patched in."""
-    listed: list[tuple[memoryview, RecordBatch]] = []
+    listed: list[Placed] = []
     for piece in prepared:
         table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
         base = table.last_offset[-1] + 1
@@ -122,12 +131,10 @@ def _assigned(
     return listed
 
 
-def _by_segment(
-    state: LogState, batches: Sequence[tuple[memoryview, RecordBatch]]
-) -> list[list[tuple[memoryview, RecordBatch]]]:
+def by_segment(state: LogState, batches: Sequence[Placed]) -> list[list[Placed]]:
     """Split at the places where the segment's size says so; other reasons to roll are looked at per group."""
     limit = state.config.segment_bytes
-    groups: list[list[tuple[memoryview, RecordBatch]]] = [[]]
+    groups: list[list[Placed]] = [[]]
     size = state.segments[-1].size_bytes
     for data, batch in batches:
         if size and size + len(data) > limit:
@@ -138,12 +145,12 @@ def _by_segment(
     return [group for group in groups if group]
 
 
-def _write_group(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -> None:
+def _write_group(state: LogState, group: Sequence[Placed]) -> None:
     size = sum(len(data) for data, _ in group)
     largest = max(batch.max_timestamp_ms for _, batch in group)
     if state.appender.should_roll(size, group[-1][1].last_offset, largest):
-        roll(state)
-    _assign_epoch(state, group)
+        roll(state, _least_offset(group[0][1]))
+    _assign_epochs(state, group)
     headers, position = [], 0
     for data, batch in group:
         headers.append(replace(batch, position=position))
@@ -153,7 +160,12 @@ def _write_group(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]
         replay(state.producers, data, replace(batch, position=0), state.parts)
 
 
-def _aborted(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -> dict[int, AbortedTransaction]:
+def _least_offset(first: RecordBatch) -> int:
+    """An offset at or below all in a batch: a compressed message of magic 0 or 1 tells its last one alone."""
+    return first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
+
+
+def _aborted(state: LogState, group: Sequence[Placed]) -> dict[int, AbortedTransaction]:
     """The index entries of the transactions that abort markers are about to end, by the marker's offset."""
     entries = {}
     for data, batch in group:
@@ -167,11 +179,11 @@ def _aborted(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -
     return entries
 
 
-def _assign_epoch(state: LogState, group: Sequence[tuple[memoryview, RecordBatch]]) -> None:
-    first = group[0][1]
-    if first.magic < 2:
-        return
-    epochs = state.epochs.assign(first.leader_epoch, first.base_offset)
+def _assign_epochs(state: LogState, group: Sequence[Placed]) -> None:
+    epochs = state.epochs
+    for _, batch in group:
+        if batch.magic >= 2 and batch.leader_epoch not in {epochs.latest, NO_EPOCH}:
+            epochs = epochs.assign(batch.leader_epoch, batch.base_offset)
     if epochs is not state.epochs:
         write_epochs(state.files, epochs)
         state.epochs = epochs

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
+from stratalog.epochs.cache import EpochCache
 from stratalog.errors import DiskFullError, OffsetOutOfRangeError
 from stratalog.log.folder import set_aside, write_epochs
 from stratalog.log.roll import roll
@@ -26,7 +27,7 @@ def raise_log_start(state: LogState, offset: int) -> int:
         if offset > offsets.high_watermark or offset < 0:
             raise OffsetOutOfRangeError(str(state.log), offset, offsets.log_start, offsets.high_watermark)
         if offset > offsets.log_start:
-            _forget_epochs(state, offset)
+            forget_epochs(state, state.epochs.truncate_from_start(offset))
             state.log_start = offset
             state.recovery_point = max(state.recovery_point, offset)
             state.publish()
@@ -51,13 +52,18 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
             return []
         state.segments = state.segments[len(gone) :]
         state.publish()
-        due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
         for segment in gone:
-            segment.close()
-            state.leaving.extend((due_ns, name) for name in set_aside(state.files, segment))
+            leave(state, segment)
         state.files.sync()
     remove_left(state)
     return gone
+
+
+def leave(state: LogState, segment: Segment) -> None:
+    """Close a segment that is no part of the log any more; its files go after ``file.delete.delay.ms``."""
+    segment.close()
+    due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
+    state.leaving.extend((due_ns, name) for name in set_aside(state.files, segment))
 
 
 def remove_left(state: LogState, *, all_now: bool = False) -> int:
@@ -71,14 +77,13 @@ def remove_left(state: LogState, *, all_now: bool = False) -> int:
         return len(due)
 
 
-def _forget_epochs(state: LogState, offset: int) -> None:
-    """Cut the epochs below the log start.
+def forget_epochs(state: LogState, left: EpochCache) -> None:
+    """Cut the epochs to those that are ``left``, under the log's lock.
 
     A file that cannot be written for lack of space only holds more than is needed: loading cuts it again, and deleting
     must work on a full disk.
     """
-    epochs = state.epochs.truncate_from_start(offset)
-    if epochs != state.epochs:
-        state.epochs = epochs
+    if left != state.epochs:
+        state.epochs = left
         with contextlib.suppress(DiskFullError):
-            write_epochs(state.files, epochs)
+            write_epochs(state.files, left)

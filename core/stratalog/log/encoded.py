@@ -68,17 +68,26 @@ def prepare_batches(
         InvalidRecordError: a batch or record breaks a rule of the topic, or cannot be written in its magic.
         UnsupportedCompressionError: the topic's magic does not have the codec.
     """
-    found = scan(parts.formats, data, 0, len(data), check_crc=True)
-    partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
-    if not partial and found.stop is not ScanStop.END:
-        raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position)
     prepared: list[Prepared] = []
-    for table in found.tables:
+    for table in whole_batches(data, parts):
         for batch in table:
             _check_batch(batch, config, origin)
         for start, end in _together(table):
             prepared.extend(_prepared(_copied(data, table, start, end, config, parts)))
     return prepared
+
+
+def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
+    """The batches that somebody sent, CRCs checked; a trailing partial entry is left out.
+
+    Raises:
+        CorruptBatchError: framing or a CRC is wrong; file is "append", the position that in ``data``.
+    """
+    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
+    if not partial and found.stop is not ScanStop.END:
+        raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position)
+    return found.tables
 
 
 def _bad_size(data: Buffer, position: int) -> bool:

@@ -9,17 +9,29 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from stratalog.errors import CorruptBatchError, CorruptionError, SegmentGoneError
+from stratalog.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
 from stratalog.log.view import LogView
 from stratalog.model.batches import Buffer
-from stratalog.model.offsets import Isolation, LogOffsets
+from stratalog.model.offsets import UNDEFINED_END, EpochEnd, Isolation, LogOffsets
 from stratalog.model.segments import AbortedTransaction, FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.convert import Converted, convert
 from stratalog.segment.framing import scan
 from stratalog.segment.search import aborted_transactions, find_batch
 from stratalog.segment.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRequest:
+    """What is asked for; see ``LogReader.fetch``."""
+
+    offset: int
+    max_bytes: int
+    isolation: Isolation
+    min_one_batch: bool = True
+    current_leader_epoch: int | None = None
+    last_fetched_epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +43,7 @@ class Fetched:
             offset asked for: a reader drops those records.
         next_offset: where to fetch next; the offset asked for if nothing was returned.
         offsets: all bounds of the log, of the same view.
+        diverging: where a replica that told its last epoch must cut its log: the end of its last epoch here.
         aborted_transactions: for read_committed, those with data in the range; else empty.
         offset: the one asked for.
         parts: the log's components, by which ``converted`` reads and writes.
@@ -42,6 +55,7 @@ class Fetched:
     offset: int
     parts: Components = field(repr=False, compare=False)
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    diverging: EpochEnd | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -82,32 +96,50 @@ class Fetched:
         self.release()
 
 
-def fetch(views: ViewSource, parts: Components, offset: int, max_bytes: int, isolation: str) -> Fetched:
-    """Whole batches from the one that holds ``offset``, of one segment, at most ``max_bytes`` but at least one.
+def fetch(views: ViewSource, parts: Components, asked: FetchRequest) -> Fetched:
+    """Whole batches from the one that holds the offset, of one segment, that end below the isolation's bound.
 
     Raises:
-        OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
+        OffsetOutOfRangeError: the offset is below the log start or above the log end, or the last epoch is not known.
+        StaleLeaderEpochError, UnknownLeaderEpochError: the leader epoch is not the log's.
         CorruptBatchError: there is a bad entry where the first batch should be.
     """
     view, again = views(), Again(views)
     while True:
-        view.check_range(offset)
-        bound = view.bound(isolation)
+        view.check_leader_epoch(asked.current_leader_epoch)
+        view.check_range(asked.offset)
+        parting = _parting(view, asked)
+        if parting is not None:
+            return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=parting)
         try:
-            return _fetch(view, parts, offset, max_bytes, bound, isolation)
+            return _fetch(view, parts, asked)
         except (SegmentGoneError, CorruptionError) as error:
-            view = again.after(error, view, view.segment_at(offset))
+            view = again.after(error, view, view.segment_at(asked.offset))
 
 
-def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound: int, isolation: str) -> Fetched:
+def _parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
+    """The end, here, of the last epoch that a replica has, if its log goes on differently.
+
+    Source: apache/kafka Partition.readRecords.
+    """
+    if asked.last_fetched_epoch is None:
+        return None
+    end = view.epoch_end(asked.last_fetched_epoch)
+    if end == UNDEFINED_END:
+        raise OffsetOutOfRangeError(str(view.log), asked.offset, view.offsets.log_start, view.offsets.log_end)
+    return end if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.offset else None
+
+
+def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
+    offset, bound = asked.offset, view.bound(asked.isolation)
     for segment in view.readable_from(offset) if offset < bound else ():
         found = find_batch(segment, offset, parts)
         if found is None:
             continue
         position, first = found
-        if first.base_offset >= bound and first.last_offset >= bound:
+        if first.last_offset >= bound or (first.size_bytes > asked.max_bytes and not asked.min_one_batch):
             break
-        want = max(first.size_bytes, min(max_bytes, segment.size_bytes - position))
+        want = max(first.size_bytes, min(asked.max_bytes, segment.size_bytes - position))
         piece = segment.slice(position, want)
         try:
             is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
@@ -116,7 +148,7 @@ def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound:
                 raise CorruptBatchError("the batch is damaged", segment.label, position)  # noqa: TRY301 - unpin first
             piece.data = piece.data[:size]
             aborted: tuple[AbortedTransaction, ...] = ()
-            if isolation == Isolation.READ_COMMITTED:
+            if asked.isolation is Isolation.READ_COMMITTED:
                 aborted = aborted_transactions(view.readable_from(offset), offset, last_offset + 1, parts)
         except BaseException:
             piece.release()
@@ -128,11 +160,14 @@ def _fetch(view: LogView, parts: Components, offset: int, max_bytes: int, bound:
 
 
 def _whole_batches(data: Buffer, bound: int, parts: Components, *, check_crc: bool) -> tuple[int, int]:
-    """Size of the whole batches in ``data`` that begin below ``bound``, and the last offset in them."""
+    """Size of the whole batches in ``data`` that end below ``bound``, and the last offset in them.
+
+    One that goes past the bound shows nothing of itself: not all of it counts as safe.
+    """
     size, last_offset = 0, -1
     for table in scan(parts.formats, data, 0, len(data), check_crc=check_crc).tables:
         for index in range(len(table)):
-            if size and table.base_offset[index] >= bound:
+            if table.last_offset[index] >= bound:
                 return size, last_offset
             size = table.position[index] + table.size_bytes[index]
             last_offset = table.last_offset[index]

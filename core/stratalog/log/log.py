@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, FencedEpochError, StorageError
+from stratalog.errors import FencedEpochError, StorageError
 from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
+from stratalog.log.follow import append_as_follower
+from stratalog.log.leadership import follow, lead
 from stratalog.log.load import LoadedLog
 from stratalog.log.marker import append_marker
 from stratalog.log.reader import LogReader
@@ -17,12 +19,14 @@ from stratalog.log.replay import write_snapshot
 from stratalog.log.roll import new_appender, roll
 from stratalog.log.state import LogState, make_view
 from stratalog.log.sync import flush, is_sync_due
+from stratalog.log.truncate import truncate_fully, truncate_to
 from stratalog.log.view import LogView
+from stratalog.log.watermarks import set_high_watermark
 from stratalog.model.batches import Buffer
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import Durability, Watermark
+from stratalog.model.offsets import Durability, LogOffsets, Watermark
 from stratalog.model.records import Record
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
@@ -48,12 +52,14 @@ class Log(LogReader):
         watermark: Watermark = Watermark.WRITTEN,
         high_watermark: int | None = None,
         on_offline: Callable[[StorageError], None] | None = None,
+        on_truncated: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(name, topic_id, parts)
         self._durability = durability
         try:
             self._state = _state_of(name, topic_id, files, parts, config, loaded, remote, notify)
             self._state.watermark, self._state.on_offline = watermark, on_offline
+            self._state.on_truncated = on_truncated
             self._state.given_watermark = loaded.log_end if high_watermark is None else high_watermark
             self._state.publish()
         except BaseException:
@@ -67,8 +73,13 @@ class Log(LogReader):
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that appended batches carry."""
+        """The epoch that the log leads or follows; batches appended as leader carry it."""
         return self._state.leader_epoch
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the log takes appends of its own: as opened, and after ``lead``."""
+        return self._state.is_leader
 
     @property
     def has_producers(self) -> bool:
@@ -96,6 +107,7 @@ class Log(LogReader):
             durability: ``"written"`` or ``"durable"``; None is the engine's setting.
 
         Raises:
+            NotLeaderOrFollowerError: the log follows a leader.
             InvalidRecordError, InvalidTimestampError: a record breaks a rule of the topic; nothing was written.
             RecordTooLargeError, RecordBatchTooLargeError: too many bytes; nothing was written.
             DiskFullError: no space; the log goes on reading.
@@ -113,6 +125,28 @@ class Log(LogReader):
             Others as ``append``.
         """
         return append_batches(self._state, data, self._durability_of(durability))
+
+    def append_as_follower(
+        self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None
+    ) -> LogOffsets:
+        """Append what was fetched from the leader as it stands there; take over the leader's bounds.
+
+        Args:
+            data: batches, from the log end on; gaps are fine, a partial batch at the end is left out.
+            leader_high_watermark: this log's becomes that, or its log end if that is lower.
+            leader_log_start_offset: this log's rises to it, but not above the high watermark.
+            durability: ``"written"`` or ``"durable"``; None is the engine's setting.
+
+        Returns:
+            All bounds after it; ``log_end`` is where to fetch next.
+
+        Raises:
+            NotLeaderOrFollowerError: the log leads.
+            CorruptBatchError, OffsetsOutOfOrderError, UnexpectedAppendOffsetError: nothing was written.
+            DiskFullError: no space; what went to segments that are full now stays.
+        """
+        wanted = self._durability_of(durability)
+        return append_as_follower(self._state, data, leader_high_watermark, leader_log_start_offset, wanted)
 
     def end_transaction(
         self,
@@ -139,6 +173,46 @@ class Log(LogReader):
         with self._state.lock:
             return [found for found in self._state.producers.entries() if found.transaction_first_offset >= 0]
 
+    def lead(self, epoch: int) -> None:
+        """Lead in ``epoch`` from now on: it begins at the log end, durably. Epochs never go back.
+
+        Raises:
+            StaleLeaderEpochError: the log has seen a later epoch, or follows another leader in this one.
+        """
+        lead(self._state, epoch)
+
+    def follow(self, epoch: int) -> None:
+        """Follow the leader of ``epoch`` from now on: appends are refused, but for ``append_as_follower``.
+
+        Raises:
+            StaleLeaderEpochError: the log has seen a later epoch.
+        """
+        follow(self._state, epoch)
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop the records from ``offset`` on, durably; whether the log went further. The log ends at ``offset`` then.
+
+        A batch that holds ``offset`` goes as a whole: give the first offset of one.
+
+        Raises:
+            OffsetInTierError: the tier has committed more than would be left.
+            StorageError: the disk failed; the log is out of service until it is opened again.
+        """
+        return truncate_to(self._state, offset)
+
+    def truncate_fully_and_start_at(self, offset: int, log_start: int | None = None) -> None:
+        """Drop all records here, durably, and go on at ``offset``, wherever that is.
+
+        Args:
+            offset: of the next record.
+            log_start: where readers may begin, if a tier has what is below ``offset``; None is ``offset``.
+
+        Raises:
+            OffsetInTierError: the log leads, and the tier has committed records above ``offset``.
+            StorageError: as ``truncate_to``.
+        """
+        truncate_fully(self._state, offset, log_start)
+
     def flush(self) -> int:
         """Make everything written so far durable; the new recovery point (offset)."""
         return flush(self._state)
@@ -163,19 +237,15 @@ class Log(LogReader):
     def set_high_watermark(self, offset: int) -> int:
         """Move the high watermark, where ``watermark`` is ``external``; it stays between log start and end.
 
+        A leader's never falls, a follower's may.
+
         Returns:
             The high watermark after it.
 
         Raises:
-            ConfigError: the engine moves it itself.
+            ConfigError: the log leads, and the engine moves it itself.
         """
-        state = self._state
-        if state.watermark is not Watermark.EXTERNAL:
-            raise ConfigError(f"the engine moves the high watermark itself: watermark={state.watermark}")
-        with state.lock:
-            state.given_watermark = min(max(offset, state.log_start), state.log_end)
-            state.publish()
-            return state.view.offsets.high_watermark
+        return set_high_watermark(self._state, offset)
 
     def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
         """Take new settings of the topic: nothing is opened again, the active segment goes on under them."""
@@ -209,8 +279,14 @@ class Log(LogReader):
         -1 is the high watermark. Returns the log start after it.
 
         Raises:
+            NotLeaderOrFollowerError: the log follows a leader, which tells it.
             OffsetOutOfRangeError: above the high watermark.
         """
+        self._state.check_leads()
+        return self.raise_log_start(before)
+
+    def raise_log_start(self, before: int) -> int:
+        """The same in either role: for retention."""
         return raise_log_start(self._state, self.offsets().high_watermark if before == -1 else before)
 
     def drop_local(self, end: int) -> list[Segment]:

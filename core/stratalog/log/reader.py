@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from stratalog.log.columns import read_columns
-from stratalog.log.fetch import Fetched, fetch
+from stratalog.log.fetch import Fetched, FetchRequest, fetch
 from stratalog.log.timestamps import offset_for_timestamp
 from stratalog.log.view import LogView
 from stratalog.model.arrow import to_arrow
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import LogOffsets
+from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
@@ -83,13 +83,54 @@ class LogReader(ABC):
         """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""
         return to_arrow(self.columns(start, end, isolation), self.name.partition)
 
-    def fetch(self, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted") -> Fetched:
-        """Raw batches from the one that holds ``offset``: whole ones, at least one, of one segment.
+    def fetch(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        isolation: str = "read_uncommitted",
+        *,
+        min_one_batch: bool = True,
+        current_leader_epoch: int | None = None,
+        last_fetched_epoch: int | None = None,
+    ) -> Fetched:
+        """Raw batches from the one that holds ``offset``: whole ones, of one segment.
+
+        Args:
+            offset: the first one that is wanted; batches may begin below it.
+            max_bytes: at most so many.
+            isolation: how far a reader sees; replicas read with ``"log_end"``.
+            min_one_batch: the first batch comes even if it is above ``max_bytes``: else a reader would never get on.
+            current_leader_epoch: the one that the caller takes for the log's; None is not checked.
+            last_fetched_epoch: of the last record before ``offset`` that a replica has. Where its log and this one part
+                the result holds no batches, but ``diverging``.
 
         Raises:
-            OffsetOutOfRangeError: ``offset`` is below the log start or above the log end.
+            OffsetOutOfRangeError: ``offset`` is below the log start or above the log end, or ``last_fetched_epoch`` is
+                not known here.
+            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
         """
-        return fetch(self.view, self._parts, offset, max_bytes, isolation)
+        asked = FetchRequest(
+            offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
+        )
+        return fetch(self.view, self._parts, asked)
+
+    def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int | None = None) -> EpochEnd:
+        """Where a leader epoch ends in this log: what a replica asks its leader to find where they part.
+
+        Args:
+            epoch: the latest one in the replica's log.
+            current_leader_epoch: the one that the caller takes for the log's; None is not checked.
+
+        Returns:
+            The largest epoch at or below it, with the first offset after that; the latest ends at the log end. The epoch
+            itself with the first known offset, if it is older than all that is known. (-1, -1) for -1 or a later epoch.
+
+        Raises:
+            StaleLeaderEpochError, UnknownLeaderEpochError: ``current_leader_epoch`` is not the log's.
+        """
+        view = self.view()
+        view.check_leader_epoch(current_leader_epoch)
+        return view.epoch_end(epoch)
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """The offset of the first record with a timestamp at or above ``timestamp_ms``; None if there is none."""

@@ -16,25 +16,29 @@ from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
 
-def roll(state: LogState) -> int:
-    """Begin a new active segment at the log end; the base offset of it. An empty active segment stays as it is.
+def roll(state: LogState, first_offset: int = 0) -> int:
+    """Begin a new active segment at the log end; the base offset of it. An empty active segment there stays as it is.
+
+    A batch to come that begins above the log end, as ``first_offset`` says, names the new segment: what is between is in
+    no segment, and an offset relative to the log end may not fit its 32 bits.
 
     Everything new is made before the old segment is closed: if the disk is full, the log stays as it was. The old one's
     records are durable before the new one has a name: else a power loss could take them and leave those that follow, and
     what is lost would be no suffix. Kafka syncs after the roll, in the background.
     """
     active = state.segments[-1]
-    base = state.log_end
+    base = max(state.log_end, first_offset)
     if base == active.base_offset and not active.size_bytes:
         return base
     _sync_records(state, active)
-    segment, appender = _next_segment(state, base)
+    segment, appender = next_segment(state, base)
     try:
         write_snapshot(state.files, base, state.producers)
         state.appender.finish()
     except BaseException:
         segment.close()
         raise
+    active.end_offset = base
     state.segments = [*state.segments, segment]
     state.appender = appender
     state.folder_dirty = True
@@ -52,7 +56,8 @@ def _sync_records(state: LogState, active: Segment) -> None:
             raise
 
 
-def _next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
+def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
+    """Make the files of a segment to come, empty; the caller puts it among the others and closes it if that fails."""
     remove_leftovers(state, base)
     preallocate = state.config.segment_bytes if state.config.preallocate else 0
     log = state.files.open_segment(segment_file(base, LOG_SUFFIX), create=True, preallocate_bytes=preallocate)

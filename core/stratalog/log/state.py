@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import ClosedError, CorruptBatchError, LogDirOfflineError, StorageError
+from stratalog.errors import ClosedError, CorruptBatchError, LogDirOfflineError, NotLeaderOrFollowerError, StorageError
 from stratalog.log.remote import RemoteLog
 from stratalog.log.view import LogView
 from stratalog.model.events import Event
@@ -27,7 +27,8 @@ class LogState:
 
     ``view`` is replaced as a whole, by ``publish``; readers load it without the lock. ``failure`` takes the log out of
     service: appends raise it, reads go on; ``on_offline`` is told of one that the whole directory shares.
-    ``watermark`` says what moves the high watermark; ``given_watermark`` is the one from outside. ``syncing`` is held
+    ``on_truncated`` stores the directory's checkpoints, which may be above the log's bounds then. ``watermark`` says what
+    moves the high watermark of a leader; ``given_watermark`` is the one from outside, or from a follower's leader. ``syncing`` is held
     over a sync, taken before ``lock``; what takes bytes away holds it too. ``synced`` tells those who wait for
     a sync that one has ended; ``sync_runs``, under it alone, is whoever is at it for all, or None. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
@@ -52,10 +53,12 @@ class LogState:
     closed: bool = False
     folder_dirty: bool = True
     leaving: list[tuple[int, str]] = field(default_factory=list)
+    is_leader: bool = True
     watermark: Watermark = Watermark.WRITTEN
     given_watermark: int = 0
     synced_ns: int = 0
     on_offline: Callable[[StorageError], None] | None = None
+    on_truncated: Callable[[], None] | None = None
     sync_runs: object = None
     synced: threading.Condition = field(default_factory=threading.Condition)
     syncing: threading.RLock = field(default_factory=threading.RLock)
@@ -75,6 +78,11 @@ class LogState:
         if self.damage is not None:
             raise self.damage.with_traceback(None)
 
+    def check_leads(self) -> None:
+        """Raise NotLeaderOrFollowerError unless the log leads."""
+        if not self.is_leader:
+            raise NotLeaderOrFollowerError(f"log {self.log} follows the leader of epoch {self.leader_epoch}")
+
     def fail(self, error: StorageError) -> None:
         """Take the log out of service, and tell the directory if it is the disk that failed. Needs no lock."""
         if self.failure is None:
@@ -85,6 +93,8 @@ class LogState:
     @property
     def high_watermark(self) -> int:
         """Where readers of what counts as safe end, before it is brought between the log's bounds."""
+        if not self.is_leader:
+            return self.given_watermark
         if self.watermark is Watermark.WRITTEN:
             return self.log_end
         return self.recovery_point if self.watermark is Watermark.DURABLE else self.given_watermark
@@ -101,6 +111,8 @@ class LogState:
             high_watermark=self.high_watermark,
             remote=self.remote,
             damage=self.damage,
+            leader_epoch=self.leader_epoch,
+            is_leader=self.is_leader,
         )
 
 
@@ -115,10 +127,12 @@ def make_view(
     high_watermark: int,
     remote: RemoteLog | None,
     damage: CorruptBatchError | None,
+    leader_epoch: int | None = None,
+    is_leader: bool = True,
 ) -> LogView:
     """Bring the bounds of a log into one value, in the order that they must keep.
 
-    With segments in the tier the log starts where the tier says, or later; without, at the first local segment.
+    ``leader_epoch`` None is the latest of ``epochs``. With segments in the tier the log starts where the tier says, or later; without, at the first local segment.
     """
     remote_view = None if remote is None else remote.view()
     first = segments[0].base_offset if segments else log_start
@@ -141,4 +155,13 @@ def make_view(
         last_stable=last_stable,
         log_end=end,
     )
-    return LogView(log, tuple(segments), offsets, epochs, remote_view, damage)
+    return LogView(
+        log,
+        tuple(segments),
+        offsets,
+        epochs,
+        remote_view,
+        damage,
+        epochs.latest if leader_epoch is None else leader_epoch,
+        is_leader,
+    )

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import CorruptBatchError, OffsetOutOfRangeError
+from stratalog.errors import CorruptBatchError, OffsetOutOfRangeError, StaleLeaderEpochError, UnknownLeaderEpochError
 from stratalog.log.remote import RemoteView
+from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
-from stratalog.model.offsets import Isolation, LogOffsets
+from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
@@ -20,6 +21,7 @@ class LogView:
 
     ``segments`` are the local ones, ascending, the last one active; ``remote`` is the tier's side, None without a
     tier. ``damage`` is what is wrong at the log's end if it was found cut or broken: readers that get there are told.
+    ``leader_epoch`` is the one that the log leads or follows, -1 for a log that is only read and has no epochs.
     """
 
     log: TopicPartition
@@ -28,6 +30,8 @@ class LogView:
     epochs: EpochCache
     remote: RemoteView | None = None
     damage: CorruptBatchError | None = None
+    leader_epoch: int = NO_EPOCH
+    is_leader: bool = True
 
     def segment_at(self, offset: int) -> ReadableSegment | None:
         """The segment to read ``offset`` from, or the next one there is; None at the log's end.
@@ -64,6 +68,23 @@ class LogView:
         """Raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""
         if not self.offsets.log_start <= offset <= self.offsets.log_end:
             raise OffsetOutOfRangeError(str(self.log), offset, self.offsets.log_start, self.offsets.log_end)
+
+    def check_leader_epoch(self, expected: int | None) -> None:
+        """Compare the leader epoch that a caller goes by with the log's; None is not compared.
+
+        Raises:
+            StaleLeaderEpochError: it is older.
+            UnknownLeaderEpochError: it is newer.
+        """
+        if expected is None or expected == self.leader_epoch:
+            return
+        reason = f"leader epoch {expected} is asked for, log {self.log} is in {self.leader_epoch}"
+        raise StaleLeaderEpochError(reason) if expected < self.leader_epoch else UnknownLeaderEpochError(reason)
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """Where a leader epoch ends in this log, by what the tier knows too; see ``EpochCache.end_offset_for``."""
+        epochs = self.epochs if self.remote is None else self.epochs.after(self.remote.leader_epochs)
+        return epochs.end_offset_for(epoch, self.offsets.log_end)
 
     def bound(self, isolation: str) -> int:
         """The offset that a reader of this isolation does not go past (exclusive)."""

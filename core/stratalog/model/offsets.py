@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stratalog.errors import ConfigError
 
@@ -67,6 +67,16 @@ class EpochEntry(NamedTuple):
 
     epoch: int
     start_offset: int
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ends in one log: the first offset after it. (-1, -1) if that is not known."""
+
+    epoch: int
+    end_offset: int
+
+
+UNDEFINED_END: Final = EpochEnd(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)

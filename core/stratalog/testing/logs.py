@@ -21,7 +21,7 @@ from stratalog.model.batches import Buffer, TimestampType
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import Event
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition, partition_folder, segment_file
-from stratalog.model.offsets import Durability
+from stratalog.model.offsets import Durability, Watermark
 from stratalog.model.records import Record
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import StaticLog
@@ -66,6 +66,7 @@ class LogBed:
         log_start: as checkpointed, None if it is not.
         recovery_point: the same.
         events: what listeners were told.
+        watermark: what moves the high watermark.
     """
 
     directory: Path
@@ -77,6 +78,7 @@ class LogBed:
     events: list[Event] = field(default_factory=list)
     log_start: int | None = None
     recovery_point: int = 0
+    watermark: Watermark = Watermark.WRITTEN
     _host: ComponentHost | None = None
     _opened: list[Log | StaticLog] = field(default_factory=list)
 
@@ -153,9 +155,17 @@ class LogBed:
             remote=None,
             notify=self.events.append,
             durability=Durability.WRITTEN,
+            watermark=self.watermark,
+            high_watermark=high_watermark,
+            on_truncated=self._checkpoint,
         )
         self._opened.append(log)
         return log
+
+    def _checkpoint(self) -> None:
+        """As a log directory does it."""
+        for log in self._opened:
+            self.recovery_point, self.log_start = log.offsets().recovery_point, log.offsets().log_start
 
     def open_reader(self, *, clean: bool = True, high_watermark: int | None = None) -> StaticLog:
         """Open the log for reading alone."""

@@ -1,0 +1,232 @@
+"""Cutting a log back, and beginning it again elsewhere.
+
+The disk goes through prefixes of the log alone, whatever is lost of it: snapshots above the cut first, then whole
+segments from the last one on, each durably before the one before it, then the end of the segment that stays, then epochs.
+A log that is longer than asked for after a crash is cut again; one with a hole would be believed.
+
+Source: apache/kafka UnifiedLog.truncateTo, truncateFullyAndStartAt; LogSegment.truncateTo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stratalog.epochs.cache import EpochCache
+from stratalog.errors import ClosedError, ConfigError, OffsetInTierError, StorageError
+from stratalog.log.delete import forget_epochs, leave
+from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets
+from stratalog.log.roll import new_appender, next_segment
+from stratalog.log.state import LogState
+from stratalog.model.names import SNAPSHOT_SUFFIX, segment_file
+from stratalog.producers.state import ProducerState
+from stratalog.segment.search import find_batch
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+
+
+def truncate_to(state: LogState, offset: int) -> bool:
+    """Drop the records from ``offset`` on; whether the log went further.
+
+    A batch that holds ``offset`` goes as a whole, the log ends at ``offset`` all the same. Epochs that begin there go even
+    if no record does. Durable on return, bounds in the directory's checkpoints included.
+
+    Raises:
+        ConfigError: ``offset`` is negative.
+        OffsetInTierError: the tier has committed more than would be left.
+        StorageError: the disk failed; the log is out of service, and is cut again after it is opened again.
+    """
+    with state.syncing:
+        with state.lock:
+            _check(state, offset)
+            kept = _tier_end(state)
+            if offset < min(kept, state.log_end):
+                reason = f"the tier has committed log {state.log} up to offset {kept}, {offset} would be its end here"
+                raise OffsetInTierError(reason)
+            if offset >= state.log_end:
+                forget_epochs(state, state.epochs.truncate_from_end(state.log_end))
+                state.publish()
+                return False
+            with _in_service(state):
+                if offset < state.segments[0].base_offset:
+                    _begin_again(state, offset, offset)
+                else:
+                    _cut_back(state, offset)
+        _store_bounds(state)
+    return True
+
+
+def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -> None:
+    """Drop all records here and go on at ``offset``, which may be anywhere; producers and epochs are forgotten.
+
+    A follower that its leader has left too far behind begins again so. ``log_start`` says that a tier has the records
+    from there on; None is ``offset``. Durable as ``truncate_to``.
+
+    Raises:
+        ConfigError: ``offset`` is negative, or ``log_start`` above it.
+        OffsetInTierError: the log leads, and the tier has committed more: it would be written a second time.
+        StorageError: as ``truncate_to``.
+    """
+    start = offset if log_start is None else log_start
+    with state.syncing:
+        with state.lock:
+            _check(state, offset)
+            if not 0 <= start <= offset:
+                raise ConfigError(f"log start {start} does not lie in [0, {offset}]")
+            if state.is_leader and offset < _tier_end(state):
+                raise OffsetInTierError(f"the tier has committed log {state.log} up to offset {_tier_end(state)}")
+            with _in_service(state):
+                _begin_again(state, offset, start)
+        _store_bounds(state)
+
+
+def _check(state: LogState, offset: int) -> None:
+    state.check_writable()
+    if offset < 0:
+        raise ConfigError(f"offset {offset} is negative")
+
+
+def _tier_end(state: LogState) -> int:
+    remote = state.view.remote
+    return remote.end_offset if remote is not None and remote.segments else 0
+
+
+@contextmanager
+def _in_service(state: LogState) -> Iterator[None]:
+    """Take the log out of service if it is left half cut: what is on disk is right, what is in memory may not be."""
+    try:
+        yield
+    except StorageError as error:
+        state.fail(error)
+        raise
+    except BaseException as error:
+        reason = (
+            f"log {state.log} is out of service, as a truncation ended early ({type(error).__name__}): open it again"
+        )
+        state.failure = ClosedError(reason)
+        raise
+
+
+def _store_bounds(state: LogState) -> None:
+    """Before anything that is appended from now on can be durable: its sync waits for this.
+
+    A log start above the log's end, say, would make the next opening drop everything.
+    """
+    if state.on_truncated is None:
+        return
+    try:
+        state.on_truncated()
+    except StorageError as error:
+        state.fail(error)
+        raise
+
+
+# --- cutting back ----------------------------------------------------------------------------------------------------
+
+
+def _cut_back(state: LogState, offset: int) -> None:
+    """Make the log end at ``offset``, which is not below its first segment."""
+    for found in snapshot_offsets(state.files):
+        if found > offset:
+            state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
+    gone = [segment for segment in state.segments if segment.base_offset > offset]
+    left = state.segments[: len(state.segments) - len(gone)]
+    cut = _Cut(left[-1], offset)
+    state.segments = [*left[:-1], cut.shown]
+    _lower_bounds(state, offset)
+    state.publish()  # readers turn to what is left before the rest goes away under them
+    for segment in reversed(gone):
+        leave(state, segment)
+        state.files.sync()
+    segment = cut.made()
+    state.segments = [*left[:-1], segment]
+    state.appender = new_appender(segment, state.parts, state.config)
+    state.files.sync()
+    state.producers = _producers_at(state, offset)
+    forget_epochs(state, state.epochs.truncate_from_end(offset))
+    state.publish()
+
+
+class _Cut:
+    """A segment whose end goes: what readers are shown meanwhile, then the segment as it is on disk.
+
+    It gets a file handle and a place in the index cache of its own: readers of the old one are told that it is gone.
+    """
+
+    def __init__(self, old: Segment, offset: int) -> None:
+        self._old, self._offset, parts = old, offset, old.parts
+        found = find_batch(old, offset, parts) if offset < old.end_offset else None
+        self._size = old.size_bytes if found is None else found[0]
+        self._entries = {
+            role: bytes(entries[: made.kept_bytes(entries, old.base_offset, offset)])
+            for role, made in parts.indexes.items()
+            for entries in [old.index_entries(role)]
+        }
+        self._log = old.files.open_segment(old.file_name(".log"))
+        self.shown = self._segment(self._size)
+
+    def made(self) -> Segment:
+        """Cut the file, durably; the segment that is left."""
+        old = self._old
+        old.close()  # before its file is cut: it gives back what it had reserved
+        self._log.truncate(self._size)
+        self._log.sync()
+        if not self._entries.get(IndexRole.TRANSACTION):
+            old.files.remove(old.file_name(old.parts.indexes[IndexRole.TRANSACTION].suffix))
+        self.shown.forget_indexes()
+        return self._segment(None)
+
+    def _segment(self, size_bytes: int | None) -> Segment:
+        old = self._old
+        return Segment(
+            old.files,
+            old.base_offset,
+            self._offset,
+            old.parts,
+            self._log,
+            size_bytes=size_bytes,
+            index_entries=self._entries,
+        )
+
+
+def _lower_bounds(state: LogState, end: int) -> None:
+    state.recovery_point = min(state.recovery_point, end)
+    state.given_watermark = min(state.given_watermark, end)
+    state.log_start = min(state.log_start, end)
+
+
+def _producers_at(state: LogState, end: int) -> ProducerState:
+    """The producers' state below ``end``, from the newest snapshot that is left and the batches after it."""
+    found = newest_snapshot(state.files, snapshot_offsets(state.files), end) or ProducerState()
+    replay_range(found, state.segments, max(found.end_offset, state.segments[0].base_offset), end, state.parts)
+    return found
+
+
+# --- beginning again -------------------------------------------------------------------------------------------------
+
+
+def _begin_again(state: LogState, offset: int, log_start: int) -> None:
+    """Leave one segment, empty, at ``offset``.
+
+    Nothing is left of the records when it comes, so that it never ends a log with a hole.
+    """
+    first = state.segments[0]
+    if first.size_bytes or len(state.segments) > 1:
+        _cut_back(state, first.base_offset)
+    old = state.segments
+    if old[0].base_offset == offset:
+        old = []
+    else:
+        segment, state.appender = next_segment(state, offset)
+        state.segments = [*old, segment]
+    for found in snapshot_offsets(state.files):
+        state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
+    state.segments, state.producers = state.segments[-1:], ProducerState()
+    state.producers.end_offset = state.recovery_point = state.given_watermark = offset
+    state.log_start = log_start
+    state.publish()
+    for segment in old:
+        leave(state, segment)
+    state.files.sync()
+    forget_epochs(state, EpochCache())
+    state.publish()

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+import pytest
+
+from stratalog.errors import (
+    ConfigError,
+    DiskFullError,
+    LogDirOfflineError,
+    NotLeaderOrFollowerError,
+    StaleLeaderEpochError,
+    UnknownLeaderEpochError,
+)
+from stratalog.log.log import Log
+from stratalog.model.offsets import EpochEntry, Watermark
+from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.testing.logs import LogBed, records
+
+
+def test_a_log_leads_when_it_is_opened(bed: LogBed) -> None:
+    log = bed.open()
+    assert (log.is_leader, log.leader_epoch, log.view().is_leader, log.view().leader_epoch) == (True, 0, True, 0)
+
+
+def test_a_new_epoch_begins_at_the_log_end_even_if_nothing_is_appended_in_it(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(3))
+    log.lead(4)
+    assert log.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3))
+    log.append(records(1, start=3))
+    assert [record.leader_epoch for record in log.records()] == [0, 0, 0, 4]
+    log.lead(9)  # nothing is appended in it
+    bed.crash()
+    assert bed.open(clean=False).view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3))  # it begins at the end
+    assert bed.open().leader_epoch == 4
+
+
+def test_epochs_never_go_back(bed: LogBed) -> None:
+    log = bed.open()
+    log.lead(5)
+    log.lead(5)
+    for change in (log.lead, log.follow):
+        with pytest.raises(StaleLeaderEpochError, match=r"leader epoch 5, not in 4"):
+            change(4)
+    log.follow(6)
+    with pytest.raises(StaleLeaderEpochError, match="follows another leader in epoch 6"):
+        log.lead(6)
+    with pytest.raises(StaleLeaderEpochError):
+        log.lead(-1)
+    with pytest.raises(ConfigError, match="32 bits"):
+        log.follow(1 << 31)
+    log.lead(7)
+    assert (log.leader_epoch, log.is_leader) == (7, True)
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        lambda _, log: log.append(records(1)),
+        lambda bed, log: log.append_as_leader(bed.batch(0, records(1))),
+        lambda _, log: log.end_transaction(1, 0, commit=True, coordinator_epoch=0),
+        lambda _, log: log.delete_records(0),
+    ],
+)
+def test_a_follower_takes_nothing_but_what_its_leader_sends(
+    bed: LogBed, attempt: Callable[[LogBed, Log], object]
+) -> None:
+    log = bed.open()
+    log.follow(3)
+    with pytest.raises(NotLeaderOrFollowerError, match="follows the leader of epoch 3") as caught:
+        attempt(bed, log)
+    assert (caught.value.kafka_code, caught.value.retriable, log.offsets().log_end) == (6, True, 0)
+    log.lead(4)
+    assert log.append(records(1)).base_offset == 0
+
+
+def test_the_high_watermark_stays_when_a_leader_becomes_a_follower_and_moves_as_the_leader_says(bed: LogBed) -> None:
+    bed.watermark = Watermark.EXTERNAL
+    log = bed.open()
+    log.append(records(4))
+    assert log.set_high_watermark(2) == 2
+    assert log.set_high_watermark(1) == 2  # a leader's never falls
+    log.follow(1)
+    assert log.offsets().high_watermark == 2
+    assert (log.set_high_watermark(1), log.set_high_watermark(99), log.set_high_watermark(-5)) == (1, 4, 0)
+    assert log.set_high_watermark(3) == 3
+    log.lead(2)
+    assert log.offsets().high_watermark == 3
+
+
+def test_a_follower_has_its_high_watermark_from_outside_whatever_moves_a_leaders(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(4))
+    log.follow(1)
+    assert (log.set_high_watermark(1), log.offsets().high_watermark) == (1, 1)
+    log.lead(2)
+    assert log.offsets().high_watermark == 4
+
+
+@pytest.mark.parametrize(("error", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EIO, LogDirOfflineError)])
+def test_an_epoch_that_cannot_be_stored_is_not_led(bed: LogBed, error: int, kind: type[Exception]) -> None:
+    files = bed.files_port = FaultyVfs()
+    log = bed.open()
+    log.append(records(1))
+    log.follow(1)
+    files.rule = failing("write", error)
+    with pytest.raises(kind):
+        log.lead(2)
+    assert (log.is_leader, log.leader_epoch, log.view().epochs.latest) == (False, 1, 0)
+    files.rule = None
+    if kind is DiskFullError:
+        log.lead(2)
+        assert log.append(records(1)).base_offset == 1
+    assert log.healthy == (kind is DiskFullError)
+
+
+def test_the_end_of_an_epoch_is_told_as_kafka_does(bed: LogBed) -> None:
+    """{0: 0, 1: 10, 2: 20}, log end 25; Kafka's four cases."""
+    log = bed.open()
+    for epoch, count in enumerate((10, 10, 5)):
+        log.lead(epoch)
+        log.append(records(count))
+    told = {epoch: log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 5)}
+    assert told == {-1: (-1, -1), 0: (0, 10), 1: (1, 20), 2: (2, 25), 5: (-1, -1)}
+    log.delete_records(15)
+    assert (log.end_offset_for_epoch(0), log.end_offset_for_epoch(1)) == ((0, 15), (1, 20))
+    log.lead(7)
+    assert (log.end_offset_for_epoch(4), log.end_offset_for_epoch(7)) == ((2, 25), (7, 25))
+    assert log.end_offset_for_epoch(7, current_leader_epoch=7) == (7, 25)
+    with pytest.raises(StaleLeaderEpochError):
+        log.end_offset_for_epoch(7, current_leader_epoch=6)
+    with pytest.raises(UnknownLeaderEpochError):
+        log.end_offset_for_epoch(7, current_leader_epoch=8)

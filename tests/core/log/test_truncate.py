@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import errno
+import itertools
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, LogDirOfflineError, OffsetOutOfRangeError, StorageError
+from stratalog.log.log import Log
+from stratalog.model.offsets import EpochEntry
+from stratalog.model.records import Record
+from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.testing.logs import LogBed, offsets_in, records
+
+COUNT = 12
+
+
+@pytest.fixture
+def log(bed: LogBed) -> Log:
+    """Twelve records, two batches of one a segment: segments begin at 0, 2, 4, 6, 8, 10; an epoch for each four."""
+    bed.topic = TopicConfig(segment_bytes=300, file_delete_delay_ms=1000, index_interval_bytes=0)
+    made = bed.open()
+    for index in range(COUNT):
+        made.lead(index // 4)
+        made.append(records(1, start=index, value_bytes=50))
+    assert [segment.base_offset for segment in made.segments()] == [0, 2, 4, 6, 8, 10]
+    return made
+
+
+@pytest.mark.parametrize("target", range(COUNT))
+def test_what_is_left_is_as_if_the_rest_had_never_been(bed: LogBed, log: Log, target: int) -> None:
+    log.flush()
+    assert log.truncate_to(target)
+    assert offsets_in(log) == list(range(target))
+    offsets = log.offsets()
+    assert (offsets.log_end, offsets.high_watermark, offsets.last_stable, offsets.recovery_point) == (target,) * 4
+    assert log.segments()[-1].base_offset == target // 2 * 2
+    assert log.view().epochs.entries == tuple(EpochEntry(epoch, epoch * 4) for epoch in range(3) if epoch * 4 < target)
+    log.append(records(3, start=target))
+    expected = [*range(target), target, target + 1, target + 2]
+    assert offsets_in(log) == expected
+    assert log.offset_for_timestamp(records(1, start=target)[0].timestamp_ms) == target
+    bed.crash()
+    assert offsets_in(bed.open(clean=False)) == expected
+    assert offsets_in(bed.open()) == expected
+    left = [name for name in bed.names() if name.endswith(".log")]
+    assert left == [f"{segment.base_offset:020}.log" for segment in bed.open().segments()]
+
+
+def test_an_offset_at_or_above_the_end_cuts_no_record_but_epochs(log: Log) -> None:
+    log.lead(9)
+    assert log.view().epochs.latest == 9
+    assert not log.truncate_to(COUNT)
+    assert log.view().epochs.latest == 2
+    assert not log.truncate_to(COUNT + 5)
+    assert offsets_in(log) == list(range(COUNT))
+
+
+def test_a_batch_that_holds_the_offset_goes_as_a_whole(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(3))
+    log.append(records(5, start=3))
+    assert log.truncate_to(5)
+    assert (log.offsets().log_end, offsets_in(log)) == (5, [0, 1, 2])
+    assert log.append(records(1, start=5)).base_offset == 5
+    assert offsets_in(log) == [0, 1, 2, 5]
+
+
+def test_below_the_first_segment_the_log_begins_again(log: Log) -> None:
+    log.delete_records(6)
+    log.drop_local(6)
+    assert log.truncate_to(3)
+    offsets = log.offsets()
+    assert (offsets.log_start, offsets.log_end, offsets.high_watermark) == (3, 3, 3)
+    assert log.append(records(1, start=3)).base_offset == 3
+
+
+def test_the_log_start_falls_with_the_end(log: Log) -> None:
+    log.delete_records(7)
+    log.truncate_to(6)
+    assert (log.offsets().log_start, log.offsets().log_end) == (6, 6)
+
+
+def test_a_negative_offset_is_refused(log: Log) -> None:
+    with pytest.raises(ConfigError, match="negative"):
+        log.truncate_to(-1)
+    with pytest.raises(ConfigError, match="negative"):
+        log.truncate_fully_and_start_at(-1)
+    for log_start in (-1, 6):
+        with pytest.raises(ConfigError, match="does not lie in"):
+            log.truncate_fully_and_start_at(5, log_start)
+    assert offsets_in(log) == list(range(COUNT))
+
+
+@pytest.mark.parametrize("target", [0, 1, 2, 7, 11, 12, 13, 1 << 40])
+def test_a_log_begins_again_anywhere(bed: LogBed, log: Log, target: int) -> None:
+    log.truncate_fully_and_start_at(target)
+    offsets = log.offsets()
+    assert {offsets.log_start, offsets.log_end, offsets.high_watermark, offsets.recovery_point} == {target}
+    assert [segment.base_offset for segment in log.segments()] == [target]
+    assert log.view().epochs.entries == ()
+    assert not [name for name in bed.names() if name.endswith(".snapshot")]
+    log.lead(3)
+    log.append(records(2, start=target))
+    log.roll()
+    bed.crash()
+    assert offsets_in(bed.open(clean=False)) == [target, target + 1]
+    assert offsets_in(bed.open()) == [target, target + 1]
+    log = bed.open()
+    log.truncate_fully_and_start_at(target)
+    assert offsets_in(log) == []
+
+
+def test_beginning_again_below_an_old_log_start(bed: LogBed, log: Log) -> None:
+    """The stored log start must fall too: the next opening would drop everything below it."""
+    log.delete_records(10)
+    bed.log_start = 10
+    log.truncate_fully_and_start_at(4)
+    log.append(records(1, start=4), durability="durable")
+    bed.crash()
+    assert offsets_in(bed.open(clean=False)) == [4]
+
+
+def test_files_go_after_the_delay(bed: LogBed, log: Log) -> None:
+    log.truncate_to(3)
+    assert len([name for name in bed.names() if name.endswith(".log.deleted")]) == 4
+    bed.clock.advance_ms(1001)
+    assert log.remove_left() > 0
+    assert not [name for name in bed.names() if name.endswith(".deleted")]
+    assert offsets_in(log) == [0, 1, 2]
+
+
+# --- producers and transactions --------------------------------------------------------------------------------------
+
+
+def test_producers_and_transactions_are_as_they_were_then(bed: LogBed) -> None:
+    bed.topic = TopicConfig(segment_bytes=600)
+    log = bed.open()
+
+    def send(sequence: int, *, transactional: bool) -> None:
+        batch = bed.batch(0, records(1, value_bytes=20), producer=(9, 0, sequence), transactional=transactional)
+        log.append_as_leader(batch)
+
+    states = [log._state.producers.entries()]
+    for sequence in range(10):
+        send(2 * sequence, transactional=True)
+        states.append(log._state.producers.entries())
+        send(2 * sequence + 1, transactional=True)
+        states.append(log._state.producers.entries())
+        log.end_transaction(9, 0, commit=sequence % 3 == 0, coordinator_epoch=1)
+        states.append(log._state.producers.entries())
+    assert len(log.segments()) > 3
+    aborted = log.fetch(0, 1 << 20, "read_committed").aborted_transactions
+    for target in range(29, 0, -1):
+        log.truncate_to(target)
+        assert log._state.producers.entries() == states[target]
+        if target % 3 == 2:
+            send(2 * (target // 3) + 1, transactional=True)
+            log.truncate_to(target)
+        open_from = target // 3 * 3 if target % 3 else target
+        assert log.offsets().last_stable == open_from
+        visible = [o for o in range(open_from) if (o // 3) % 3 == 0 and o % 3 != 2]
+        assert [record.offset for record in log.records(isolation="read_committed")] == visible
+    assert aborted
+    bed.crash()
+    assert bed.open(clean=False)._state.producers.entries() == states[1]
+
+
+def test_aborted_transactions_that_are_cut_off_are_forgotten(bed: LogBed) -> None:
+    log = bed.open()
+    log.append_as_leader(bed.batch(0, records(2), producer=(9, 0, 0), transactional=True))
+    log.end_transaction(9, 0, commit=False, coordinator_epoch=1)
+    assert [found.last_offset for found in log.fetch(0, 1, "read_committed").aborted_transactions] == [2]
+    log.truncate_to(2)
+    assert not [name for name in bed.names() if name.endswith(".txnindex")]
+    log.end_transaction(9, 0, commit=True, coordinator_epoch=1)
+    with log.fetch(0, 1, "read_committed") as fetched:
+        assert fetched.aborted_transactions == ()
+    assert offsets_in(log) == [0, 1]
+    bed.crash()
+    log = bed.open(clean=False)
+    assert [record.offset for record in log.records(isolation="read_committed")] == [0, 1]
+    assert log.offsets().last_stable == 3
+
+
+# --- readers ---------------------------------------------------------------------------------------------------------
+
+
+def test_slices_that_were_taken_stay_as_they_are(log: Log) -> None:
+    with log.fetch(5) as closed, log.fetch(11) as active:
+        before = closed.read(), active.read()
+        log.truncate_to(4)
+        log.append([Record(value=b"z" * 200)])
+        assert (closed.read(), active.read()) == before
+
+
+def test_a_reader_in_the_middle_goes_on_in_what_there_is(log: Log) -> None:
+    reading = iter(log.records())
+    assert [record.offset for record in itertools.islice(reading, 3)] == [0, 1, 2]
+    log.truncate_to(3)
+    log.append([Record(value=b"new")])
+    try:
+        rest = [record.value for record in reading]
+    except StorageError:
+        rest = []
+    assert rest in ([], [b"new"], [b"v3" + b"." * 50])  # what it had read before is its own
+
+
+def test_who_asks_for_what_was_cut_is_told(log: Log) -> None:
+    log.truncate_to(4)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.fetch(5)
+    assert log.fetch(4).size_bytes == 0
+
+
+# --- a disk that fails -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["rename", "truncate", "sync", "sync folder", "remove"])
+@pytest.mark.parametrize("fully", [False, True])
+def test_a_disk_that_fails_meanwhile_leaves_a_prefix(bed: LogBed, log: Log, operation: str, fully: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    log.close()
+    files = bed.files_port = FaultyVfs()
+    bed._host = None
+    log = bed.open()
+    files.rule = failing(operation, errno.EIO)
+    with pytest.raises(LogDirOfflineError):
+        log.truncate_fully_and_start_at(20) if fully else log.truncate_to(3)
+    files.rule = None
+    with pytest.raises(LogDirOfflineError):
+        log.append(records(1))
+    bed.crash()
+    found = offsets_in(bed.open(clean=False))
+    assert found == list(range(len(found)))
+    assert fully or len(found) >= 3
