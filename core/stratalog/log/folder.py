@@ -23,6 +23,7 @@ from stratalog.model.names import (
 from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
 
 UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
@@ -114,6 +115,29 @@ def set_aside(files: LogFiles, segment: Segment) -> list[str]:
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
     return renamed
+
+
+def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
+    """Make these the entries of an index file that is not open, of at most ``max_bytes`` later.
+
+    A transaction index is durable on return, and is no file if it is empty: it cannot be made again from its segment
+    alone.
+    """
+    found, files = segment.parts.indexes[role], segment.files
+    name = segment.file_name(found.suffix)
+    transactions = role is IndexRole.TRANSACTION
+    if transactions and not entries:
+        files.remove(name)
+        return
+    file = files.open_index(name, max_bytes=max(max_bytes, len(entries)), writable=True, reserve=not transactions)
+    try:
+        file.truncate(0)
+        file.append(entries)
+        if transactions:
+            file.sync()
+    finally:
+        file.close()
+    segment.forget_indexes()
 
 
 def read_epochs(files: LogFiles) -> EpochCache:

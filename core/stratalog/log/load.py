@@ -16,7 +16,7 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptIndexError
-from stratalog.log.folder import file_names, open_segments, read_epochs, set_aside, write_epochs
+from stratalog.log.folder import file_names, open_segments, read_epochs, set_aside, write_epochs, write_index
 from stratalog.log.replay import (
     forget_silent,
     newest_snapshot,
@@ -298,23 +298,8 @@ class _Loader:
         segment.end_offset, segment.largest = end, found.largest
 
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
-        found = self.parts.indexes[role]
-        name = segment.file_name(found.suffix)
         self.names = None
-        transactions = role is IndexRole.TRANSACTION
-        if transactions and not entries:
-            self.files.remove(name)
-            return
-        limit = max(self.config.segment_index_bytes, len(entries))
-        file = self.files.open_index(name, max_bytes=limit, writable=True, reserve=not transactions)
-        try:
-            file.truncate(0)
-            file.append(entries)
-            if transactions:  # it cannot be made again from its segment alone
-                file.sync()
-        finally:
-            file.close()
-        segment.forget_indexes()
+        write_index(segment, role, entries, self.config.segment_index_bytes)
 
     # --- both --------------------------------------------------------------------------------------------------------
 

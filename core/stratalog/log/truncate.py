@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError, ConfigError, OffsetInTierError, StorageError
 from stratalog.log.delete import forget_epochs, leave
+from stratalog.log.folder import file_names, write_index
 from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets
 from stratalog.log.roll import new_appender, next_segment
 from stratalog.log.state import LogState
@@ -22,7 +23,6 @@ from stratalog.model.names import SNAPSHOT_SUFFIX, segment_file
 from stratalog.producers.state import ProducerState
 from stratalog.segment.search import find_batch
 from stratalog.segment.segment import Segment
-from stratalog.spi.indexes import IndexRole
 
 
 def truncate_to(state: LogState, offset: int) -> bool:
@@ -126,7 +126,7 @@ def _store_bounds(state: LogState) -> None:
 
 def _cut_back(state: LogState, offset: int) -> None:
     """Make the log end at ``offset``, which is not below its first segment."""
-    for found in snapshot_offsets(state.files):
+    for found in snapshot_offsets(file_names(state.files)):
         if found > offset:
             state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
     gone = [segment for segment in state.segments if segment.base_offset > offset]
@@ -138,7 +138,7 @@ def _cut_back(state: LogState, offset: int) -> None:
     for segment in reversed(gone):
         leave(state, segment)
         state.files.sync()
-    segment = cut.made()
+    segment = cut.made(state.config.segment_index_bytes)
     state.segments = [*left[:-1], segment]
     state.appender = new_appender(segment, state.parts, state.config)
     state.files.sync()
@@ -165,16 +165,17 @@ class _Cut:
         self._log = old.files.open_segment(old.file_name(".log"))
         self.shown = self._segment(self._size)
 
-    def made(self) -> Segment:
+    def made(self, max_index_bytes: int) -> Segment:
         """Cut the file, durably; the segment that is left."""
         old = self._old
         old.close()  # before its file is cut: it gives back what it had reserved
         self._log.truncate(self._size)
         self._log.sync()
-        if not self._entries.get(IndexRole.TRANSACTION):
-            old.files.remove(old.file_name(old.parts.indexes[IndexRole.TRANSACTION].suffix))
+        left = self._segment(None)
+        for role, entries in self._entries.items():
+            write_index(left, role, entries, max_index_bytes)
         self.shown.forget_indexes()
-        return self._segment(None)
+        return left
 
     def _segment(self, size_bytes: int | None) -> Segment:
         old = self._old
@@ -197,7 +198,7 @@ def _lower_bounds(state: LogState, end: int) -> None:
 
 def _producers_at(state: LogState, end: int) -> ProducerState:
     """The producers' state below ``end``, from the newest snapshot that is left and the batches after it."""
-    found = newest_snapshot(state.files, snapshot_offsets(state.files), end) or ProducerState()
+    found = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
     replay_range(found, state.segments, max(found.end_offset, state.segments[0].base_offset), end, state.parts)
     return found
 
@@ -219,7 +220,7 @@ def _begin_again(state: LogState, offset: int, log_start: int) -> None:
     else:
         segment, state.appender = next_segment(state, offset)
         state.segments = [*old, segment]
-    for found in snapshot_offsets(state.files):
+    for found in snapshot_offsets(file_names(state.files)):
         state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
     state.segments, state.producers = state.segments[-1:], ProducerState()
     state.producers.end_offset = state.recovery_point = state.given_watermark = offset

@@ -1,0 +1,186 @@
+"""The power is cut before every change that truncations make: what is left is a beginning of the log, never a mixture."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
+from stratalog.log.log import Log
+from stratalog.log.replay import replay_range
+from stratalog.model.records import Record
+from stratalog.producers.state import ProducerState
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed
+from stratalog.testing.powerloss import Image, PowerLossVfs
+
+STEPS = 14
+PRODUCER = 7
+
+
+class Held(NamedTuple):
+    """What a log may hold: values by offset from ``start`` on, of which those below ``durable`` must be there."""
+
+    start: int
+    values: tuple[bytes, ...]
+    durable: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.values)
+
+
+@dataclass
+class Search:
+    """One random script; ``allowed`` is what a crash may leave now: the log as it was before a change, or after it."""
+
+    tmp_path: Path
+    registry: Registry
+    seed: int
+    files_class: type[PowerLossVfs] = PowerLossVfs
+    held: Held = field(default_factory=lambda: Held(0, (), 0))
+    allowed: list[Held] = field(default_factory=list)
+    bounds: list[int] = field(default_factory=lambda: [0])  # where batches begin
+    serial: int = 0
+    checked: int = 0
+    seen: set[tuple[object, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 - the same script in every run
+        self.topic = TopicConfig(segment_bytes=600, index_interval_bytes=self.chance.choice([0, 300]))
+        self.bed = LogBed(self.tmp_path / "data", self.registry, self.topic)
+        self.bed.folder.mkdir(parents=True)
+        self.files = self.files_class(self.bed.folder, self.look)
+        self.bed.files_port = self.files
+        self.allowed = [self.held]
+
+    def run(self) -> None:
+        log = self.bed.open()
+        for step in range(STEPS):
+            draw = self.chance.random()
+            if step % 4 == 3:
+                self.truncate(log)
+            elif draw < 0.8:
+                self.append(log)
+            else:
+                log.roll()
+        self.bed.close()
+
+    def append(self, log: Log) -> None:
+        """Values that no append before had: one that was cut off cannot pass for its successor."""
+        if self.chance.random() < 0.4:
+            log.lead(log.leader_epoch + 1)
+        count, size = self.chance.choice([1, 1, 3]), self.chance.choice([1, 60])
+        values = [b"%d " % (self.serial + index) + b"x" * size for index in range(count)]
+        self.serial += count
+        self.settle(self.held._replace(values=(*self.held.values, *values)))
+        written = [Record(timestamp_ms=self.bed.clock.now_ms(), value=value) for value in values]
+        durability = self.chance.choice(["written", "durable"])
+        batch = self.bed.batch(0, written, producer=(PRODUCER, log.leader_epoch, self.sequence(log)))
+        log.append_as_leader(batch, durability=durability)
+        self.bounds.append(self.held.end)
+        if durability == "durable":
+            self.settle(self.held._replace(durable=self.held.end))
+            self.bed.recovery_point = self.chance.choice([self.bed.recovery_point, self.held.end])
+
+    def truncate(self, log: Log) -> None:
+        before = self.held
+        target = self.chance.choice(self.bounds)
+        if self.chance.random() < 0.35:
+            target = self.chance.choice([target, before.end + 3])
+            after = Held(target, (), target)
+        else:
+            after = Held(before.start, before.values[: target - before.start], min(before.durable, target))
+        self.held = after
+        self.allowed = [before._replace(durable=min(before.durable, target)), after]
+        if not after.values:
+            self.allowed = [before._replace(durable=before.start), Held(before.start, (), before.start), after]
+        if after.start == before.start and after.values:
+            log.truncate_to(target)
+        else:
+            log.truncate_fully_and_start_at(target)
+        self.bounds = [bound for bound in self.bounds if after.start <= bound <= after.end] or [after.start]
+        self.settle(after)
+        self.look("after")
+
+    def settle(self, held: Held) -> None:
+        self.held, self.allowed = held, [held]
+
+    def sequence(self, log: Log) -> int:
+        entries = [entry for entry in log._state.producers.entries() if entry.producer_id == PRODUCER]
+        same = bool(entries) and entries[0].producer_epoch == log.leader_epoch
+        return entries[0].last_sequence + 1 if same else 0
+
+    def look(self, what: str) -> None:
+        """Called before each change."""
+        del what
+        for image in self.files.images(self.chance, 2):
+            state = (tuple(self.allowed), hash(frozenset(image.items())))
+            if state not in self.seen:
+                self.seen.add(state)
+                self.recover(image)
+
+    def recover(self, image: Image) -> None:
+        bed = LogBed(self.tmp_path / "after", self.registry, self.topic, clock=self.bed.clock)
+        bed.recovery_point, bed.log_start = self.chance.choice([0, self.bed.recovery_point]), self.bed.log_start
+        bed.write(image)
+        with bed:
+            log = bed.open(clean=False)
+            self.check(log)
+            end = log.offsets().log_end
+            log.append([Record(value=b"later")], durability="durable")
+            assert bed.open(clean=False).offsets().log_end == end + 1
+
+    def check(self, log: Log) -> None:
+        self.checked += 1
+        offsets, listed = log.offsets(), list(log.records())
+        assert [record.offset for record in listed] == list(range(offsets.log_end - len(listed), offsets.log_end))
+        values = tuple(record.value for record in listed)
+        assert offsets.recovery_point <= offsets.log_end
+        assert any(_fits(values, offsets.log_end, held) for held in self.allowed), (values, self.allowed)
+        assert all(log.view().epochs.at(record.offset) == record.leader_epoch for record in listed)
+        again = ProducerState()
+        replay_range(again, log.view().segments, 0, offsets.log_end, log._parts)
+        assert log._state.producers.entries() == again.entries()
+
+
+def _fits(values: tuple[bytes | None, ...], end: int, held: Held) -> bool:
+    if not values:
+        return end >= held.durable and (end == held.start or held.durable <= held.start)
+    return end - len(values) == held.start and held.values[: len(values)] == values and end >= held.durable
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_crash_leaves_a_beginning_of_the_log(tmp_path: Path, bed: LogBed, seed: int) -> None:
+    search = Search(tmp_path, bed.registry, seed)
+    search.run()
+    assert search.checked > 50
+
+
+class LazyNames(PowerLossVfs):
+    """Says that names are durable when they are not."""
+
+    def sync_folder(self, path: str) -> None:
+        del path
+
+
+class LazySync(PowerLossVfs):
+    """The same of bytes."""
+
+    def sync(self, descriptor: int) -> None:
+        del descriptor
+
+
+@pytest.mark.parametrize("broken", [LazyNames, LazySync])
+def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
+    def search() -> None:
+        for seed in range(5):
+            Search(tmp_path / str(seed), bed.registry, seed, broken).run()
+
+    with pytest.raises((AssertionError, StorageError)):
+        search()
