@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
@@ -16,6 +17,7 @@ from stratalog.segment.components import Components, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.formats import CodecTable
 from stratalog.spi.indexes import IndexFormat, IndexRole
+from stratalog.spi.layouts import TierLayout
 from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segments import SegmentStore
 from stratalog.tier.layouts import LayoutTable
@@ -69,9 +71,7 @@ class ComponentHost:
     def layouts(self) -> LayoutTable:
         """The tier layouts, by name and by what manifest entries require."""
         if self._layouts is None:
-            self._layouts = LayoutTable(
-                self.registry.tier_layouts(), lambda provider: open_component(provider, self.context(provider))
-            )
+            self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
         return self._layouts
 
     def policy(self, name: str) -> CleanupPolicy:
@@ -118,6 +118,10 @@ class ComponentHost:
         if key not in self._opened:
             self._opened[key] = open_component(provider, self.context(provider))
         return cast(C, self._opened[key])
+
+    def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
+        """At first use, so that the table is there: a layout may stand on another one of it."""
+        return open_component(provider, dataclasses.replace(self.context(provider), layouts=self.layouts))
 
     def _indexes(self, names: tuple[str, ...]) -> dict[IndexRole, IndexFormat[Any]]:
         found: dict[IndexRole, IndexFormat[Any]] = {}

@@ -84,7 +84,7 @@ from stratalog.spi.cleanup import (
 from stratalog.spi.formats import BatchHeader, Codec, CodecTable, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
-from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore
 from stratalog.spi.providers import OpenContext, Provider, Section, key
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile, SegmentStore
@@ -145,6 +145,7 @@ __all__ = [
     "IndexRole",
     "InvalidRecordError",
     "Keep",
+    "LayoutLookup",
     "Limits",
     "LogCleaned",
     "LogDirLockedError",

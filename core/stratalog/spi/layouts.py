@@ -8,12 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
+from stratalog.config.keys import Section
+from stratalog.errors import UnknownComponentError
 from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.objects import ByteSource, ObjectInfo
-from stratalog.spi.providers import Section
 
+FURTHER_OBJECTS: Final = "objects"  # in ``StoredSegment.extra``; persistent
 RangeReader = Callable[[str, int, int], bytes]
 """``fetch(key, start, end)``: bytes [start, end) of an object of this log, exactly that many."""
 
@@ -50,7 +52,8 @@ class StoredSegment:
         slices: where the bytes of each file are, as the layout stored them.
         sha256: of the ``.log`` file's original bytes, hex.
         requires: further ``name@version`` that a reader needs (a codec, an encryption).
-        extra: the layout's own notes; JSON values.
+        extra: the layout's own notes; JSON values. ``objects`` is reserved: a list of the keys of further objects,
+            which belong to the segment and hold no file of it.
     """
 
     info: SegmentInfo
@@ -62,8 +65,11 @@ class StoredSegment:
 
     @property
     def keys(self) -> frozenset[str]:
-        """All objects that hold a part of the segment."""
-        return frozenset(place.key for place in self.slices.values())
+        """All objects that hold a part of the segment, those that ``extra["objects"]`` names included."""
+        further = self.extra.get(FURTHER_OBJECTS, ())
+        return frozenset(
+            [*(place.key for place in self.slices.values()), *(further if isinstance(further, list) else ())]
+        )
 
 
 class TierLayout(ABC):
@@ -95,3 +101,38 @@ class TierLayout(ABC):
         """
         del objects, fetch
         return iter(())
+
+
+class LayoutLookup(Protocol):
+    """The layouts that are installed, for one that stands on another. Not to be asked while it opens itself.
+
+    All raise UnknownComponentError, which says what is missing.
+    """
+
+    def label(self, name: str) -> str:
+        """``name@version`` of the layout called ``name``, as it writes."""
+
+    def by_name(self, name: str) -> TierLayout:
+        """The layout called ``name``."""
+
+    def by_label(self, label: str) -> TierLayout:
+        """The layout that reads what ``label`` (``name@version``) wrote."""
+
+
+class _NoLayouts:
+    """A lookup that finds nothing, where a component is opened alone."""
+
+    def label(self, name: str) -> str:
+        """Raise."""
+        raise UnknownComponentError(f"no tier layout {name!r} is installed here")
+
+    def by_name(self, name: str) -> TierLayout:
+        """Raise."""
+        raise UnknownComponentError(f"no tier layout {name!r} is installed here")
+
+    def by_label(self, label: str) -> TierLayout:
+        """Raise."""
+        raise UnknownComponentError(f"{label} is required to read this and not installed here")
+
+
+NO_LAYOUTS: Final[LayoutLookup] = _NoLayouts()

@@ -12,6 +12,7 @@ from stratalog.config.keys import Section, key
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
 from stratalog.errors import PluginError
+from stratalog.spi.layouts import NO_LAYOUTS, LayoutLookup
 
 if TYPE_CHECKING:
     from stratalog.spi.formats import CodecTable
@@ -33,6 +34,7 @@ class OpenContext:
         location: stores only: the log directory's path, or the tier's URI.
         options: object stores only: options for the library below (credentials among them); never logged.
         read_only: stores only: refuse every write.
+        layouts: the engine's tier layouts, for a layout that stands on another; looked up at use.
     """
 
     env: Env
@@ -43,6 +45,7 @@ class OpenContext:
     location: str = ""
     options: Mapping[str, object] = field(default_factory=dict, repr=False)
     read_only: bool = False
+    layouts: LayoutLookup = field(default=NO_LAYOUTS, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)  # no slots: Python 3.11 cannot then make a Provider[Codec](...)

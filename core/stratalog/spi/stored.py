@@ -14,7 +14,7 @@ from stratalog.errors import CorruptObjectError, InvalidTopicError
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
-from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.layouts import FURTHER_OBJECTS, StoredSegment
 
 MAX_KEY_BYTES: Final = 1024  # S3's bound
 MAX_EXTRA_DEPTH: Final = 8
@@ -80,6 +80,8 @@ def _segment(value: object) -> StoredSegment:
         raise ValueError(f"unknown field {str(unknown[0])[:64]!r}")
     extra = _exactly(dict, fields["extra"], "extra")
     _check_extra(extra)
+    for further in _exactly(list, extra.get(FURTHER_OBJECTS, []), "extra.objects"):
+        _key(further)
     return StoredSegment(
         info=_info(fields),
         layout=_matching(_LABEL, fields["layout"], "layout"),

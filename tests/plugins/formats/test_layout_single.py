@@ -68,8 +68,8 @@ def discovered(layout: SingleLayout, key: str, data: bytes) -> list[StoredSegmen
     return list(layout.discover([ObjectInfo(key, len(data))], lambda _, start, end: data[start:end]))
 
 
-def test_the_provider_names_layout_and_version() -> None:
-    assert [provider.label for provider in PROVIDERS] == ["single@1"]
+def test_the_providers_name_layout_and_version() -> None:
+    assert [provider.label for provider in PROVIDERS] == ["single@1", "plain@1", "chunked@1", "encrypted@1"]
 
 
 def test_the_object_is_the_log_then_the_small_files_then_the_footer(
@@ -230,7 +230,7 @@ def test_a_newer_footer_is_refused(layout: SingleLayout, stored: StoredSegment, 
         discovered(layout, key, data.replace(b'"format":1', b'"format":2'))
 
 
-@pytest.mark.parametrize("change", ["key", "gap", "overlap", "no log", "layout", "long"])
+@pytest.mark.parametrize("change", ["key", "gap", "overlap", "no log", "long"])
 def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
     layout: SingleLayout, stored: StoredSegment, objects: MemoryObjects, change: str
 ) -> None:
@@ -248,12 +248,21 @@ def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
         entry["slices"]["log"]["size_bytes"] += 1
     elif change == "no log":
         del entry["slices"]["log"]
-    elif change == "layout":
-        entry["layout"] = "plain@1"
     else:
         entry["slices"]["leader-epochs"]["size_bytes"] += 1
     with pytest.raises(CorruptObjectError):
         discovered(layout, key, body + sealed(entry))
+
+
+@pytest.mark.parametrize("label", ["plain@1", "single@2", "other@1"])
+def test_footers_of_other_layouts_and_later_versions_are_passed_over(
+    layout: SingleLayout, stored: StoredSegment, objects: MemoryObjects, label: str
+) -> None:
+    """They are sound, and somebody else's to read: an error would stop the rebuild of what is ours."""
+    key, data = only(objects)
+    last = stored.slices[FileKind.LEADER_EPOCHS]
+    entry = stored_to_json(dataclasses.replace(stored, layout=label))
+    assert discovered(layout, key, data[: last.position + last.size_bytes] + sealed(entry)) == []
 
 
 def test_a_footer_that_no_reader_would_take_is_not_written(

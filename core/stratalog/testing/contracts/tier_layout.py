@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import tracemalloc
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from typing import Final
 
 import pytest
 
-from stratalog.errors import CorruptObjectError, StorageError
+from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import is_segment_key, log_prefix, segment_key
 from stratalog.model.segments import FileKind
-from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.stored import stored_from_json, stored_to_json
 from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment, source_bytes
@@ -29,6 +31,11 @@ FILES: Final = {
     FileKind.LEADER_EPOCHS: b"0\n1\n0 100\n",
 }
 DATA: Final = bytes(range(256)) * 300  # larger than any piece that the tests ask for
+FLIPS: Final = 60  # bits of each object that the tests flip
+LIES: Final[tuple[object, ...]] = (
+    -1, 0, 1, 7, 1 << 20, 1 << 40, 1 << 62, True, 0.5, "", "0" * 64, "x", None, [], {}, [[]], {"a": 1},
+)  # fmt: skip
+MOST_BYTES: Final = 32 << 20  # that reading hostile objects of this size may take
 
 
 class MemoryObjects:
@@ -220,6 +227,120 @@ class TierLayoutContract:
         found = found_or_skip(layout, objects)
         objects.objects |= {f"{PREFIX}segments/empty": b"", f"{PREFIX}segments/text": b"no segment at all" * 10}
         assert list(layout.discover(objects.infos(), objects.fetch)) == found
+
+    # --- hostile objects: whoever can write to the bucket, and every broken disk below it ------------------------
+
+    def test_a_cut_object_is_a_typed_error(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """Whichever object it is, and wherever it is cut: what is read is right, or refused."""
+        for key, data in list(objects.objects.items()):
+            for size_bytes in sorted({0, 1, len(data) // 3, len(data) // 2, len(data) - 1}):
+                damaged = {**objects.objects, key: data[:size_bytes]}
+                check_right_or_refused(layout, stored, damaged)
+
+    def test_a_flipped_bit_is_harmless_or_a_typed_error(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """Spread over all bytes of all objects; reading it all gives what was stored, or refuses."""
+        for key, data in list(objects.objects.items()):
+            for position in range(0, len(data), max(1, len(data) // FLIPS)):
+                damaged = bytearray(data)
+                damaged[position] ^= 1 << position % 8
+                check_right_or_refused(layout, stored, {**objects.objects, key: bytes(damaged)})
+
+    def test_objects_that_changed_places_are_noticed(self, layout: TierLayout) -> None:
+        """Two segments of the same sizes: each reads its own bytes, or nothing."""
+        first, second = MemoryObjects(), MemoryObjects()
+        stored = layout.write(a_segment(), first, None)
+        layout.write(a_segment(data=DATA[::-1]), second, None)
+        for mine, other in zip(first.objects, second.objects, strict=True):
+            check_right_or_refused(layout, stored, {**first.objects, mine: second.objects[other]})
+        swapped = dict(zip(first.objects, second.objects.values(), strict=True))
+        with pytest.raises(CorruptObjectError):
+            joined(layout.read(stored, 0, len(DATA), cut_fetch(swapped)))
+
+    def test_a_layouts_notes_are_not_believed(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """Each of them replaced by values of every type and size: a typed error or the right bytes, in bounded memory."""
+        assert stored.keys, "something was stored"
+        tracemalloc.start()
+        try:
+            for lie in lies_about(dict(stored.extra)):
+                check_right_or_refused(layout, dataclasses.replace(stored, extra=lie), objects.objects)
+            assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+        finally:
+            tracemalloc.stop()
+
+    def test_a_slice_that_lies_is_a_typed_error(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """One that is too long, too short, elsewhere, or of an object that has nothing to do with it."""
+        tracemalloc.start()
+        try:
+            for kind, place in stored.slices.items():
+                for lie in (
+                    dataclasses.replace(place, size_bytes=place.size_bytes + 1),
+                    dataclasses.replace(place, size_bytes=max(0, place.size_bytes - 1)),
+                    dataclasses.replace(place, size_bytes=1 << 60),
+                    dataclasses.replace(place, position=place.position + 1),
+                    dataclasses.replace(place, position=1 << 60),
+                    dataclasses.replace(place, key=f"{PREFIX}segments/other"),
+                ):
+                    slices = {**stored.slices, kind: lie}
+                    check_right_or_refused(layout, dataclasses.replace(stored, slices=slices), objects.objects)
+            assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+        finally:
+            tracemalloc.stop()
+
+    def test_damaged_objects_do_not_stop_a_rebuild_untyped(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """Every bit of an object's end: its segment is found as it was, passed over, or a typed error."""
+        layout.write(a_segment(), objects, None)
+        found = found_or_skip(layout, objects)
+        for key, data in list(objects.objects.items()):
+            for position in range(max(0, len(data) - 600), len(data), 7):
+                damaged = bytearray(data)
+                damaged[position] ^= 1 << position % 8
+                holding = {**objects.objects, key: bytes(damaged)}
+                infos = [ObjectInfo(name, len(held)) for name, held in sorted(holding.items())]
+                with contextlib.suppress(StorageError):
+                    assert list(layout.discover(infos, cut_fetch(holding))) in ([], found)
+
+
+def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: Mapping[str, bytes]) -> None:
+    """Read everything that the entry names: each part is as it was stored, or a typed error."""
+    fetch = cut_fetch(objects)
+    with contextlib.suppress(StorageError):
+        assert joined(layout.read(stored, 0, len(DATA), fetch)) == DATA
+    for kind, data in FILES.items():
+        with contextlib.suppress(StorageError):
+            assert layout.read_index(stored, kind, fetch) == data
+
+
+def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
+    """A range reader over objects that may be too short: what is not there is not given, as a store does it."""
+
+    def fetch(key: str, start: int, end: int) -> bytes:
+        if key not in objects:
+            raise ObjectNotFoundError("no such object", key)
+        return objects[key][start:end]
+
+    return fetch
+
+
+def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
+    """The notes with one value at a time, at any depth, replaced by others or left out."""
+    for name, value in notes.items():
+        for lie in LIES:
+            yield {**notes, name: lie}
+        yield {other: notes[other] for other in notes if other != name}
+        if isinstance(value, dict):
+            for inner in lies_about(value):
+                yield {**notes, name: inner}
+        if isinstance(value, list):
+            for lied in lies_about(dict(enumerate(value))):  # type: ignore[arg-type]  # numbers for names, for a list
+                yield {**notes, name: list(lied.values())}
 
 
 def a_segment(*, data: bytes = DATA, files: dict[FileKind, bytes] | None = None) -> SegmentSource:

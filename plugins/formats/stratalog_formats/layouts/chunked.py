@@ -1,0 +1,178 @@
+"""Layout ``chunked``: one object a segment, its log cut into chunks that are compressed each for itself.
+
+::
+
+    chunk 0 | chunk 1 | ... | chunk index | small files | footer
+
+Any chunk can be read alone, so that a ranged read fetches and decompresses no more than the chunks that it touches. A
+chunk that zstd does not make smaller (what producers have compressed) is stored as it is. The chunk index lies in the
+object and not in the manifest, whose size must not grow with that of the segments.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from stratalog.spi import (
+    Buffer,
+    CorruptObjectError,
+    FileKind,
+    ObjectInfo,
+    ObjectSink,
+    OpenContext,
+    RangeReader,
+    Section,
+    SegmentSource,
+    StorageError,
+    StoredSegment,
+    TierLayout,
+    key,
+)
+from stratalog_formats.codecs.zstd import ZstdCodec
+from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, encode_sizes, read_chunk_index
+from stratalog_formats.layouts.pieces import check_range, cut, exactly, hashed_pieces, place_of, read_small
+from stratalog_formats.layouts.spool import Spool
+from stratalog_formats.layouts.whole import discover_whole, put_whole
+
+NAME: Final = "chunked"
+VERSION: Final = 1
+LABEL: Final = f"{NAME}@{VERSION}"
+_MAGIC: Final = 2  # of the codec's calls: frames as in record batches
+_WORTH: Final = 0.95  # of its size, or a chunk is stored as it is
+_LONGEST_SKIP: Final = 15  # chunks that are not tried after some that did not shrink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkedSection(Section):
+    """``[plugins.chunked]``."""
+
+    title: ClassVar[str] = "Tier layout chunked"
+
+    chunk_bytes: int = key(
+        "chunk.bytes", 256 << 10, at_least=4 << 10, at_most=16 << 20, doc="How much of a log is compressed as one."
+    )
+    level: int = key("level", 3, at_least=1, at_most=22, doc="The level for zstd.")
+
+
+class ChunkedLayout(TierLayout):
+    """Writes and reads segments in chunks.
+
+    Args:
+        fetch_chunk_bytes: the most that one ranged read asks for, unless a chunk is larger.
+        settings: for what is written; what is read says itself how it was.
+    """
+
+    def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:
+        self._fetch_chunk_bytes, self._settings = fetch_chunk_bytes, settings or ChunkedSection()
+        self._codec = ZstdCodec()
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        """Compress a segment into a temporary file, then store it as one object.
+
+        Raises:
+            CorruptObjectError: the log gave more or fewer bytes than it said; nothing is visible.
+            StorageError: there is no room for the temporary file.
+        """
+        del section  # its settings are the engine's
+        with Spool() as spool:
+            sizes = self._compress(source, spool, sink.key())
+            index = encode_sizes(sizes)
+            spool.write(index)
+            notes = {
+                "chunk_bytes": self._settings.chunk_bytes,
+                "index_bytes": len(index),
+                "index_sha256": hashlib.sha256(index).hexdigest(),
+            }
+            return put_whole(LABEL, source, spool, sink, {"chunks": notes})
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        """Bytes [start, end) of the ``.log`` file, a piece for each chunk.
+
+        If that is the whole file its hash is checked, and the last piece is held back until it is right.
+
+        Raises:
+            ConfigError: the range is not inside the file.
+            CorruptObjectError: a chunk, or the index of the chunks, is not what was stored.
+        """
+        place = place_of(segment, FileKind.LOG)
+        check_range(start, end, segment.info.size_bytes, place.key)
+        return hashed_pieces(self._pieces(segment, start, end, fetch), segment, start, end, place)
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        """A small file, which is stored as it is, checked by its hash.
+
+        Raises:
+            CorruptObjectError: the store sent another number of bytes, or the hash is wrong.
+        """
+        return read_small(segment, kind, fetch)
+
+    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
+        """The segments whose footers are found at the end of ``objects``; as ``discover_whole``."""
+        return discover_whole(LABEL, objects, fetch)
+
+    # --- writing ---------------------------------------------------------------------------------------------------
+
+    def _compress(self, source: SegmentSource, spool: Spool, key: str) -> list[int]:
+        """Write all chunks; the size of each as the index holds it."""
+        digest, seen, sizes = hashlib.sha256(), 0, list[int]()
+        skip = misses = 0
+        for chunk in cut(source.log, self._settings.chunk_bytes):
+            digest.update(chunk)
+            seen += len(chunk)
+            stored: Buffer = chunk
+            if skip:
+                skip -= 1
+            else:
+                packed = self._codec.compress(chunk, level=self._settings.level, magic=_MAGIC)
+                if len(packed) < len(chunk) * _WORTH:
+                    stored, misses = packed, 0
+                else:
+                    misses += 1
+                    skip = min((1 << misses) - 1, _LONGEST_SKIP)
+            sizes.append(len(stored) | (RAW_BIT if stored is chunk else 0))
+            spool.write(stored)
+        if seen != source.log.size_bytes:
+            raise CorruptObjectError(f"the log said {source.log.size_bytes} bytes and gave {seen}", key)
+        spool.sha256 = digest.hexdigest()
+        return sizes
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        if start == end:
+            return
+        index = read_chunk_index(segment, fetch)
+        place = place_of(segment, FileKind.LOG)
+        for first, last in index.runs(start, end, self._fetch_chunk_bytes):
+            base = index.position(first)
+            data = memoryview(exactly(fetch, place, base, index.position(last)))
+            for number in range(first, last):
+                at = index.position(number) - base
+                piece = self._unpacked(index, number, data[at : at + index.stored_bytes(number)], place.key)
+                from_position = number * index.chunk_bytes
+                yield piece[max(0, start - from_position) : end - from_position]
+
+    def _unpacked(self, index: ChunkIndex, number: int, data: memoryview, key: str) -> memoryview:
+        if index.is_raw(number):
+            return data
+        wanted = index.original_bytes(number)
+        try:
+            piece = self._codec.decompress(data, limit_bytes=wanted, magic=_MAGIC)
+        except StorageError as error:
+            raise CorruptObjectError(f"chunk {number} is damaged: {error}", key, index.position(number)) from error
+        if len(piece) != wanted:
+            raise CorruptObjectError(
+                f"chunk {number} holds {len(piece)} bytes and not {wanted}", key, index.position(number)
+            )
+        return piece
+
+
+def open_chunked(context: OpenContext) -> TierLayout:
+    """The layout with the settings of ``[plugins.chunked]``."""
+    section = context.section
+    return ChunkedLayout(
+        context.limits.fetch_chunk_bytes, section if isinstance(section, ChunkedSection) else ChunkedSection()
+    )

@@ -1,0 +1,115 @@
+"""The chunk index of layout ``chunked``: where each chunk lies, four bytes a chunk behind the last one.
+
+Each is the stored size, unsigned, big-endian; the highest bit says that the chunk is stored as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
+
+from stratalog.spi import CorruptObjectError, FileKind, RangeReader, StoredSegment
+from stratalog_formats.layouts.pieces import exactly, place_of
+
+RAW_BIT: Final = 1 << 31  # persistent
+MAX_CHUNK_BYTES: Final = 16 << 20
+MAX_INDEX_BYTES: Final = 4 << 20  # a million chunks
+SIZE_BYTES: Final = 4
+_FIELDS: Final = frozenset({"chunk_bytes", "index_bytes", "index_sha256"})
+
+
+class ChunkIndex:
+    """Where the chunks of one log lie in its slice, checked: no chunk claims more than it may hold.
+
+    Args:
+        entries: one a chunk, as stored.
+        chunk_bytes: of the original log, in each chunk but the last.
+        log_bytes: of the original log.
+        place_bytes: of all chunks, as stored.
+        key: of the object, for error texts.
+
+    Raises:
+        CorruptObjectError: the entries contradict each other or the sizes.
+    """
+
+    def __init__(self, entries: Sequence[int], chunk_bytes: int, log_bytes: int, place_bytes: int, key: str) -> None:
+        self.chunk_bytes, self._entries, self._log_bytes = chunk_bytes, entries, log_bytes
+        self._positions = [0, *accumulate(entry & ~RAW_BIT for entry in entries)]
+        if self._positions[-1] != place_bytes:
+            raise CorruptObjectError(f"the chunks take {self._positions[-1]} bytes and not {place_bytes}", key)
+        for number, entry in enumerate(entries):
+            stored, original = entry & ~RAW_BIT, self.original_bytes(number)
+            if not 0 < stored <= original or (entry & RAW_BIT and stored != original):
+                raise CorruptObjectError(f"chunk {number} of {original} bytes takes {stored}", key)
+
+    def original_bytes(self, number: int) -> int:
+        """How much of the log a chunk holds."""
+        return min(self.chunk_bytes, self._log_bytes - number * self.chunk_bytes)
+
+    def stored_bytes(self, number: int) -> int:
+        """How much a chunk takes."""
+        return self._entries[number] & ~RAW_BIT
+
+    def is_raw(self, number: int) -> bool:
+        """Whether a chunk is stored as it is."""
+        return bool(self._entries[number] & RAW_BIT)
+
+    def position(self, number: int) -> int:
+        """Where a chunk starts in the slice; for one behind the last, where they end."""
+        return self._positions[number]
+
+    def runs(self, start: int, end: int, limit_bytes: int) -> Iterator[tuple[int, int]]:
+        """The chunks that hold bytes [start, end) of the log, in runs of at most ``limit_bytes`` as stored."""
+        first, stop = start // self.chunk_bytes, -(-end // self.chunk_bytes)
+        while first < stop:
+            last = first + 1
+            while last < stop and self._positions[last + 1] - self._positions[first] <= limit_bytes:
+                last += 1
+            yield first, last
+            first = last
+
+
+def encode_sizes(entries: Sequence[int]) -> bytes:
+    """The chunk index as it is stored."""
+    packed = array("I", entries)
+    if sys.byteorder == "little":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+def read_chunk_index(segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
+    """Fetch the chunk index of a segment, in one request.
+
+    Raises:
+        CorruptObjectError: what the entry says of the chunks cannot be true, or the index is damaged.
+    """
+    place = place_of(segment, FileKind.LOG)
+    chunk_bytes, index_bytes, sha256 = _notes(segment, place.key)
+    chunks = -(-segment.info.size_bytes // chunk_bytes)
+    if index_bytes != chunks * SIZE_BYTES or index_bytes > place.size_bytes:
+        raise CorruptObjectError(f"a chunk index of {index_bytes} bytes for {chunks} chunks", place.key)
+    data = exactly(fetch, place, place.size_bytes - index_bytes, place.size_bytes)
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise CorruptObjectError("the hash of the chunk index is wrong", place.key, place.position)
+    entries = array("I", data)
+    if sys.byteorder == "little":
+        entries.byteswap()
+    return ChunkIndex(entries, chunk_bytes, segment.info.size_bytes, place.size_bytes - index_bytes, place.key)
+
+
+def _notes(segment: StoredSegment, key: str) -> tuple[int, int, str]:
+    notes = segment.extra.get("chunks")
+    if not isinstance(notes, Mapping) or set(notes) != _FIELDS:
+        raise CorruptObjectError("the entry does not say how its chunks are", key)
+    chunk_bytes, index_bytes = _size(notes["chunk_bytes"]), _size(notes["index_bytes"])
+    if not 0 < chunk_bytes <= MAX_CHUNK_BYTES or not 0 <= index_bytes <= MAX_INDEX_BYTES:
+        raise CorruptObjectError(f"the entry speaks of chunks of {chunk_bytes} bytes, an index of {index_bytes}", key)
+    return chunk_bytes, index_bytes, str(notes["index_sha256"])
+
+
+def _size(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1

@@ -1,0 +1,213 @@
+"""What is kept of an encrypted object beside its bytes: in the entry of its segment, and in a head at its own end.
+
+::
+
+    encrypted chunks | head: JSON, ASCII | head size: 8 bytes, big-endian | magic: 8 bytes
+
+The entry is enough to read; heads are for a bucket whose manifests are lost.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+
+from stratalog.spi import (
+    CorruptObjectError,
+    FileKind,
+    ObjectInfo,
+    ObjectSlice,
+    RangeReader,
+    StoredSegment,
+    stored_from_json,
+    stored_to_json,
+)
+from stratalog_formats.layouts.sealed import MAX_CHUNK_BYTES, Envelope, stored_bytes, stored_range
+
+NOTES: Final = "encrypted"  # in ``extra``
+MAGIC: Final = b"STLGENC1"  # persistent
+FORMAT: Final = 1  # persistent
+TRAILER_BYTES: Final = 16
+MAX_HEAD_BYTES: Final = 16 << 10
+_TRAILER: Final = struct.Struct(">Q8s")
+
+
+class StoredObject(NamedTuple):
+    """An object as the layout below knows it: its number in the segment, and its size before it was encrypted."""
+
+    number: int
+    size_bytes: int
+
+
+# --- the entry ---------------------------------------------------------------------------------------------------
+
+
+def wrapped(
+    inner: StoredSegment, objects: Mapping[str, StoredObject], envelope: Envelope, chunk_bytes: int
+) -> StoredSegment:
+    """The entry of an encrypted segment; its layout is left "".
+
+    Args:
+        inner: what the layout below returned, its label filled in.
+        objects: how its objects are encrypted, by key.
+        envelope: of the segment's key.
+        chunk_bytes: of each object, encrypted as one.
+    """
+    notes = {
+        "chunk_bytes": chunk_bytes,
+        "envelope": _envelope_json(envelope),
+        "inner": {name: stored_to_json(inner)[name] for name in ("layout", "slices", "requires", "extra")},
+        "objects": {key: list(found) for key, found in objects.items()},
+    }
+    extra: dict[str, object] = {NOTES: notes}
+    further = sorted(inner.keys - {place.key for place in inner.slices.values()})
+    if further:
+        extra["objects"] = further
+    slices = {kind: _stored_slice(place, objects[place.key], chunk_bytes) for kind, place in inner.slices.items()}
+    return replace(inner, layout="", slices=slices, requires=(inner.layout, *inner.requires), extra=extra)
+
+
+def _stored_slice(place: ObjectSlice, found: StoredObject, chunk_bytes: int) -> ObjectSlice:
+    start, end = stored_range(place.position, place.position + place.size_bytes, found.size_bytes, chunk_bytes)
+    return ObjectSlice(place.key, start, end - start)
+
+
+class Notes:
+    """What an entry says of the encryption, checked.
+
+    Attributes:
+        inner: the segment as the layout below knows it.
+        over: the label of that layout.
+        envelope, chunk_bytes, objects: as for ``wrapped``.
+        file: an object of the segment, for error texts.
+
+    Raises:
+        CorruptObjectError: something is missing, or of another form.
+    """
+
+    def __init__(self, segment: StoredSegment) -> None:
+        self.file = next((place.key for kind, place in segment.slices.items() if kind is FileKind.LOG), "manifest")
+        notes = _fields(segment.extra.get(NOTES), {"chunk_bytes", "envelope", "inner", "objects"}, self.file)
+        inner = _fields(notes["inner"], {"layout", "slices", "requires", "extra"}, self.file)
+        self.inner = stored_from_json({**stored_to_json(segment), **inner}, self.file)
+        if set(self.inner.slices) != set(segment.slices):
+            raise CorruptObjectError("the entry lists other files than were encrypted", self.file)
+        self.over = self.inner.layout
+        self.envelope = _envelope(notes["envelope"], self.file)
+        self.chunk_bytes = _integer(notes["chunk_bytes"], self.file, at_least=1, at_most=MAX_CHUNK_BYTES)
+        objects = notes["objects"]
+        if not isinstance(objects, Mapping):
+            raise CorruptObjectError("the entry does not list its encrypted objects", self.file)
+        self.objects = {key: _object(value, self.file) for key, value in objects.items()}
+
+
+def _object(value: object, file: str) -> StoredObject:
+    if not isinstance(value, list) or len(value) != len(StoredObject._fields):
+        raise CorruptObjectError("an encrypted object has a number and a size", file)
+    return StoredObject(_integer(value[0], file, at_most=(1 << 32) - 1), _integer(value[1], file))
+
+
+# --- heads -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of an object. ``key`` is where it was found, ``over`` the label of the layout below."""
+
+    key: str
+    over: str
+    identity: bytes
+    envelope: Envelope
+    chunk_bytes: int
+    number: int
+    size_bytes: int
+
+
+def encode_head(over: str, identity: bytes, envelope: Envelope, chunk_bytes: int, found: StoredObject) -> bytes:
+    """The head of an object, trailer included."""
+    said = {
+        "chunk_bytes": chunk_bytes,
+        "envelope": _envelope_json(envelope),
+        "format": FORMAT,
+        "identity": identity.decode("ascii"),
+        "number": found.number,
+        "over": over,
+        "size_bytes": found.size_bytes,
+    }
+    text = json.dumps(said, sort_keys=True, separators=(",", ":")).encode("ascii")
+    return text + _TRAILER.pack(len(text), MAGIC)
+
+
+def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
+    """The head of an object, in two requests; None if it is not encrypted.
+
+    Raises:
+        CorruptObjectError: it has the magic and no sound head.
+    """
+    if info.size_bytes < TRAILER_BYTES:
+        return None
+    end = info.size_bytes - TRAILER_BYTES
+    trailer = fetch(info.key, end, info.size_bytes)
+    if len(trailer) != TRAILER_BYTES:
+        raise CorruptObjectError("its end is missing", info.key, end)
+    head_bytes, magic = _TRAILER.unpack(trailer)
+    if magic != MAGIC:
+        return None
+    if not 0 < head_bytes <= min(MAX_HEAD_BYTES, end):
+        raise CorruptObjectError(f"head of {head_bytes} bytes", info.key, end)
+    start = end - head_bytes
+    try:
+        said = json.loads(fetch(info.key, start, end).decode("ascii"))
+    except (ValueError, RecursionError) as error:
+        raise CorruptObjectError("the head is no JSON", info.key, start) from error
+    return _head(said, info.key, start)
+
+
+def _head(said: object, key: str, start: int) -> Head:
+    names = {"chunk_bytes", "envelope", "format", "identity", "number", "over", "size_bytes"}
+    fields = _fields(said, names, key)
+    over, identity = fields["over"], fields["identity"]
+    if fields["format"] != FORMAT or not isinstance(over, str) or not isinstance(identity, str):
+        raise CorruptObjectError("the head is not of a form that is known here", key, start)
+    head = Head(
+        key=key,
+        over=over,
+        identity=identity.encode(),
+        envelope=_envelope(fields["envelope"], key),
+        chunk_bytes=_integer(fields["chunk_bytes"], key, at_least=1, at_most=MAX_CHUNK_BYTES),
+        number=_integer(fields["number"], key, at_most=(1 << 32) - 1),
+        size_bytes=_integer(fields["size_bytes"], key),
+    )
+    if stored_bytes(head.size_bytes, head.chunk_bytes) != start:
+        raise CorruptObjectError("the head does not describe this object", key, start)
+    return head
+
+
+# --- fields ------------------------------------------------------------------------------------------------------
+
+
+def _envelope_json(envelope: Envelope) -> dict[str, str]:
+    return {"key": envelope.key_id, "wrapped": envelope.wrapped}
+
+
+def _envelope(value: object, file: str) -> Envelope:
+    fields = _fields(value, {"key", "wrapped"}, file)
+    key_id, wrapped_key = fields["key"], fields["wrapped"]
+    if not isinstance(key_id, str) or not isinstance(wrapped_key, str):
+        raise CorruptObjectError("the envelope of its key is damaged", file)
+    return Envelope(key_id, wrapped_key)
+
+
+def _fields(value: object, names: set[str], file: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or set(value) != names:
+        raise CorruptObjectError(f"what is said of the encryption has not the fields {sorted(names)}", file)
+    return value
+
+
+def _integer(value: object, file: str, *, at_least: int = 0, at_most: int = (1 << 63) - 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= at_most:
+        raise CorruptObjectError(f"what is said of the encryption is out of bounds: {value!r:.32}", file)
+    return value

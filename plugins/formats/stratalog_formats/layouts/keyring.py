@@ -1,0 +1,87 @@
+"""Key-encryption keys by their ids, in a file that only the engine's user reads.
+
+TOML: the id of the key for what is written from now on, and all keys, 32 bytes each in base64. Old ones stay as long as
+something is wrapped by them::
+
+    active = "2026-11"
+
+    [keys]
+    2026-11 = "..."
+    2025-11 = "..."
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import tomllib
+from collections.abc import Mapping
+from typing import Final, NoReturn
+
+from stratalog.spi import ConfigError, Vfs
+
+KEY_BYTES: Final = 32
+MAX_FILE_BYTES: Final = 1 << 20
+
+
+class KeyRing:
+    """The keys of one file, read again at each use, so that a rotation needs no restart. Never shown, never pickled.
+
+    Args:
+        path: of the file.
+        files: reads it.
+    """
+
+    def __init__(self, path: str, files: Vfs) -> None:
+        self._path, self._files = path, files
+
+    def active(self) -> tuple[str, bytes]:
+        """The id and the key for what is written now.
+
+        Raises:
+            ConfigError: the file cannot be read, or is not of its form. No text shows a key.
+        """
+        tree = self._load()
+        active = tree.get("active")
+        if not isinstance(active, str):
+            raise ConfigError(f"{self._path} names no active key")
+        return active, self._key(tree, active)
+
+    def key(self, key_id: str) -> bytes:
+        """The key with this id; errors as ``active``, and if there is none."""
+        return self._key(self._load(), key_id)
+
+    def _key(self, tree: Mapping[str, object], key_id: str) -> bytes:
+        keys = tree.get("keys")
+        text = keys.get(key_id) if isinstance(keys, Mapping) else None
+        if text is None:
+            raise ConfigError(f"{self._path} has no key {key_id!r}: what it encrypted cannot be read without it")
+        try:
+            key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+        except (binascii.Error, ValueError):
+            key = b""
+        if len(key) != KEY_BYTES:
+            raise ConfigError(f"key {key_id!r} of {self._path} is not base64 of {KEY_BYTES} bytes")
+        return key
+
+    def _load(self) -> Mapping[str, object]:
+        if not self._path:
+            raise ConfigError("encryption needs keys: name their file in [plugins.encrypted] keys.file")
+        try:
+            descriptor = self._files.open(self._path)
+        except OSError as error:
+            raise ConfigError(f"the key file {self._path} cannot be read: {error.strerror}") from error
+        try:
+            data = self._files.read(descriptor, 0, MAX_FILE_BYTES)
+        finally:
+            self._files.close(descriptor)
+        try:
+            return tomllib.loads(data.decode("utf-8"))
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+            raise ConfigError(f"the key file {self._path} is no valid TOML") from None  # its text may show a key
+
+    def __repr__(self) -> str:
+        return f"KeyRing({self._path!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a key ring stays in its process: ship the path of its file")

@@ -1,0 +1,218 @@
+"""Encrypted objects: AES-256-GCM, chunk by chunk, under keys in envelopes.
+
+Each chunk is the ciphertext of ``chunk_bytes`` of the object, the last one of what is left (of nothing, in an empty
+object), with a tag of 16 bytes. Its nonce is the number of the object in the segment (4 bytes) and of the chunk in the
+object (8 bytes), big-endian, under a key that one segment has for itself. Authenticated with it, and stored nowhere:
+whose segment it is, both numbers, and whether it is the last chunk. So no chunk can be moved, left out or cut off.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from stratalog.spi import (
+    Buffer,
+    ByteSource,
+    CorruptObjectError,
+    RangeReader,
+    SegmentInfo,
+    StorageError,
+)
+from stratalog_formats.layouts.keyring import KEY_BYTES, KeyRing
+from stratalog_formats.layouts.pieces import cut
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+TAG_BYTES: Final = 16
+NONCE_BYTES: Final = 12
+MAX_CHUNK_BYTES: Final = 16 << 20
+_NUMBERS: Final = struct.Struct(">IQ")
+_LAST: Final = (b"\0", b"\1")
+_WRAP: Final = b"stratalog-envelope-1\0"
+_CHUNK: Final = b"stratalog-chunk-1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A segment's key, wrapped by a key-encryption key: nonce, ciphertext and tag in base64."""
+
+    key_id: str
+    wrapped: str
+
+
+def identity_of(info: SegmentInfo) -> bytes:
+    """Whose segment it is, as it is authenticated."""
+    said = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
+    return json.dumps(said, separators=(",", ":")).encode("ascii")
+
+
+def wrap(key: bytes, identity: bytes, ring: KeyRing) -> Envelope:
+    """Wrap a segment's key by the active key of the ring; an envelope opens for its own segment only."""
+    key_id, master = ring.active()
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    wrapped = nonce + aes(master).encrypt(nonce, key, _wrap_data(key_id, identity))
+    return Envelope(key_id, base64.b64encode(wrapped).decode())
+
+
+def unwrap(envelope: Envelope, identity: bytes, ring: KeyRing, file: str) -> bytes:
+    """A segment's key.
+
+    Raises:
+        CorruptObjectError: the envelope is damaged, or another segment's, or the key of this id is another one now.
+        ConfigError: the ring has no key of this id.
+    """
+    master = ring.key(envelope.key_id)
+    try:
+        data = base64.b64decode(envelope.wrapped, validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if len(data) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
+        raise CorruptObjectError("the envelope of its key is damaged", file)
+    return opened(aes(master), data[:NONCE_BYTES], data[NONCE_BYTES:], _wrap_data(envelope.key_id, identity), file, 0)
+
+
+def aes(key: bytes) -> AESGCM:
+    """The cipher."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
+
+    return AESGCM(key)
+
+
+def new_key() -> bytes:
+    """A random key; from the system and not from ``Env``, whose chance a test may repeat."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: str, position: int) -> bytes:
+    """Decrypt, checked; CorruptObjectError if anything is not as it was."""
+    from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra
+
+    try:
+        return cipher.decrypt(nonce, data, associated)
+    except InvalidTag as error:
+        raise CorruptObjectError("it is damaged, moved, or encrypted by another key", file, position) from error
+
+
+def _wrap_data(key_id: str, identity: bytes) -> bytes:
+    return _WRAP + json.dumps(key_id).encode("ascii") + identity
+
+
+@dataclass(frozen=True, slots=True)
+class Sealing:
+    """How one object is encrypted: the cipher, whose it is, its number in the segment, and how large its chunks are."""
+
+    cipher: Any  # AESGCM, of an extra
+    identity: bytes
+    number: int
+    chunk_bytes: int
+
+    def chunks(self, size_bytes: int) -> int:
+        """How many chunks it has; at least one."""
+        return max(1, -(-size_bytes // self.chunk_bytes))
+
+    def nonce(self, chunk: int) -> bytes:
+        """Of a chunk."""
+        return _NUMBERS.pack(self.number, chunk)
+
+    def associated(self, chunk: int, *, last: bool) -> bytes:
+        """What is authenticated with a chunk."""
+        return _CHUNK + self.identity + self.nonce(chunk) + _LAST[last]
+
+
+class SealedSource:
+    """An object on its way up, encrypted as it is read; each pass gives the same bytes.
+
+    Raises, while it is read:
+        StorageError: a pass gave other bytes than the one before, which one nonce must never encrypt.
+    """
+
+    def __init__(self, source: ByteSource, sealing: Sealing, head: bytes) -> None:
+        self._source, self._sealing, self._head = source, sealing, head
+        self._tags = list[bytes]()  # of all chunks that were encrypted so far
+        self.size_bytes = stored_bytes(source.size_bytes, sealing.chunk_bytes) + len(head)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """The encrypted object; pieces are of one encryption chunk at most."""
+        last = self._sealing.chunks(self._source.size_bytes) - 1
+        for number, plain in enumerate(_at_least_one(cut(self._source, self._sealing.chunk_bytes))):
+            sealed = self._sealed(number, plain, last=number == last)
+            for start in range(0, len(sealed), chunk_bytes):
+                yield memoryview(sealed)[start : start + chunk_bytes]
+        yield self._head
+
+    def _sealed(self, number: int, plain: bytes, *, last: bool) -> bytes:
+        sealing = self._sealing
+        sealed: bytes = sealing.cipher.encrypt(sealing.nonce(number), plain, sealing.associated(number, last=last))
+        tag = sealed[-TAG_BYTES:]
+        if number < len(self._tags):
+            if self._tags[number] != tag:
+                raise StorageError("a segment's file changed while it was uploaded: it is not encrypted again")
+        else:
+            self._tags.append(tag)
+        return sealed
+
+
+class SealedReader:
+    """Reads ranges of an object, decrypted and checked; a range of no bytes costs no request.
+
+    Args:
+        sealing: how it is encrypted.
+        size_bytes: of the object before that.
+        fetch: of what is stored.
+    """
+
+    def __init__(self, sealing: Sealing, size_bytes: int, fetch: RangeReader) -> None:
+        self._sealing, self._size_bytes, self._fetch = sealing, size_bytes, fetch
+
+    def read(self, key: str, start: int, end: int) -> bytes:
+        """Bytes [start, end) of the object before it was encrypted.
+
+        Raises:
+            CorruptObjectError: the object is shorter, or what is stored is not what was.
+        """
+        if start >= end:
+            return b""
+        if end > self._size_bytes:
+            raise CorruptObjectError(f"asked for byte {end} of an object of {self._size_bytes}", key, end)
+        sealing = self._sealing
+        size, first, stop = sealing.chunk_bytes, start // sealing.chunk_bytes, -(-end // sealing.chunk_bytes)
+        position, stored_end = stored_range(start, end, self._size_bytes, size)
+        data = memoryview(self._fetch(key, position, stored_end))
+        if len(data) != stored_end - position:
+            raise CorruptObjectError(f"asked for {stored_end - position} bytes, got {len(data)}", key, position)
+        last = sealing.chunks(self._size_bytes) - 1
+        parts = []
+        for number in range(first, stop):
+            at = (number - first) * (size + TAG_BYTES)
+            sealed = data[at : at + size + TAG_BYTES]
+            associated = sealing.associated(number, last=number == last)
+            parts.append(opened(sealing.cipher, sealing.nonce(number), sealed, associated, key, position + at))
+        return b"".join(parts)[start - first * size : end - first * size]
+
+
+def _at_least_one(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """The chunks, or an empty one if there is none."""
+    yield next(chunks, b"")
+    yield from chunks
+
+
+def stored_range(start: int, end: int, size_bytes: int, chunk_bytes: int) -> tuple[int, int]:
+    """Where bytes [start, end) of an object of ``size_bytes`` lie, encrypted: whole chunks."""
+    step = chunk_bytes + TAG_BYTES
+    first = start // chunk_bytes * step
+    if start == end:
+        return first, first
+    return first, min(-(-end // chunk_bytes) * step, stored_bytes(size_bytes, chunk_bytes))
+
+
+def stored_bytes(size_bytes: int, chunk_bytes: int) -> int:
+    """How much an object of ``size_bytes`` takes, encrypted, without the head; an empty one has a chunk, too."""
+    return size_bytes + max(1, -(-size_bytes // chunk_bytes)) * TAG_BYTES

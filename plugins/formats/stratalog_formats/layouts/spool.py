@@ -1,0 +1,51 @@
+"""What a layout makes of a log before it can say how large it is: kept in memory while small, then in a file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Final, Self
+
+from stratalog.spi import Buffer, StorageError
+
+MEMORY_BYTES: Final = 8 << 20
+
+
+class Spool:
+    """Bytes written once and read again and again. A context manager; the file has no name and goes with it.
+
+    The file lies in the folder for temporary files (``TMPDIR``), which needs room for what is stored of one segment.
+    """
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(MEMORY_BYTES, prefix="stratalog-")  # noqa: SIM115 - closed by exit
+        self.size_bytes = 0
+        self.sha256 = ""  # of the original log; set by who writes
+
+    def write(self, data: Buffer) -> None:
+        """Add bytes.
+
+        Raises:
+            StorageError: there is no room for them.
+        """
+        try:
+            self._file.write(data)
+        except OSError as error:
+            folder = tempfile.gettempdir()
+            raise StorageError(
+                f"the temporary file in {folder} cannot be written: {os.strerror(error.errno or 0)}"
+            ) from error
+        self.size_bytes += len(data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All bytes from the start."""
+        self._file.seek(0)
+        while chunk := self._file.read(chunk_bytes):
+            yield chunk
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import random
+import tempfile
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from stratalog.spi import (
+    ConfigError,
+    CorruptObjectError,
+    FileKind,
+    ObjectInfo,
+    ObjectSlice,
+    StorageError,
+    StoredSegment,
+)
+from stratalog.testing.contracts.tier_layout import MemoryObjects, a_segment, joined
+from stratalog_formats.codecs.zstd import ZstdCodec
+from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
+from stratalog_formats.layouts.chunks import RAW_BIT, encode_sizes
+
+CHUNK = 4096
+TEXT = b"the quick brown fox jumps over the lazy dog, again and again; " * 1_000  # shrinks
+NOISE = random.Random(1).randbytes(60_000)  # noqa: S311 - the same in every run; what does not shrink
+
+
+@pytest.fixture
+def layout() -> ChunkedLayout:
+    return ChunkedLayout(4 * CHUNK, ChunkedSection(chunk_bytes=CHUNK))
+
+
+@pytest.fixture
+def objects() -> MemoryObjects:
+    return MemoryObjects()
+
+
+def log_slice(stored: StoredSegment) -> ObjectSlice:
+    return stored.slices[FileKind.LOG]
+
+
+def test_what_shrinks_is_compressed(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+    stored = layout.write(a_segment(data=TEXT), objects, None)
+    assert log_slice(stored).size_bytes < len(TEXT) / 10
+    assert joined(layout.read(stored, 0, len(TEXT), objects.fetch)) == TEXT
+
+
+def test_what_does_not_shrink_is_stored_as_it_is(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+    stored = layout.write(a_segment(data=NOISE), objects, None)
+    (data,) = objects.objects.values()
+    assert data.startswith(NOISE)
+    assert log_slice(stored).size_bytes == len(NOISE) + 4 * -(-len(NOISE) // CHUNK)
+
+
+def test_what_producers_compressed_costs_few_tries(
+    layout: ChunkedLayout, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment of compressed batches must not be compressed again chunk by chunk, only to throw it away."""
+    tries = []
+    compress = ZstdCodec.compress
+
+    def counted(self: ZstdCodec, data: Any, *, level: int | None, magic: int) -> bytes:
+        tries.append(len(data))
+        return compress(self, data, level=level, magic=magic)
+
+    monkeypatch.setattr(ZstdCodec, "compress", counted)
+    noise = NOISE * 20  # 293 chunks, each by itself without pattern
+    layout.write(a_segment(data=noise), objects, None)
+    assert len(tries) <= 4 + len(noise) // CHUNK // 16 + 1
+
+
+def test_text_after_noise_is_compressed_again(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+    data = NOISE + TEXT * 4
+    stored = layout.write(a_segment(data=data), objects, None)
+    assert log_slice(stored).size_bytes < len(NOISE) + len(TEXT)
+    assert joined(layout.read(stored, 0, len(data), objects.fetch)) == data
+
+
+@pytest.mark.parametrize(("start", "end"), [(0, 1), (CHUNK - 1, CHUNK + 1), (3 * CHUNK, 4 * CHUNK), (50_000, 50_100)])
+def test_a_range_fetches_the_index_and_its_chunks_only(
+    layout: ChunkedLayout, objects: MemoryObjects, start: int, end: int
+) -> None:
+    stored = layout.write(a_segment(data=NOISE), objects, None)
+    objects.reads.clear()
+    assert joined(layout.read(stored, start, end, objects.fetch)) == NOISE[start:end]
+    assert len(objects.reads) == 2
+    _, first, last = objects.reads[1]
+    assert (first, last) == (start // CHUNK * CHUNK, min(len(NOISE), -(-end // CHUNK) * CHUNK))
+
+
+def test_neighbouring_chunks_are_one_request(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+    """Up to ``limits.fetch.chunk.bytes`` as stored."""
+    stored = layout.write(a_segment(data=NOISE), objects, None)
+    objects.reads.clear()
+    joined(layout.read(stored, 0, len(NOISE), objects.fetch))
+    assert len(objects.reads) == 1 + -(-len(NOISE) // (4 * CHUNK))
+
+
+def with_index(stored: StoredSegment, objects: MemoryObjects, entries: list[int], **notes: object) -> StoredSegment:
+    """The segment with another chunk index, its hash right: what somebody with write access can make."""
+    place = log_slice(stored)
+    index = encode_sizes(entries)
+    old = stored.extra["chunks"]
+    assert isinstance(old, dict)
+    data = objects.objects[place.key]
+    body = data[: place.size_bytes - old["index_bytes"]]
+    objects.objects[place.key] = body + index
+    said = {**old, "index_bytes": len(index), "index_sha256": hashlib.sha256(index).hexdigest(), **notes}
+    slices = {FileKind.LOG: ObjectSlice(place.key, 0, len(body) + len(index))}
+    return dataclasses.replace(stored, slices=slices, extra={**stored.extra, "chunks": said})
+
+
+@pytest.mark.parametrize(
+    "lie",
+    ["sum", "zero", "larger than its content", "raw but smaller", "too few", "too many", "swapped", "raw"],
+)
+def test_a_chunk_index_that_lies_is_corrupt(layout: ChunkedLayout, objects: MemoryObjects, lie: str) -> None:
+    data = TEXT[: 3 * CHUNK] + NOISE[:CHUNK]
+    stored = layout.write(a_segment(data=data, files={}), objects, None)
+    place = log_slice(stored)
+    raw = objects.objects[place.key][place.size_bytes - 16 : place.size_bytes]
+    entries = [int.from_bytes(raw[at : at + 4], "big") for at in range(0, 16, 4)]
+    assert entries[3] == CHUNK | RAW_BIT
+    assert joined(layout.read(with_index(stored, objects, entries), 0, len(data), objects.fetch)) == data
+    first, second, third, last = entries
+    lies = {
+        "sum": [first + 1, second, third, last],
+        "zero": [0, first + second, third, last],
+        "larger than its content": [first + second + third - 2 + CHUNK, 1, 1, RAW_BIT],
+        "raw but smaller": [first | RAW_BIT, second, third, last],
+        "too few": [first + second, third, last],
+        "too many": [first - 1, 1, second, third, last],
+        "swapped": [first + 1, second - 1, third, last],
+        "raw": [first, second, third, CHUNK],
+    }
+    with pytest.raises(CorruptObjectError):
+        joined(layout.read(with_index(stored, objects, lies[lie]), 0, len(data), objects.fetch))
+
+
+def test_a_bomb_is_refused_before_it_grows(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+    """A chunk of 3 KiB that would become 64 MiB."""
+    bomb = ZstdCodec().compress(bytes(64 << 20), level=19, magic=2)
+    assert len(bomb) < CHUNK
+    stored = layout.write(a_segment(data=TEXT[:CHUNK], files={}), objects, None)
+    place = log_slice(stored)
+    objects.objects[place.key] = bomb + bytes(4)
+    slices = {FileKind.LOG: ObjectSlice(place.key, 0, len(bomb) + 4)}
+    lied = with_index(dataclasses.replace(stored, slices=slices), objects, [len(bomb)])
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptObjectError):
+            joined(layout.read(lied, 0, CHUNK, objects.fetch))
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_large_segment_is_never_in_memory() -> None:
+    """Compressed into a temporary file, read from there."""
+
+    class Discarding(MemoryObjects):
+        def put(self, source: Any, suffix: str = "seg") -> Any:
+            seen = sum(len(chunk) for chunk in source.chunks(1 << 16))
+            return ObjectInfo(self.key(suffix), seen)
+
+    class Large:
+        size_bytes = 64 << 20
+
+        def chunks(self, chunk_bytes: int) -> Any:
+            for start in range(0, self.size_bytes, chunk_bytes):
+                yield NOISE[:CHUNK] * (min(chunk_bytes, self.size_bytes - start) // CHUNK)
+
+    source = dataclasses.replace(a_segment(files={}), log=Large())
+    tracemalloc.start()
+    try:
+        ChunkedLayout(1 << 20).write(source, Discarding(), None)
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_full_disk_is_a_typed_error(
+    layout: ChunkedLayout, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "write", full)
+    with pytest.raises(StorageError, match=r"temporary file in .*No space left"):
+        layout.write(a_segment(), objects, None)
+    assert objects.objects == {}
+
+
+@pytest.mark.parametrize("values", [{"chunk.bytes": 1}, {"chunk.bytes": 1 << 30}, {"level": 0}, {"level": 23}])
+def test_settings_out_of_bounds_are_refused(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        ChunkedSection.from_mapping(values, "[plugins.chunked]")
