@@ -6,21 +6,19 @@ bytes that change meanwhile (a mapped file), make these functions raise; they st
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
 
 from stratalog.spi import CorruptBatchError, Fields, RecordColumns
 
+from stratalog_formats.kernels.sections cimport Section, sections_of
 from stratalog_formats.kernels.wire cimport (
-    BATCH_HEADER_BYTES,
-    LOG_APPEND_TIME,
     MAX_INT32,
-    MIN_RECORD_BYTES,
     Cursor,
+    Row,
     add,
     at_start,
-    column,
     flat,
-    read_int32,
-    read_int64,
+    read_record,
     read_size,
     size_of,
     start_of,
@@ -40,16 +38,6 @@ cdef int HEADERS = Fields.HEADERS.value
 cdef object EMPTY_WIDE = memoryview(bytes()).cast("q")
 cdef object EMPTY_NARROW = memoryview(bytes()).cast("i")
 
-cdef struct Section:  # the records of one batch
-    int64_t start
-    int64_t end
-    int64_t count
-    int64_t base_offset
-    int64_t base_timestamp_ms
-    int64_t max_timestamp_ms
-    int32_t leader_epoch
-    bint append_time
-
 cdef struct Columns:
     int64_t* offset
     int64_t* timestamp_ms
@@ -64,21 +52,6 @@ cdef struct Columns:
     int64_t headers  # in all
 
 
-cdef inline int64_t skip_headers(Cursor* cursor, Cursor end, int64_t count) noexcept nogil:
-    """Check ``count`` headers; -1 if they do not fit."""
-    cdef int64_t size
-    while count:
-        if read_size(cursor, end, &size) or size < 0 or size > end - cursor[0]:
-            return -1
-        cursor[0] += size
-        if read_size(cursor, end, &size) or size > end - cursor[0]:
-            return -1
-        if size > 0:
-            cursor[0] += size
-        count -= 1
-    return 0
-
-
 cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) noexcept nogil:
     """Decode one batch into the columns from row ``i`` on; -1 if its records do not fit it or each other.
 
@@ -86,9 +59,8 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
     """
     cdef Cursor at = arena + section.start
     cdef Cursor stop = arena + section.end
-    cdef Cursor end
-    cdef Cursor p
-    cdef int64_t first = i, last = i + section.count, size, delta, headers, found = 0
+    cdef Row row
+    cdef int64_t first = i, last = i + section.count, found = 0
     cdef int64_t base_offset = section.base_offset, base_ms = section.base_timestamp_ms
     cdef int64_t* offset = into.offset
     cdef int64_t* timestamp_ms = into.timestamp_ms
@@ -96,45 +68,20 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
     cdef int32_t* key_size = into.key_size
     cdef int32_t* value_position = into.value_position
     cdef int32_t* value_size = into.value_size
-    cdef int32_t* header_first = into.header_first
-    cdef int32_t* header_count = into.header_count
+    memset(into.header_first + first, 0, 4 * section.count)
+    memset(into.header_count + first, 0, 4 * section.count)
     while i < last:
-        if read_size(&at, stop, &size) or size < 1 or size > stop - at:
+        if read_record(&at, stop, &row):
             return -1
-        end = at + size
-        p = at + 1  # behind the attributes: any value, ignored
-        if read_int64(&p, end, &delta):
+        timestamp_ms[i] = add(base_ms, row.delta_ms)
+        offset[i] = add(base_offset, row.delta)
+        if (offset[i] < base_offset) != (row.delta < 0):
             return -1
-        timestamp_ms[i] = add(base_ms, delta)
-        if read_int32(&p, end, &delta):
-            return -1
-        offset[i] = add(base_offset, delta)
-        if (offset[i] < base_offset) != (delta < 0):
-            return -1
-        if read_size(&p, end, &size) or size > end - p:
-            return -1
-        key_position[i] = <int32_t>(p - arena)
-        key_size[i] = <int32_t>size
-        if size > 0:
-            p += size
-        if read_size(&p, end, &size) or size > end - p:
-            return -1
-        value_position[i] = <int32_t>(p - arena)
-        value_size[i] = <int32_t>size
-        if size > 0:
-            p += size
-        if read_size(&p, end, &headers) or headers < 0 or headers > end - p:
-            return -1
-        header_first[i] = 0
-        header_count[i] = <int32_t>headers
-        if headers:
-            header_first[i] = <int32_t>(p - arena)
-            if skip_headers(&p, end, headers):
-                return -1
-            found += headers
-        if p != end:
-            return -1
-        at = end  # and not p: the next record need not wait for the fields of this one
+        key_position[i], key_size[i] = <int32_t>(row.key - arena), <int32_t>row.key_size
+        value_position[i], value_size[i] = <int32_t>(row.value - arena), <int32_t>row.value_size
+        if row.header_count:
+            into.header_first[i], into.header_count[i] = <int32_t>(row.headers - arena), <int32_t>row.header_count
+            found += row.header_count
         i += 1
     into.headers += found
     for i in range(first, last):
@@ -170,41 +117,6 @@ cdef int fill_headers(Cursor arena, int64_t size, int64_t count, Columns* into, 
                 p += size
             done += 1
     return 0
-
-
-cdef object sections_of(batches, bounds, int64_t size):
-    """A bytearray of one ``Section`` a batch, each checked against the arena before anything is allocated."""
-    cdef int64_t rows = len(batches), i, start, end
-    positions, sizes = column(batches.position, "q", rows), column(batches.size_bytes, "q", rows)
-    counts, bases = column(batches.record_count, "q", rows), column(batches.base_offset, "q", rows)
-    firsts, largest = column(batches.base_timestamp_ms, "q", rows), column(batches.max_timestamp_ms, "q", rows)
-    epochs, flags = column(batches.leader_epoch, "q", rows), column(batches.attributes, "q", rows)
-    given = None if bounds is None else column(bounds, "q", 2 * rows)
-    cdef const int64_t* bound = NULL if bounds is None else <const int64_t*>start_of(given)
-    cdef object made = uninitialised(rows * <int64_t>sizeof(Section))
-    cdef Section* section = <Section*>at_start(made)
-    for i in range(rows):
-        if bound == NULL:
-            start = (<const int64_t*>start_of(positions))[i] + BATCH_HEADER_BYTES
-            end = start - BATCH_HEADER_BYTES + (<const int64_t*>start_of(sizes))[i]
-        else:
-            start, end = bound[2 * i], bound[2 * i + 1]
-        if not 0 <= start <= end <= size or size > MAX_INT32:
-            raise IndexError(f"records in [{start}, {end}) are not inside an arena of {size} bytes")
-        section[i].start, section[i].end = start, end
-        section[i].count = (<const int64_t*>start_of(counts))[i]
-        section[i].base_offset = (<const int64_t*>start_of(bases))[i]
-        section[i].base_timestamp_ms = (<const int64_t*>start_of(firsts))[i]
-        section[i].max_timestamp_ms = (<const int64_t*>start_of(largest))[i]
-        section[i].leader_epoch = <int32_t>(<const int64_t*>start_of(epochs))[i]
-        section[i].append_time = (<const int64_t*>start_of(flags))[i] & LOG_APPEND_TIME != 0
-        if not 0 <= section[i].count <= (end - start) // MIN_RECORD_BYTES:
-            raise misfit(section[i].count, end - start, (<const int64_t*>start_of(positions))[i])
-    return made
-
-
-cdef object misfit(int64_t count, int64_t size, int64_t position):
-    return CorruptBatchError(f"{count} records do not fit {size} bytes", "", position)
 
 
 def decode_batches(data, batches, bounds, fields):

@@ -177,3 +177,103 @@ cdef inline uint8_t* write_field(uint8_t* at, const void* data, int64_t size) no
         memcpy(at, data, size)
         at += size
     return at
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+cdef enum:
+    SHORT_HEAD_BYTES = 7  # attributes, and three varints of at most two bytes
+
+
+cdef struct Row:  # one record; a size of -1 is null
+    int64_t delta_ms
+    int64_t delta
+    Cursor key
+    int64_t key_size
+    Cursor value
+    int64_t value_size
+    Cursor headers  # what follows their count
+    int64_t header_count
+
+
+cdef inline int read_short(Cursor* cursor, uint64_t* raw) noexcept nogil:
+    """Read the bits of a varint of one byte or two, both of which are there to be read; -1 if it is longer."""
+    cdef Cursor at = cursor[0]
+    if at[0] < 0x80:
+        raw[0] = at[0]
+        cursor[0] = at + 1
+        return 0
+    raw[0] = (at[0] & 0x7F) | <uint64_t>at[1] << 7
+    cursor[0] = at + 2
+    return -1 if at[1] >= 0x80 else 0
+
+
+cdef inline int read_record(Cursor* at, Cursor stop, Row* row) noexcept nogil:
+    """Read the record at ``at``, which moves behind it; -1 if it does not fit itself or ``stop``.
+
+    Nearly all are long enough for their head to be read without a look at their end, and have short numbers in it.
+    """
+    cdef Cursor p
+    cdef Cursor end
+    cdef int64_t size
+    cdef uint64_t since, delta, key, value
+    if read_size(at, stop, &size) or size < 1 or size > stop - at[0]:
+        return -1
+    p = at[0] + 1  # behind the attributes: any value, ignored
+    end = at[0] + size
+    at[0] = end  # and not p: the next record need not wait for the fields of this one
+    if size < SHORT_HEAD_BYTES or read_short(&p, &since) or read_short(&p, &delta) or read_short(&p, &key):
+        return read_fields(end - size + 1, end, row)
+    row.delta_ms = <int64_t>((since >> 1) ^ (0 - (since & 1)))
+    row.delta = <int64_t>((delta >> 1) ^ (0 - (delta & 1)))
+    row.key, row.key_size = p, -1 if key & 1 else <int64_t>(key >> 1)
+    if row.key_size > 0:
+        p += row.key_size
+    if end - p < 2 or read_short(&p, &value):
+        return read_fields(end - size + 1, end, row)
+    row.value, row.value_size = p, -1 if value & 1 else <int64_t>(value >> 1)
+    if row.value_size > 0:
+        p += row.value_size
+    return read_rest(p, end, row)
+
+
+cdef inline int read_fields(Cursor p, Cursor end, Row* row) noexcept nogil:
+    """Read a record from behind its attributes to its end, whatever its numbers look like."""
+    if read_int64(&p, end, &row.delta_ms) or read_int32(&p, end, &row.delta):
+        return -1
+    if read_size(&p, end, &row.key_size) or row.key_size > end - p:
+        return -1
+    row.key = p
+    if row.key_size > 0:
+        p += row.key_size
+    if read_size(&p, end, &row.value_size) or row.value_size > end - p:
+        return -1
+    row.value = p
+    if row.value_size > 0:
+        p += row.value_size
+    return read_rest(p, end, row)
+
+
+cdef inline int read_rest(Cursor p, Cursor end, Row* row) noexcept nogil:
+    """Read what is behind the value."""
+    if p >= end or read_size(&p, end, &row.header_count) or row.header_count < 0 or row.header_count > end - p:
+        return -1
+    row.headers = p
+    if row.header_count and skip_headers(&p, end, row.header_count):
+        return -1
+    return 0 if p == end else -1
+
+
+cdef inline int64_t skip_headers(Cursor* cursor, Cursor end, int64_t count) noexcept nogil:
+    """Check ``count`` headers; -1 if they do not fit."""
+    cdef int64_t size
+    while count:
+        if read_size(cursor, end, &size) or size < 0 or size > end - cursor[0]:
+            return -1
+        cursor[0] += size
+        if read_size(cursor, end, &size) or size > end - cursor[0]:
+            return -1
+        if size > 0:
+            cursor[0] += size
+        count -= 1
+    return 0
