@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from codec_parts.formats import BATCHES, CODECS, LIMIT_BYTES, name_here
 from codec_parts.operations import Operation
 from codec_parts.peer import Maker, Peer, arrow_rows, encode_job, gathered_job, objects_job
 from codec_parts.workloads import Workload, canonical, canonical_bounds, row_of
 from harness import Job
-from stratalog.model.arrow import to_arrow
+from stratalog.model.arrow import arrow_table
 from stratalog.spi import BatchHeader, BatchTable, Record, RecordColumns
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
 
 
 class Stratalog(Peer):
@@ -41,6 +45,10 @@ def _columns(data: bytes) -> Iterator[RecordColumns]:
     return BATCHES.decode(data, _scan(data), limit_bytes=LIMIT_BYTES)
 
 
+def _table(data: bytes) -> pyarrow.Table:
+    return arrow_table(BATCHES.decode_arrow(data, _scan(data), partition=0, limit_bytes=LIMIT_BYTES))
+
+
 def _records(data: bytes) -> Iterator[Iterator[Record]]:
     for columns in _columns(data):
         yield columns.iter_records(0)
@@ -62,7 +70,7 @@ def _columns_job(workload: Workload) -> Job:
 
 def _arrow_job(workload: Workload) -> Job:
     data = workload.data
-    return Job(lambda: to_arrow(list(_columns(data)), 0), lambda: arrow_rows(to_arrow(list(_columns(data)), 0)))
+    return Job(lambda: _table(data), lambda: arrow_rows(_table(data)))
 
 
 def _objects_job(workload: Workload) -> Job:

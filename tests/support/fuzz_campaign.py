@@ -83,6 +83,10 @@ def examine(forms: list[RecordFormat], data: bytes, *, check_crc: bool, fields: 
     twins.check_sense(verdict, len(data))
     if len(verdict) == twins.SCANNED:
         return "stopped"
+    if data[len(data) // 2] % 4 == 0:  # slow too
+        plain, *straight = [twins.arrowed(form, data, check_crc=check_crc, limit_bytes=LIMIT_BYTES) for form in forms]
+        if any(other != plain for other in straight):
+            raise MisbehaviourError(f"the twins make different tables:\n{plain}\n{straight}")
     if verdict[-1]:
         return "refused"
     if data[-1] % 4 == 0:  # slow, and any criterion will do

@@ -123,6 +123,19 @@ def judged(
     return (*found, chunks, error)
 
 
+def arrowed(form: RecordFormat, data: Buffer, *, check_crc: bool, limit_bytes: int) -> tuple[object, ...]:
+    """Scan and decode to Arrow: the batches, and what ended them if that was an error."""
+    table = form.scan(data, 0, len(data), check_crc=check_crc)
+    batches = list[object]()
+    try:
+        for batch in form.decode_arrow(data, table, partition=3, limit_bytes=limit_bytes):
+            batch.validate(full=True)
+            batches.append(batch)
+    except TYPED as refused:
+        return (batches, type(refused), str(refused))
+    return (batches,)
+
+
 def rewritten(
     form: RecordFormat, data: bytes, *, check_crc: bool, limit_bytes: int, stamp_ms: int | None
 ) -> list[object]:

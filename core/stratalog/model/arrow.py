@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from itertools import accumulate
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stratalog.errors import PluginImportError
 from stratalog.extensions import extension
@@ -53,12 +53,70 @@ def to_arrow(chunks: Iterable[RecordColumns], partition: int) -> pyarrow.Table:
         IndexError, TypeError, ValueError: columns that are not what ``RecordColumns`` says.
         OverflowError: one record needs more than 2 GiB in one column (only columns that overlap can make it so).
     """
+    return arrow_table(batch for chunk in chunks for batch in arrow_batches(chunk, partition))
+
+
+def arrow_batches(chunk: RecordColumns, partition: int) -> Iterator[pyarrow.RecordBatch]:
+    """Columns as batches in ``arrow_schema()``: none if there are no records, several if one would pass 2 GiB.
+
+    Raises:
+        As ``to_arrow``.
+    """
+    schema = _schema(_pyarrow())
+    partition = integer("partition", partition, 32)
+    if chunk.count:
+        yield from record_batches(chunk, partition, _LIMIT, schema)
+
+
+def arrow_table(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
+    """One table of batches in ``arrow_schema()``, which are taken one by one; each is a chunk of it.
+
+    Raises:
+        PluginImportError: pyarrow is not installed; the text names the extra.
+    """
+    pa = _pyarrow()
+    table: pyarrow.Table = pa.Table.from_batches(list(batches), schema=_schema(pa))
+    return table
+
+
+class ArrowBuffers(NamedTuple):
+    """What one batch in ``arrow_schema()`` is made of, for kernels that fill Arrow's memory themselves.
+
+    Buffers are those of ``arrow_allocator``, in the layout of Arrow's columnar format. A column that may be null is a
+    pair: the number of its nulls, and its buffers with the validity bitmap first (None if nothing is null). Without
+    headers (``header_rows`` 0) those of ``names`` and ``contents`` are not looked at.
+    """
+
+    rows: int
+    header_rows: int
+    fixed: Sequence[Any]
+    """Partition, offset, timestamp (us), timestamp type, leader epoch."""
+    stamped: tuple[int, Any]
+    """Of the timestamps: nulls and bitmap."""
+    keys: tuple[int, list[Any]]
+    values: tuple[int, list[Any]]
+    list_offsets: Any
+    """Where the headers of each row begin: int32, one more than rows."""
+    names: list[Any]
+    contents: tuple[int, list[Any]]
+
+
+def arrow_allocator() -> Callable[..., Any]:
+    """What makes buffers for ``ArrowBuffers``: pyarrow's ``allocate_buffer(size, resizable=False)``.
+
+    Raises:
+        PluginImportError: pyarrow is not installed; the text names the extra.
+    """
+    allocate: Callable[..., Any] = _pyarrow().allocate_buffer
+    return allocate
+
+
+def arrow_batch(buffers: ArrowBuffers) -> pyarrow.RecordBatch:
+    """The batch that these buffers are; nothing is copied or checked."""
     pa = _pyarrow()
     schema = _schema(pa)
-    partition = integer("partition", partition, 32)
-    batches = [batch for chunk in chunks if chunk.count for batch in record_batches(chunk, partition, _LIMIT, schema)]
-    table: pyarrow.Table = pa.Table.from_batches(batches, schema=schema)
-    return table
+    batch: pyarrow.RecordBatch = pa.RecordBatch.from_arrays(_wrapped(pa, buffers), schema=schema)
+    return batch
 
 
 # --- compiled ----------------------------------------------------------------------------------------------------
@@ -70,40 +128,48 @@ def packed_batches(kernel: ModuleType) -> Batches:
     def batches(chunk: RecordColumns, partition: int, limit: int, schema: Any) -> Iterator[Any]:
         pa, start = _pyarrow(), 0
         while start < chunk.count:
-            packed = kernel.pack(chunk, start, partition, limit, pa.allocate_buffer)
-            yield pa.RecordBatch.from_arrays(_wrapped(pa, schema, packed), schema=schema)
-            start += packed[0]
+            buffers = ArrowBuffers(*kernel.pack(chunk, start, partition, limit, pa.allocate_buffer))
+            yield pa.RecordBatch.from_arrays(_wrapped(pa, buffers), schema=schema)
+            start += buffers.rows
 
     return batches
 
 
-def _wrapped(pa: Any, schema: Any, packed: tuple[Any, ...]) -> list[Any]:
-    """The columns of the schema from what ``pack`` returns."""
-    rows, header_rows, fixed, stamped, keys, values, list_offsets, names, contents = packed
-    partitions, offsets, stamps, types, epochs = fixed
-
-    def column(kind: Any, length: int, buffers: list[Any], nulls: int = 0) -> Any:
-        return pa.Array.from_buffers(kind, length, buffers, nulls)
-
-    binary = pa.binary()
-    header_parts = [column(pa.string(), header_rows, names), column(binary, header_rows, contents[1], contents[0])]
+def _wrapped(pa: Any, packed: ArrowBuffers) -> list[Any]:
+    """The columns of the schema."""
+    column, rows = pa.Array.from_buffers, packed.rows
+    partitions, offsets, stamps, types, epochs = packed.fixed
+    stamp_nulls, stamp_bits = packed.stamped
+    key_nulls, keys = packed.keys
+    value_nulls, values = packed.values
+    kinds, pairs = _kinds(pa)
+    if packed.header_rows:
+        content_nulls, contents = packed.contents
+        names = column(pa.string(), packed.header_rows, packed.names)
+        parts = [names, column(pa.binary(), packed.header_rows, contents, content_nulls)]
+        pairs = _pairs(pa, kinds[6], parts)
     return [
-        column(pa.int32(), rows, [None, partitions]),
-        column(pa.int64(), rows, [None, offsets]),
-        column(schema.field("timestamp").type, rows, [stamped[1], stamps], stamped[0]),
-        column(pa.int32(), rows, [None, types]),
-        column(binary, rows, keys[1], keys[0]),
-        column(binary, rows, values[1], values[0]),
-        _headers(pa, schema, rows, list_offsets, header_parts),
-        column(pa.int32(), rows, [None, epochs]),
+        column(kinds[0], rows, [None, partitions]),
+        column(kinds[1], rows, [None, offsets]),
+        column(kinds[2], rows, [stamp_bits, stamps], stamp_nulls),
+        column(kinds[3], rows, [None, types]),
+        column(kinds[4], rows, keys, key_nulls),
+        column(kinds[5], rows, values, value_nulls),
+        column(kinds[6], rows, [None, packed.list_offsets], 0, 0, [pairs]),
+        column(kinds[7], rows, [None, epochs]),
     ]
 
 
-def _headers(pa: Any, schema: Any, rows: int, list_offsets: Any, parts: list[Any]) -> Any:
-    """The column of headers from names and values, and where in them each row begins."""
-    kind = schema.field("headers").type
-    pairs = pa.Array.from_buffers(kind.value_type, len(parts[0]), [None], children=parts)
-    return pa.Array.from_buffers(kind, rows, [None, list_offsets], children=[pairs])
+@cache
+def _kinds(pa: Any) -> tuple[list[Any], Any]:
+    """The types of the schema's columns, and the pairs of nobody's headers."""
+    kinds = _schema(pa).types
+    return kinds, _pairs(pa, kinds[6], [pa.array([], pa.string()), pa.array([], pa.binary())])
+
+
+def _pairs(pa: Any, kind: Any, parts: list[Any]) -> Any:
+    """Headers from their names and values; ``kind`` is that of the column."""
+    return pa.Array.from_buffers(kind.value_type, len(parts[0]), [None], children=parts)
 
 
 # --- pure Python -------------------------------------------------------------------------------------------------
@@ -122,7 +188,7 @@ def converted_batches(chunk: RecordColumns, partition: int, limit: int, schema: 
 
 
 def _converted(pa: Any, schema: Any, chunk: RecordColumns, partition: int) -> list[Any]:
-    headers = chunk.headers()
+    headers, kind = chunk.headers(), schema.field("headers").type
     list_offsets = pa.py_buffer(array("i", accumulate(map(len, headers), initial=0)))
     header_parts = [
         pa.array([name for row in headers for name, _ in row], type=pa.string()),
@@ -135,7 +201,7 @@ def _converted(pa: Any, schema: Any, chunk: RecordColumns, partition: int) -> li
         _copied(pa, pa.int32(), chunk.timestamp_type),
         pa.array(chunk.keys(), type=pa.binary()),
         pa.array(chunk.values(), type=pa.binary()),
-        _headers(pa, schema, chunk.count, list_offsets, header_parts),
+        pa.Array.from_buffers(kind, chunk.count, [None, list_offsets], children=[_pairs(pa, kind, header_parts)]),
         _copied(pa, pa.int32(), chunk.leader_epoch),
     ]
 

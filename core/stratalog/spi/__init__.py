@@ -38,6 +38,7 @@ from stratalog.errors import (
     UnsupportedCompressionError,
 )
 from stratalog.extensions import extension
+from stratalog.model.arrow import ArrowBuffers, arrow_allocator, arrow_batch, arrow_batches, arrow_schema
 from stratalog.model.batches import (
     BATCH_COLUMNS,
     CODEC_MASK,
@@ -106,6 +107,7 @@ __all__ = [
     "AbortedTransaction",
     "Action",
     "Appended",
+    "ArrowBuffers",
     "Backpressure",
     "BatchHeader",
     "BatchTable",
@@ -205,6 +207,10 @@ __all__ = [
     "UnsupportedCompressionError",
     "Verdict",
     "Vfs",
+    "arrow_allocator",
+    "arrow_batch",
+    "arrow_batches",
+    "arrow_schema",
     "extension",
     "hookimpl",
     "int32_column",

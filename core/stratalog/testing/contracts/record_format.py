@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.errors import CorruptBatchError, CorruptionError, DecompressedSizeError, InvalidRecordError
+from stratalog.model.arrow import arrow_table, to_arrow
 from stratalog.model.batches import ScanStop, TimestampType
 from stratalog.model.records import Fields, Record
 from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
@@ -57,6 +58,20 @@ class RecordFormatContract(RecordRewritingContract):
             assert list(columns.offset) == list(range(100, 107))
             assert columns.keys() == [record.key for record in self.records()]
             assert len(columns.timestamp_ms) == len(columns.value_size) == len(columns.header_count) == 0
+
+    def test_arrow_holds_what_the_columns_hold(self, record_format: RecordFormat, codec: Codec) -> None:
+        """With headers where the format has them and without; and it needs the bytes no more."""
+        pytest.importorskip("pyarrow")
+        plain = [record._replace(headers=()) for record in self.records()]
+        for records in (self.records(), plain):
+            for used in (None, codec):
+                data = record_format.encode(records, BatchHeader(base_offset=100, leader_epoch=5), used, None)
+                table = record_format.scan(data, 0, len(data), check_crc=True)
+                found = list(record_format.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
+                expected = to_arrow(record_format.decode(bytes(data), table, limit_bytes=LIMIT_BYTES), 3)
+                data[:] = bytes(len(data))
+                assert arrow_table(found).equals(expected)
+                assert expected.num_rows == len(records)
 
     def test_append_time_is_every_records_time(self, record_format: RecordFormat, codec: Codec) -> None:
         """Written so, or assigned so."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from types import ModuleType
+from typing import Any, Final, cast
 
-from stratalog.spi import BatchTable, Buffer, Fields, Record, RecordColumns, extension
+from stratalog.spi import ArrowBuffers, BatchTable, Buffer, Fields, Record, RecordColumns, extension
 from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, scan
 from stratalog_formats.kernels.encode import Body
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The functions of one twin; the modules of the pure one say what each does."""
+    """The functions of one twin; the modules of the pure one say what each does, ``pack_c`` what it alone has."""
 
     name: str
     scan_batches: Callable[[Buffer, int, int, bool], BatchTable]
@@ -21,6 +22,7 @@ class Kernels:
     assign_batches: Callable[[bytearray, BatchTable, int, int, int | None], None]
     seal_batch: Callable[[bytearray, int, int, int, int, int, int, int, int, int, int], None]
     decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
+    pack_batches: Callable[[Buffer, BatchTable, memoryview | None, int, Callable[..., Any]], ArrowBuffers | None] | None
     encode_records: Callable[[Sequence[Record]], Body]
     encode_columns: Callable[[RecordColumns, bool], Body]
     room: Callable[[int], bytearray]
@@ -34,6 +36,7 @@ PYTHON: Final = Kernels(
     assign_batches=scan.assign_batches,
     seal_batch=scan.seal_batch,
     decode_batches=decode.decode_batches,
+    pack_batches=None,
     encode_records=encode.encode_records,
     encode_columns=encode.encode_columns,
     room=buffers.room,
@@ -43,8 +46,11 @@ PYTHON: Final = Kernels(
 
 def _compiled() -> Kernels | None:
     """The compiled twin, None if a part of it is missing."""
-    scan_c, decode_c, encode_c, buffers_c = (extension(module) for module in EXTENSIONS)
-    if scan_c is None or decode_c is None or encode_c is None or buffers_c is None or encode_c.RECORD is not Record:
+    modules = [extension(module) for module in EXTENSIONS]
+    if None in modules:
+        return None
+    scan_c, decode_c, pack_c, encode_c, buffers_c = cast(list[ModuleType], modules)
+    if encode_c.RECORD is not Record:
         return None
     return Kernels(
         name="compiled",
@@ -53,6 +59,7 @@ def _compiled() -> Kernels | None:
         assign_batches=scan_c.assign_batches,
         seal_batch=scan_c.seal_batch,
         decode_batches=decode_c.decode_batches,
+        pack_batches=pack_c.pack_batches,
         encode_records=encode_c.encode_records,
         encode_columns=encode_c.encode_columns,
         room=buffers_c.room,

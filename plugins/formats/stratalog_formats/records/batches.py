@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from stratalog.spi import (
     CODEC_MASK,
@@ -27,11 +27,20 @@ from stratalog.spi import (
     RecordFormat,
     TimestampType,
     UnsupportedCompressionError,
+    arrow_allocator,
+    arrow_batch,
+    arrow_batches,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
 from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 from stratalog_formats.records.retain import restamp_batch, retain_batches
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+_Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
+"""Bytes, the batches whose records are in them, and where, as kernels take them."""
 
 _JOINED_BYTES: Final = 1 << 18  # what decompressed batches of one arena have in all; a larger one has its own
 
@@ -59,12 +68,33 @@ class BatchFormat(RecordFormat):
         self, data: Buffer, batches: BatchTable, *, fields: Fields = Fields.ALL, limit_bytes: int
     ) -> Iterator[RecordColumns]:
         """Runs of uncompressed batches share an arena: ``data``, not a copy. So do small compressed ones."""
+        for arena, run, bounds in self._arenas(data, batches, limit_bytes):
+            yield self._kernels.decode_batches(arena, run, bounds, fields)
+
+    def decode_arrow(
+        self, data: Buffer, batches: BatchTable, *, partition: int, limit_bytes: int
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Straight into Arrow's buffers, where a kernel is there and the records have no headers."""
+        pack = self._kernels.pack_batches
+        if pack is None:
+            yield from super().decode_arrow(data, batches, partition=partition, limit_bytes=limit_bytes)
+            return
+        allocate = arrow_allocator()
+        for arena, run, bounds in self._arenas(data, batches, limit_bytes):
+            packed = pack(arena, run, bounds, partition, allocate)
+            if packed is None:
+                columns = self._kernels.decode_batches(arena, run, bounds, Fields.ALL)
+                yield from arrow_batches(columns, partition)
+            else:
+                yield arrow_batch(packed)
+
+    def _arenas(self, data: Buffer, batches: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
         for start, end in self._runs(batches):
             run = batches if end - start == len(batches) else batches.take(start, end)
             if run.attributes[0] & CODEC_MASK:
-                yield from self._decode_compressed(data, run, fields, limit_bytes)
+                yield from self._decompressed_arenas(data, run, limit_bytes)
             else:
-                yield self._decode_plain(data, run, fields)
+                yield self._plain_arena(data, run)
 
     @staticmethod
     def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:
@@ -79,37 +109,30 @@ class BatchFormat(RecordFormat):
         if len(batches):
             yield start, len(batches)
 
-    def _decode_plain(self, data: Buffer, run: BatchTable, fields: Fields) -> RecordColumns:
+    @staticmethod
+    def _plain_arena(data: Buffer, run: BatchTable) -> _Arena:
         end = run.position[-1] + run.size_bytes[-1]
         if end <= MAX_ARENA_BYTES:
-            return self._kernels.decode_batches(data, run, None, fields)
+            return data, run, None
         first = run.position[0]
         bounds = array("q")
         for position, size in zip(run.position, run.size_bytes, strict=True):
             bounds.extend((position - first + BATCH_HEADER_BYTES, position - first + size))
-        return self._kernels.decode_batches(memoryview(data)[first:end], run, memoryview(bounds), fields)
+        return memoryview(data)[first:end], run, memoryview(bounds)
 
-    def _decode_compressed(
-        self, data: Buffer, run: BatchTable, fields: Fields, limit_bytes: int
-    ) -> Iterator[RecordColumns]:
+    def _decompressed_arenas(self, data: Buffer, run: BatchTable, limit_bytes: int) -> Iterator[_Arena]:
         """One arena for as many batches as fit ``_JOINED_BYTES``; a larger one has its own."""
         view = memoryview(data)
         pieces, bounds, first, total = list[memoryview](), array("q"), 0, 0
         for row in range(len(run)):
             piece = self._decompressed(view, run, row, limit_bytes)
             if pieces and total + len(piece) > _JOINED_BYTES:
-                yield self._decode_pieces(pieces, run.take(first, row), bounds, fields)
+                yield _joined(pieces), run.take(first, row), memoryview(bounds)
                 pieces, bounds, first, total = [], array("q"), row, 0
             pieces.append(piece)
             bounds.extend((total, total + len(piece)))
             total += len(piece)
-        yield self._decode_pieces(pieces, run.take(first, len(run)), bounds, fields)
-
-    def _decode_pieces(
-        self, pieces: list[memoryview], run: BatchTable, bounds: array[int], fields: Fields
-    ) -> RecordColumns:
-        arena = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return self._kernels.decode_batches(arena, run, memoryview(bounds), fields)
+        yield _joined(pieces), run.take(first, len(run)), memoryview(bounds)
 
     def _decompressed(self, view: memoryview, run: BatchTable, row: int, limit_bytes: int) -> memoryview:
         if run.record_count[row] == 0:
@@ -191,6 +214,10 @@ class BatchFormat(RecordFormat):
     ) -> Iterator[Buffer]:
         """Same offsets, producer, sequence and flags; the largest time, the count and a horizon are made anew."""
         return retain_batches(self, self._codecs, data, batches, verdicts, horizon_ms, retain_empty, limit_bytes)
+
+
+def _joined(pieces: list[memoryview]) -> Buffer:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def decompressed(codecs: CodecTable, batch: RecordBatch, packed: memoryview, limit_bytes: int) -> memoryview:

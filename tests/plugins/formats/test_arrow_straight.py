@@ -1,0 +1,190 @@
+"""Records straight into Arrow's buffers say what they say by way of columns, and so do bytes that are wrong."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import twins
+from stratalog.spi import (
+    BatchHeader,
+    BatchTable,
+    CorruptBatchError,
+    Fields,
+    PluginImportError,
+    Record,
+    TimestampType,
+    arrow_allocator,
+    arrow_batch,
+    arrow_batches,
+    arrow_schema,
+)
+from stratalog_formats.kernels.choice import PYTHON, Kernels
+from stratalog_formats.records.batches import BatchFormat
+
+LIMIT_BYTES = 1 << 20
+LONG_MAX = (1 << 63) - 1
+PLAIN = BatchFormat(twins.TABLE, PYTHON)
+
+stamps = st.integers(-1, LONG_MAX) | st.integers(1_700_000_000_000, 1_700_000_100_000)
+blobs = st.none() | st.binary(max_size=70) | st.sampled_from([31, 32, 33, 64, 511, 512, 513, 9000]).map(bytes)
+without_headers = st.lists(
+    st.builds(Record, timestamp_ms=stamps, key=blobs, value=blobs, headers=st.just(())), min_size=1, max_size=20
+)
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Kernels:
+    return twins.kernels_of("compiled")
+
+
+def written(records: list[Record], codec: str | None = None, header: BatchHeader | None = None) -> bytearray:
+    return PLAIN.encode(
+        records, header or BatchHeader(base_offset=70, leader_epoch=4), twins.CODECS.get(codec or ""), None
+    )
+
+
+def scanned(data: bytes | bytearray) -> BatchTable:
+    return PLAIN.scan(data, 0, len(data), check_crc=False)
+
+
+def packed(kernels: Kernels, data: bytes | bytearray, bounds: memoryview | None = None) -> pa.RecordBatch | None:
+    assert kernels.pack_batches is not None
+    buffers = kernels.pack_batches(data, scanned(data), bounds, 3, arrow_allocator())
+    return None if buffers is None else arrow_batch(buffers)
+
+
+def by_columns(data: bytes | bytearray) -> pa.RecordBatch:
+    (batch,) = arrow_batches(PYTHON.decode_batches(data, scanned(data), None, Fields.ALL), 3)
+    return batch
+
+
+def agrees(kernels: Kernels, data: bytes | bytearray) -> pa.RecordBatch:
+    batch = packed(kernels, data)
+    assert batch is not None
+    batch.validate(full=True)
+    assert batch.schema.equals(arrow_schema())
+    assert batch.equals(by_columns(data))
+    return batch
+
+
+def data_bytes(batch: pa.RecordBatch, name: str) -> int:
+    found = batch.column(name).buffers()[2]
+    return 0 if found is None else found.size
+
+
+@given(first=without_headers, second=without_headers)
+def test_records_of_any_shape_are_those_of_the_columns(
+    compiled: Kernels, first: list[Record], second: list[Record]
+) -> None:
+    agrees(compiled, written(first) + written(second, header=BatchHeader(base_offset=1 << 40)))
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 300])
+def test_a_column_of_nulls_alone_has_no_bytes(compiled: Kernels, field: str, count: int) -> None:
+    record = Record(value=b"v") if field == "key" else Record(key=b"k")
+    batch = agrees(compiled, written([record] * count))
+    assert batch.column(field).null_count == count
+    assert data_bytes(batch, field) == 0
+
+
+def test_buffers_are_as_large_as_what_is_in_them(compiled: Kernels) -> None:
+    batch = agrees(compiled, written([Record(key=b"key", value=b"value", timestamp_ms=5)] * 100))
+    assert [data_bytes(batch, name) for name in ("key", "value")] == [300, 500]
+    assert [batch.column(name).buffers()[0] for name in ("key", "value", "timestamp")] == [None] * 3
+
+
+@pytest.mark.parametrize("append_time_ms", [5, -1, LONG_MAX])
+def test_append_time_is_every_rows_time(compiled: Kernels, append_time_ms: int) -> None:
+    header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=append_time_ms)
+    batch = agrees(compiled, written([Record(timestamp_ms=9), Record(timestamp_ms=-1)], header=header))
+    assert batch.column("timestamp_type").to_pylist() == [1, 1]
+    assert batch.column("timestamp").null_count == (0 if append_time_ms == 5 else 2)
+
+
+def test_headers_go_by_way_of_columns(compiled: Kernels) -> None:
+    data = written([Record(value=b"v")] * 5 + [Record(headers=(("h", b"x"),))]) + written([Record(value=b"w")])
+    assert packed(compiled, data) is None
+    found = BatchFormat(twins.TABLE, compiled).decode_arrow(data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES)
+    assert list(found) == [by_columns(data)]
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_each_arena_is_a_batch_compressed_or_not(twin: str) -> None:
+    records = [Record(key=b"k", value=bytes(200), timestamp_ms=n) for n in range(900)]
+    form = BatchFormat(twins.TABLE, twins.kernels_of(twin))
+    data = b"".join(bytes(written(records, codec)) for codec in (None, None, *twins.CODECS, "zstd", None))
+    table = scanned(data)
+    found = list(form.decode_arrow(data, table, partition=3, limit_bytes=LIMIT_BYTES))
+    chunks = list(form.decode(data, table, limit_bytes=LIMIT_BYTES))
+    assert [batch.num_rows for batch in found] == [columns.count for columns in chunks]
+    assert len(found) > 3
+    for batch, columns in zip(found, chunks, strict=True):
+        assert [batch] == list(arrow_batches(columns, 3))
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_no_batches_and_emptied_ones_have_no_rows(twin: str) -> None:
+    form = BatchFormat(twins.TABLE, twins.kernels_of(twin))
+    data = written([Record(value=b"v")])
+    data[57:61] = bytes(4)
+    for rows in (scanned(data).take(0, 0), scanned(data)):
+        assert list(form.decode_arrow(data, rows, partition=0, limit_bytes=LIMIT_BYTES)) == []
+
+
+@pytest.mark.parametrize("lie", [0, 2, 1 << 20])
+def test_bytes_that_are_wrong_are_refused_as_by_decode(compiled: Kernels, lie: int) -> None:
+    good, bad = written([Record(value=b"v")]), written([Record(value=b"v")])
+    bad[57:61] = lie.to_bytes(4, "big") if lie else b"\0\0\0\1"
+    if not lie:
+        bad[61] = 0x7F  # the record's length
+    data = good + bad
+    form = BatchFormat(twins.TABLE, compiled)
+    assert packed(compiled, data) is None
+    with pytest.raises(CorruptBatchError) as refused:
+        list(form.decode_arrow(data, scanned(data), partition=0, limit_bytes=LIMIT_BYTES))
+    with pytest.raises(CorruptBatchError) as expected:
+        list(form.decode(data, scanned(data), limit_bytes=LIMIT_BYTES))
+    assert (str(refused.value), refused.value.position) == (str(expected.value), len(good))
+
+
+@pytest.mark.parametrize("bounds", [(-1, 10), (0, 1 << 20), (70, 69)])
+def test_bounds_outside_the_arena_are_an_error(compiled: Kernels, bounds: tuple[int, int]) -> None:
+    with pytest.raises(IndexError, match="not inside"):
+        packed(compiled, written([Record(value=b"v")]), memoryview(array("q", bounds)))
+
+
+def test_batches_that_share_their_bytes_find_room(compiled: Kernels) -> None:
+    data = written([Record(key=bytes(600), value=bytes(600))])
+    bounds = memoryview(array("q", [61, len(data)] * 2))
+    assert compiled.pack_batches is not None
+    buffers = compiled.pack_batches(data, scanned(data + data), bounds, 3, arrow_allocator())
+    assert buffers is not None
+    batch = arrow_batch(buffers)
+    batch.validate(full=True)
+    assert batch.column("key").to_pylist() == batch.column("value").to_pylist() == [bytes(600)] * 2
+
+
+def test_the_bytes_may_be_used_again_at_once(compiled: Kernels) -> None:
+    data = written([Record(key=b"key", value=bytes(700))] * 20)
+    expected = by_columns(bytes(data))
+    (batch,) = BatchFormat(twins.TABLE, compiled).decode_arrow(
+        data, scanned(data), partition=3, limit_bytes=LIMIT_BYTES
+    )
+    data[:] = b"\xff" * len(data)
+    data.clear()  # fails while somebody looks at it
+    assert batch.equals(expected)
+
+
+@pytest.mark.parametrize("twin", twins.TWINS)
+def test_without_pyarrow_the_extra_is_named(twin: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    form, data = BatchFormat(twins.TABLE, twins.kernels_of(twin)), written([Record(value=b"v")])
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(PluginImportError, match=r"stratalog\[arrow\]"):
+        list(form.decode_arrow(data, scanned(data), partition=0, limit_bytes=LIMIT_BYTES))
