@@ -10,6 +10,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError, CorruptBatchError, LogDirOfflineError, NotLeaderOrFollowerError, StorageError
 from stratalog.log.remote import RemoteLog
+from stratalog.log.turns import Turns
 from stratalog.log.view import LogView
 from stratalog.model.events import Event
 from stratalog.model.names import TopicId, TopicPartition
@@ -29,8 +30,8 @@ class LogState:
     service: appends raise it, reads go on; ``on_offline`` is told of one that the whole directory shares.
     ``on_truncated`` stores the directory's checkpoints, which may be above the log's bounds then. ``watermark`` says what
     moves the high watermark of a leader; ``given_watermark`` is the one from outside, or from a follower's leader. ``syncing`` is held
-    over a sync, taken before ``lock``; what takes bytes away holds it too. ``synced`` tells those who wait for
-    a sync that one has ended; ``sync_runs``, under it alone, is whoever is at it for all, or None. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    over a sync, taken before ``lock``; what takes bytes away holds it too. ``turns`` says who syncs for those
+    who wait for it. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
 
     log: TopicPartition
@@ -57,10 +58,10 @@ class LogState:
     watermark: Watermark = Watermark.WRITTEN
     given_watermark: int = 0
     synced_ns: int = 0
+    sync_took_ns: int = 0
     on_offline: Callable[[StorageError], None] | None = None
     on_truncated: Callable[[], None] | None = None
-    sync_runs: object = None
-    synced: threading.Condition = field(default_factory=threading.Condition)
+    turns: Turns = field(default_factory=Turns)
     syncing: threading.RLock = field(default_factory=threading.RLock)
     lock: threading.RLock = field(default_factory=threading.RLock)
 

@@ -1,5 +1,8 @@
 """Durability: which bytes have reached the disk for good, and making more of them do.
 
+Appends that wait share syncs, as many as come while one runs: then those who were woken by it are let come back before
+the next one begins, but not for long.
+
 A sync holds ``LogState.syncing``, and the log's own lock only before and after it: while one thread syncs, others
 append, and wait for the next sync together. Logs sync beside each other; the file system joins what they ask for.
 
@@ -8,10 +11,16 @@ Source: apache/kafka UnifiedLog.flush.
 
 from __future__ import annotations
 
+from typing import Final
+
 from stratalog.errors import ClosedError, SegmentGoneError, StorageError
 from stratalog.log.state import LogState
+from stratalog.log.turns import Waiter
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
+
+_GATHERING: Final = 6  # what comes within this part of a sync's time joins it: more share it than are late by it
+_LONGEST_GATHERING_NS: Final = 5_000_000
 
 
 def flush(state: LogState) -> int:
@@ -33,28 +42,18 @@ def sync_records(state: LogState, end: int) -> None:
 
     Indexes are left to ``flush``: they are compared with the log whenever they are read. Errors as ``flush``.
     """
-    caller = object()
+    waiter = Waiter(end)
     try:  # from before the turn may be taken: Ctrl-C between taking it and the sync leaves nobody waiting for ever
-        if not _waited_for(state, end, caller):
-            with state.syncing:
-                _sync(state, indexes=False)
-    finally:
-        with state.synced:
-            if state.sync_runs is caller:
-                state.sync_runs = None
-                state.synced.notify_all()
-
-
-def _waited_for(state: LogState, end: int, caller: object) -> bool:
-    """True when a sync of somebody else has made it so; False if the caller has the turn to sync for all."""
-    with state.synced:
         while state.recovery_point < end or state.folder_dirty:
             _check_in_service(state)
-            if state.sync_runs is None:
-                state.sync_runs = caller
-                return False
-            state.synced.wait()
-    return True
+            if state.turns.take(waiter):
+                state.turns.gather(waiter, min(state.sync_took_ns // _GATHERING, _LONGEST_GATHERING_NS) / 1e9)
+                with state.syncing:
+                    _sync(state, indexes=False)
+                return
+            waiter.gate.acquire()
+    finally:
+        state.turns.leave(waiter, state.recovery_point)
 
 
 def is_sync_due(state: LogState, interval_ms: int) -> bool:
@@ -74,6 +73,7 @@ def _sync(state: LogState, *, indexes: bool) -> int:
             return done
         state.folder_dirty = False  # names that come into the folder from now on are for the next sync
         segments = [found for found in state.segments if found.end_offset > done or found is state.segments[-1]]
+    began_ns = state.parts.env.clock.monotonic_ns()
     try:
         for segment in segments:
             _sync_segment(state, segment, indexes=indexes)
@@ -85,6 +85,7 @@ def _sync(state: LogState, *, indexes: bool) -> int:
     with state.lock:
         state.recovery_point = max(state.recovery_point, end)
         state.synced_ns = state.parts.env.clock.monotonic_ns()
+        state.sync_took_ns = state.synced_ns - began_ns
         state.publish()
         return state.recovery_point
 

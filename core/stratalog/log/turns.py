@@ -1,0 +1,83 @@
+"""Whose turn it is to do something for all, and who waits for that: how appends share one sync.
+
+Everybody who waits has a lock of his own, and is woken once: when what he waits for is done, or when it is his turn. A
+condition would wake all of them for each sync, to queue for its lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+
+class Waiter:
+    """Somebody who waits until all below offset ``end`` is done."""
+
+    __slots__ = ("end", "gate")
+
+    def __init__(self, end: int) -> None:
+        self.end: Final = end
+        self.gate: Final = threading.Lock()  # opened by whoever takes the waiter off the list, once each time
+        self.gate.acquire()
+
+
+class Turns:
+    """At most one has the turn at a time. Thread-safe.
+
+    Whoever calls ``take`` calls ``leave`` when he is through, whatever happens between the two, Ctrl-C included: a turn
+    that ends with nobody lets the others wait for ever.
+    """
+
+    __slots__ = ("_company", "_gathering", "_has_turn", "_lock", "_waiting")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._has_turn: Waiter | None = None
+        self._waiting: list[Waiter] | None = None  # in the order of their coming; of most logs nobody ever waits
+        self._company = 0  # how many may come back soon: those who went on when the last turn ended, or wait since then
+        self._gathering = False
+
+    def take(self, waiter: Waiter) -> bool:
+        """Whether it is the caller's turn. If not, he waits at his ``gate``, looks whether it is done, and asks again."""
+        with self._lock:
+            if self._has_turn is None or self._has_turn is waiter:
+                self._has_turn = waiter
+                return True
+            if self._waiting is None:
+                self._waiting = []
+            self._waiting.append(waiter)
+            if self._gathering and len(self._waiting) >= self._company:
+                self._gathering = False
+                self._has_turn.gate.release()  # he waits there for this alone
+            return False
+
+    def gather(self, waiter: Waiter, at_most_s: float) -> None:
+        """Let those come who had company with the one whose turn it is, but wait for them no longer than ``at_most_s``."""
+        with self._lock:
+            if at_most_s <= 0 or len(self._waiting or ()) >= self._company:
+                return
+            self._gathering = True
+        try:
+            waiter.gate.acquire(timeout=at_most_s)
+        finally:
+            with self._lock:
+                self._gathering = False
+
+    def leave(self, waiter: Waiter, done: int) -> None:
+        """Wait no more. If the caller had the turn: those whose ``end`` is at most ``done`` go on, one of the others is next."""
+        with self._lock:
+            waiting = self._waiting or []
+            if self._has_turn is not waiter:
+                if waiter in waiting:
+                    waiting.remove(waiter)
+                return
+            woken = [other for other in waiting if other.end <= done]
+            left = [other for other in waiting if other.end > done]
+            self._has_turn = None
+            if left:
+                self._has_turn = left.pop(0)
+                woken.append(self._has_turn)
+            self._waiting = left
+            self._company = len(left) + len(woken) - 1
+        for other in woken:
+            other.gate.release()
