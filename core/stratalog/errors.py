@@ -21,6 +21,8 @@
     │   ├── InvalidProducerEpochError
     │   │   └── ProducerFencedError
     │   ├── InvalidTxnStateError
+    │   ├── TransactionCoordinatorFencedError
+    │   ├── OffsetsExhaustedError
     │   ├── TransactionAbortedError
     │   ├── UnsupportedCompressionError
     │   ├── OffsetsOutOfOrderError
@@ -207,6 +209,18 @@ class InvalidTxnStateError(RecordError):
     """A transactional rule is broken: a plain batch inside an open transaction, say. Abort it first."""
 
     kafka_code = 48
+
+
+class TransactionCoordinatorFencedError(RecordError):
+    """A newer coordinator has ended a transaction of this producer already. Stop this one."""
+
+    kafka_code = 52
+
+
+class OffsetsExhaustedError(RecordError):
+    """The log would pass the last offset that there is, 2^63 - 2. Go on in another topic."""
+
+    kafka_code = -1
 
 
 class TransactionAbortedError(RecordError):

@@ -37,6 +37,7 @@ KAFKA_CODES = {
     "OUT_OF_ORDER_SEQUENCE_NUMBER": (45, ["OutOfOrderSequenceError"]),
     "INVALID_PRODUCER_EPOCH": (47, ["InvalidProducerEpochError"]),
     "INVALID_TXN_STATE": (48, ["InvalidTxnStateError"]),
+    "TRANSACTION_COORDINATOR_FENCED": (52, ["TransactionCoordinatorFencedError"]),
     "KAFKA_STORAGE_ERROR": (56, ["LogDirError", "LogDirOfflineError", "DiskFullError", "StoreError"]),
     "FENCED_LEADER_EPOCH": (74, ["FencedEpochError", "StaleLeaderEpochError"]),
     "UNKNOWN_LEADER_EPOCH": (75, ["UnknownLeaderEpochError"]),

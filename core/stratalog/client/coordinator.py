@@ -160,7 +160,8 @@ class Coordinator:
             for found in log.open_transactions():
                 if is_ours(found.producer_id):
                     epoch = min(found.producer_epoch + 1, LAST_EPOCH)
-                    log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=0)
+                    known = max(found.coordinator_epoch, 0)  # a lower one than its last marker has is fenced
+                    log.end_transaction(found.producer_id, epoch, commit=False, coordinator_epoch=known)
         except StorageError:
             _LOGGER.exception("a transaction of which nothing is known could not be aborted log=%s", name)
 

@@ -5,14 +5,22 @@ Source: apache/kafka UnifiedLog.append.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from stratalog.errors import ClosedError, DiskFullError, InvalidRecordError, RecordBatchTooLargeError, StorageError
+from stratalog.errors import (
+    ClosedError,
+    DiskFullError,
+    InvalidRecordError,
+    OffsetsExhaustedError,
+    RecordBatchTooLargeError,
+    StorageError,
+)
 from stratalog.log.encoded import prepare_batches
 from stratalog.log.folder import write_epochs
-from stratalog.log.replay import read_marker, replay
+from stratalog.log.replay import admit, replay
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records
@@ -21,10 +29,17 @@ from stratalog.model.batches import NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 from stratalog.model.segments import AbortedTransaction
+from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
+from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
+
+MAX_OFFSET: Final = (1 << 63) - 1  # of a log's end: the last record is one below it
 
 Placed: TypeAlias = tuple[memoryview, RecordBatch]
 """A batch with its bytes, which say at which offsets it goes."""
+
+Noted: TypeAlias = tuple[ProducerState, dict[int, AbortedTransaction]]
+"""What batches make of the producers: a draft, and what abort markers among them end, by the marker's offset."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,45 +70,69 @@ def append_batches(state: LogState, data: Buffer, durability: Durability) -> App
 
 
 def write(state: LogState, prepared: Sequence[Prepared], durability: Durability) -> AppendResult:
-    """Give batches their offsets and write them, under the log's lock.
+    """Give batches their offsets and write them into one segment, under the log's lock: all, or nothing.
 
-    What goes to one segment is written at once, all or nothing.
+    Kafka, too, never spreads an append over segments: where it does not fit the active one, that is closed first. After
+    the end of the process, or a loss of power, in the midst of it a log may hold whole batches from the front of what
+    was appended, never others; as long as the process lives, it and its readers see all or nothing.
 
     Raises:
         NotLeaderOrFollowerError: the log follows a leader.
-        RecordBatchTooLargeError: a batch has more bytes than ``segment.bytes``.
-        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: an idempotent producer broke a rule.
-        DiskFullError: no space; the log stays as it was before the segment's write, and goes on reading.
+        RecordBatchTooLargeError: the batches together have more bytes than ``segment.bytes``.
+        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError: a
+            producer, or a coordinator, broke a rule.
+        OffsetsExhaustedError: offsets end at 2^63 - 2.
+        DiskFullError: no space; the log stays as it was, and goes on reading.
         LogDirOfflineError: writing failed; the log is out of service.
         KeyboardInterrupt and others that are not ours: the log is out of service, and recovered when it is opened again.
     """
-    size = max(max(piece.table.size_bytes) for piece in prepared)
+    size = sum(sum(piece.table.size_bytes) for piece in prepared)
+    has_producers = any(max(piece.table.producer_id) > NO_PRODUCER for piece in prepared)
     with state.lock:
         state.check_writable()
         state.check_leads()
         if size > state.config.segment_bytes:
-            raise RecordBatchTooLargeError(f"a batch of {size} bytes, segment.bytes is {state.config.segment_bytes}")
-        result = _duplicate(state, prepared) or _written(state, prepared)
+            raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
+        result = _duplicate(state, prepared) if has_producers else None
+        result = result or _written(state, prepared, has_producers=has_producers)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
     if due or durability is Durability.DURABLE:  # a retry, too, waits for what its first try may not have waited for
         sync_records(state, result.last_offset + 1)
     return result
 
 
-def _written(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
+def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
+    """The earlier append of which this one is a retry. One that repeats some batches alone is none."""
+    ids = Counter(found for piece in prepared for found in piece.table.producer_id if found > NO_PRODUCER)
+    if max(ids.values()) > REMEMBERED_BATCHES:
+        raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")
+    seen = [state.producers.duplicate_of(batch) for piece in prepared for batch in piece.table]
+    first, last = seen[0], seen[-1]
+    if first is None or last is None or None in seen:
+        return None
+    return AppendResult(first.first_offset, last.last_offset, last.timestamp_ms, duplicate=True)
+
+
+def _written(state: LogState, prepared: Sequence[Prepared], *, has_producers: bool) -> AppendResult:
     base = state.log_end
+    if base > MAX_OFFSET - sum(sum(piece.table.record_count) for piece in prepared):
+        raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
     now = state.parts.env.clock.now_ms()
     # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
     stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
-    write_groups(state, by_segment(state, _assigned(state, prepared, base, stamp)))
+    batches = _assigned(state, prepared, base, stamp)
+    write_groups(state, [batches], _noted(state, batches, admit) if has_producers else None)
     return AppendResult(base, state.log_end - 1, now)
 
 
-def write_groups(state: LogState, groups: Iterable[Sequence[Placed]]) -> None:
-    """Write batches that have their offsets, each group at once, under the log's lock; errors as ``write``."""
+def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Noted | None = None) -> None:
+    """Write batches that have their offsets, each group at once, under the log's lock; errors as ``write``.
+
+    ``noted`` is of one group that a leader has admitted; else batches are taken as they come.
+    """
     try:
         for group in groups:
-            _write_group(state, group)
+            _write_group(state, group, noted)
     except DiskFullError:
         raise
     except StorageError as error:
@@ -105,19 +144,6 @@ def write_groups(state: LogState, groups: Iterable[Sequence[Placed]]) -> None:
         raise
     finally:
         state.publish()
-
-
-def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
-    batches = [batch for piece in prepared for batch in piece.table]
-    if all(batch.producer_id == NO_PRODUCER for batch in batches):
-        return None
-    if len(batches) > 1:
-        raise InvalidRecordError("an append of an idempotent producer holds exactly one batch")
-    seen = state.producers.duplicate_of(batches[0])
-    if seen is not None:
-        return AppendResult(seen.first_offset, seen.last_offset, seen.timestamp_ms, duplicate=True)
-    state.producers.check(batches[0])
-    return None
 
 
 def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_time_ms: int | None) -> list[Placed]:
@@ -145,7 +171,22 @@ def by_segment(state: LogState, batches: Sequence[Placed]) -> list[list[Placed]]
     return [group for group in groups if group]
 
 
-def _write_group(state: LogState, group: Sequence[Placed]) -> None:
+def _noted(
+    state: LogState,
+    batches: Sequence[Placed],
+    note: Callable[[ProducerState, Buffer, RecordBatch, Components], AbortedTransaction | None],
+) -> Noted:
+    draft, aborted = state.producers.draft(), {}
+    for data, batch in batches:
+        own = replace(batch, position=0) if batch.is_control else batch  # of others the bytes are not looked at
+        ended = note(draft, data, own, state.parts)
+        if ended is not None:
+            aborted[batch.last_offset] = ended
+    return draft, aborted
+
+
+def _write_group(state: LogState, group: Sequence[Placed], noted: Noted | None) -> None:
+    draft, aborted = noted or _noted(state, group, replay)
     size = sum(len(data) for data, _ in group)
     largest = max(batch.max_timestamp_ms for _, batch in group)
     if state.appender.should_roll(size, group[-1][1].last_offset, largest):
@@ -155,28 +196,13 @@ def _write_group(state: LogState, group: Sequence[Placed]) -> None:
     for data, batch in group:
         headers.append(replace(batch, position=position))
         position += len(data)
-    state.appender.append([data for data, _ in group], headers, _aborted(state, group))
-    for data, batch in group:
-        replay(state.producers, data, replace(batch, position=0), state.parts)
+    state.appender.append([data for data, _ in group], headers, aborted)
+    state.producers.adopt(draft)
 
 
 def _least_offset(first: RecordBatch) -> int:
     """An offset at or below all in a batch: a compressed message of magic 0 or 1 tells its last one alone."""
     return first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
-
-
-def _aborted(state: LogState, group: Sequence[Placed]) -> dict[int, AbortedTransaction]:
-    """The index entries of the transactions that abort markers are about to end, by the marker's offset."""
-    entries = {}
-    for data, batch in group:
-        marker = read_marker(data, replace(batch, position=0), state.parts) if batch.is_control else None
-        ended = None if marker is None else state.producers.ended_by(batch, marker)
-        if ended is not None and ended.aborted:
-            last_stable = state.producers.last_stable_at(ended)
-            entries[batch.last_offset] = AbortedTransaction(
-                ended.producer_id, ended.first_offset, ended.last_offset, last_stable
-            )
-    return entries
 
 
 def _assign_epochs(state: LogState, group: Sequence[Placed]) -> None:

@@ -18,7 +18,6 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.folder import file_names, open_segments, read_epochs, set_aside, write_epochs, write_index
 from stratalog.log.replay import (
-    forget_silent,
     newest_snapshot,
     remove_stray_snapshots,
     replay_range,
@@ -219,7 +218,7 @@ class _Loader:
         """The producers' state below ``end``, from the newest good snapshot and the batches after it."""
         state = newest_snapshot(self.files, self.snapshots, end) or ProducerState()
         self.newest_snapshot = state.end_offset
-        forget_silent(state, self._silent_before_ms)
+        state.forget_silent(self._silent_before_ms)
         start = max(state.end_offset, self.segments[0].base_offset if self.segments else end)
         replay_range(state, self.segments, start, end, self.parts)
         return state
@@ -254,7 +253,7 @@ class _Loader:
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.segments) - 1
             self._settle(index, found, last=last)
-            forget_silent(self.producers, self._silent_before_ms)  # Kafka loads the snapshot that was written just now
+            self.producers.forget_silent(self._silent_before_ms)  # Kafka loads the snapshot that was written just now
             if last:
                 self.truncated_bytes += cut + sum(later.size_bytes for later in self.segments[index + 1 :])
                 self._drop(self.segments[index + 1 :])

@@ -100,7 +100,7 @@ class Log(LogReader):
         return self._state.view
 
     def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult:
-        """Append records as leader, in batches of at most ``max.message.bytes``.
+        """Append records as leader, in batches of at most ``max.message.bytes``: all of them, or none.
 
         Args:
             records: offsets, epochs and partition are ignored; a timestamp of -1 becomes the clock's time.
@@ -109,15 +109,16 @@ class Log(LogReader):
         Raises:
             NotLeaderOrFollowerError: the log follows a leader.
             InvalidRecordError, InvalidTimestampError: a record breaks a rule of the topic; nothing was written.
-            RecordTooLargeError, RecordBatchTooLargeError: too many bytes; nothing was written.
+            RecordTooLargeError: one record is above ``max.message.bytes``; nothing was written.
+            RecordBatchTooLargeError: all together are above ``segment.bytes``; nothing was written.
             DiskFullError: no space; the log goes on reading.
         """
         return append_records(self._state, records, self._durability_of(durability))
 
     def append_as_leader(self, data: Buffer, durability: str | None = None) -> AppendResult:
-        """Append batches that a producer encoded: checked, offsets and leader epoch assigned.
+        """Append batches that a producer encoded: checked, offsets and leader epoch assigned; all of them, or none.
 
-        Batches that do not fit the topic's ``record.version`` or ``compression.type`` are encoded again.
+        A retry of what an idempotent producer has just written is answered with the earlier offsets. Batches that do not fit the topic's ``record.version`` or ``compression.type`` are encoded again.
 
         Raises:
             CorruptBatchError: framing or CRC is wrong.
@@ -163,6 +164,7 @@ class Log(LogReader):
 
         Raises:
             InvalidProducerEpochError: a newer epoch of the producer has written already.
+            TransactionCoordinatorFencedError: a coordinator of a newer epoch has written a marker for it already.
             DiskFullError: no space; the log goes on reading.
         """
         marker = EndMarker(ControlType.COMMIT if commit else ControlType.ABORT, coordinator_epoch)

@@ -31,10 +31,21 @@ def read_marker(data: Buffer, batch: RecordBatch, parts: Components) -> EndMarke
 
 def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:
     """Take note of one batch; returns the index entry of the transaction that it aborted, if it did."""
-    if batch.producer_id == NO_PRODUCER:
+    if batch.producer_id <= NO_PRODUCER:
         state.end_offset = batch.next_offset
         return None
-    ended = state.update(batch, read_marker(data, batch, parts))
+    return _noted(state, batch, read_marker(data, batch, parts))
+
+
+def admit(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:
+    """As ``replay``, of what a leader is about to write: ``state`` is a draft. Errors as ``ProducerState.check``."""
+    marker = read_marker(data, batch, parts)
+    state.check(batch, marker)
+    return _noted(state, batch, marker)
+
+
+def _noted(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -> AbortedTransaction | None:
+    ended = state.update(batch, marker)
     if ended is None or not ended.aborted:
         return None
     return AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, state.last_stable_at(ended))
@@ -158,13 +169,3 @@ def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Coll
     for offset in listed:
         if offset > log_end or (offset in stray and (offset != kept or offset < max(bases, default=0))):
             files.remove(segment_file(offset, SNAPSHOT_SUFFIX))
-
-
-def forget_silent(state: ProducerState, before_ms: int) -> None:
-    """Forget producers without an open transaction whose last batch is older than ``before_ms``, or as old.
-
-    Source: apache/kafka ProducerStateManager.isProducerExpired, loadFromSnapshot.
-    """
-    for producer in list(state.producers.values()):
-        if producer.transaction_first_offset is None and producer.last_timestamp_ms <= before_ms:
-            del state.producers[producer.producer_id]

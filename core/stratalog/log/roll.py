@@ -11,7 +11,7 @@ from stratalog.log.replay import write_snapshot
 from stratalog.log.state import LogState
 from stratalog.model.events import SegmentRolled
 from stratalog.model.names import LOG_SUFFIX, segment_file
-from stratalog.segment.appender import Appender
+from stratalog.segment.appender import Appender, roll_after_ms
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 
@@ -29,6 +29,8 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     active = state.segments[-1]
     base = max(state.log_end, first_offset)
     if base == active.base_offset and not active.size_bytes:
+        if state.appender.is_full:
+            _make_indexes_again(state, active)
         return base
     _sync_records(state, active)
     segment, appender = next_segment(state, base)
@@ -45,6 +47,15 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     state.publish()
     state.notify(SegmentRolled(log=state.log, base_offset=base))
     return base
+
+
+def _make_indexes_again(state: LogState, active: Segment) -> None:
+    """Begin an empty segment's indexes under the settings of now: those of before left no room for one entry.
+
+    Kafka deletes such a segment and creates it again.
+    """
+    active.seal()
+    state.appender = new_appender(active, state.parts, state.config)
 
 
 def _sync_records(state: LogState, active: Segment) -> None:
@@ -70,8 +81,12 @@ def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
 
 
 def new_appender(segment: Segment, parts: Components, config: TopicConfig) -> Appender:
-    """An appender for an active segment, its share of ``segment.jitter.ms`` drawn: a number in [0, that)."""
-    limit = min(config.segment_jitter_ms, config.segment_ms)
+    """An appender for an active segment, its share of ``segment.jitter.ms`` drawn: a number in [0, that).
+
+    It is below the time after which segments are rolled. Kafka draws below ``segment.ms``, and rolls a log at each
+    append where ``max.compaction.lag.ms`` is less than what was drawn.
+    """
+    limit = min(config.segment_jitter_ms, roll_after_ms(config))
     return Appender(segment, parts, config, parts.env.chance.randrange(limit) if limit > 0 else 0)
 
 

@@ -6,11 +6,17 @@ Source: apache/kafka ProducerStateManager, ProducerStateEntry, ProducerAppendInf
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, NamedTuple
 
-from stratalog.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
+from stratalog.errors import (
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    TransactionCoordinatorFencedError,
+)
 from stratalog.model.batches import NO_PRODUCER, RecordBatch
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.producers.snapshot import ProducerEntry
@@ -50,14 +56,79 @@ class Producer:
     transaction_first_offset: int | None = None
     batches: deque[SeenBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
 
+    def copy(self) -> Producer:
+        """The same, to be changed by itself."""
+        return replace(self, batches=self.batches.copy())
+
+    def check(self, batch: RecordBatch, marker: EndMarker | None) -> None:
+        """Errors as ``ProducerState.check``."""
+        who = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
+        if batch.producer_epoch < self.epoch:
+            raise InvalidProducerEpochError(f"epoch {self.epoch} has written already {who}")
+        if batch.is_control:
+            if marker is not None and marker.coordinator_epoch < self.coordinator_epoch:
+                raise TransactionCoordinatorFencedError(
+                    f"coordinator epoch {self.coordinator_epoch} has written already, not {marker.coordinator_epoch} {who}"
+                )
+            return  # without a sequence, and whether or not there is a transaction to end
+        if batch.base_sequence >= 0 and self.epoch >= 0:
+            self._check_sequence(batch, who)
+        if self.transaction_first_offset is not None and not batch.is_transactional:
+            raise InvalidTxnStateError(f"a plain batch inside an open transaction {who}")
+
+    def _check_sequence(self, batch: RecordBatch, who: str) -> None:
+        last = self.batches[-1].last_sequence if self.batches else -1
+        if batch.producer_epoch != self.epoch:
+            if batch.base_sequence != 0:
+                raise OutOfOrderSequenceError(f"a new epoch starts at sequence 0, not {batch.base_sequence} {who}")
+        elif batch.base_sequence != (last + 1) % _SEQUENCES:
+            raise OutOfOrderSequenceError(f"sequence {batch.base_sequence} does not follow {last} {who}")
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go on with an epoch; another one forgets the sequences."""
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+
 
 class ProducerState:
-    """All producers of a log below ``end_offset``. Changed under the log's lock only."""
+    """All producers of a log below ``end_offset``. Changed under the log's lock only.
+
+    An append is tried on a ``draft`` first: its batches are checked one after the other, each against what those
+    before it make of the producers, and ``adopt`` takes the outcome over once the bytes are written.
+    """
 
     def __init__(self) -> None:
         self.producers: dict[int, Producer] = {}
         self.end_offset = 0
+        self._beneath: Mapping[int, Producer] = {}  # of a draft: what it was made from
+        self._open: dict[int, int] = {}  # first offset of an open transaction, ascending: its producer
         self._unreplicated: dict[int, int] = {}  # first offset of an ended transaction: marker at or above the HW
+
+    # --- drafts ------------------------------------------------------------------------------------------------------
+
+    def draft(self) -> ProducerState:
+        """A state that goes on from this one, and leaves it as it is."""
+        draft = ProducerState()
+        draft.end_offset, draft._beneath = self.end_offset, self.producers
+        draft._open, draft._unreplicated = dict(self._open), dict(self._unreplicated)
+        return draft
+
+    def adopt(self, draft: ProducerState) -> None:
+        """Become what ``draft``, made from this state as it is, has come to."""
+        self.producers.update(draft.producers)
+        self.end_offset, self._open, self._unreplicated = draft.end_offset, draft._open, draft._unreplicated
+
+    def _find(self, producer_id: int) -> Producer | None:
+        found = self.producers.get(producer_id)
+        if found is None:
+            below = self._beneath.get(producer_id)
+            if below is not None:
+                found = self.producers[producer_id] = below.copy()
+        return found
+
+    def _get(self, producer_id: int) -> Producer:
+        return self._find(producer_id) or self.producers.setdefault(producer_id, Producer(producer_id))
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -79,6 +150,9 @@ class ProducerState:
                     SeenBatch(entry.last_sequence, entry.last_offset, entry.offset_delta, entry.last_timestamp_ms)
                 )
             state.producers[entry.producer_id] = producer
+        opened = [found for found in state.producers.values() if found.transaction_first_offset is not None]
+        opened.sort(key=lambda found: found.transaction_first_offset or 0)
+        state._open = {found.transaction_first_offset or 0: found.producer_id for found in opened}
         return state
 
     def entries(self) -> list[ProducerEntry]:
@@ -106,23 +180,16 @@ class ProducerState:
     def first_unstable(self, high_watermark: int) -> int | None:
         """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
         self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark}
-        open_from = [
-            p.transaction_first_offset for p in self.producers.values() if p.transaction_first_offset is not None
-        ]
-        return min([*open_from, *self._unreplicated], default=None)
+        return min([*islice(self._open, 1), *self._unreplicated], default=None)
 
     def last_stable_at(self, ended: CompletedTransaction) -> int:
         """The last stable offset that the index entry of an aborted transaction stores."""
-        others = [
-            producer.transaction_first_offset
-            for producer in self.producers.values()
-            if producer.transaction_first_offset is not None and producer.producer_id != ended.producer_id
-        ]
-        return min(others, default=ended.last_offset + 1)
+        others = (first for first, producer_id in self._open.items() if producer_id != ended.producer_id)
+        return next(others, ended.last_offset + 1)
 
     def ended_by(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
         """The transaction that a marker ends, or would end; None if the producer has none open."""
-        producer = self.producers.get(batch.producer_id)
+        producer = self._find(batch.producer_id)
         if producer is None or producer.transaction_first_offset is None:
             return None
         aborted = marker.kind is ControlType.ABORT
@@ -141,32 +208,21 @@ class ProducerState:
                 return seen
         return None
 
-    def check(self, batch: RecordBatch) -> None:
-        """Whether a client's data batch, or a coordinator's marker, may follow.
+    def check(self, batch: RecordBatch, marker: EndMarker | None = None) -> None:
+        """Whether a batch of a leader's append may follow; ``marker`` is what a control batch holds.
+
+        Data without a sequence is a coordinator's, and not looked at for one. A producer of which nothing is known, as
+        it is new or was silent for too long, may begin at any sequence.
 
         Raises:
             InvalidProducerEpochError: a newer epoch has written.
+            TransactionCoordinatorFencedError: a newer coordinator has ended a transaction of the producer.
             OutOfOrderSequenceError: the sequence does not continue.
             InvalidTxnStateError: a plain batch inside an open transaction.
         """
-        if batch.producer_id == NO_PRODUCER:
-            return
-        producer = self.producers.get(batch.producer_id)
-        if producer is None:
-            return
-        who = f"producer_id={batch.producer_id} producer_epoch={batch.producer_epoch}"
-        if batch.producer_epoch < producer.epoch:
-            raise InvalidProducerEpochError(f"epoch {producer.epoch} has written already {who}")
-        if batch.is_control:
-            return  # without a sequence, and whether or not there is a transaction to end
-        last = producer.batches[-1].last_sequence if producer.batches else -1
-        if batch.producer_epoch != producer.epoch:
-            if batch.base_sequence != 0 and producer.epoch != -1:
-                raise OutOfOrderSequenceError(f"a new epoch starts at sequence 0, not {batch.base_sequence} {who}")
-        elif batch.base_sequence != (last + 1) % _SEQUENCES:
-            raise OutOfOrderSequenceError(f"sequence {batch.base_sequence} does not follow {last} {who}")
-        if producer.transaction_first_offset is not None and not batch.is_transactional:
-            raise InvalidTxnStateError(f"a plain batch inside an open transaction {who}")
+        producer = self._find(batch.producer_id) if batch.producer_id > NO_PRODUCER else None
+        if producer is not None:
+            producer.check(batch, marker)
 
     def update(self, batch: RecordBatch, marker: EndMarker | None = None) -> CompletedTransaction | None:
         """Take note of a batch that was written, or is replayed; ``marker`` is what a control batch holds.
@@ -175,7 +231,7 @@ class ProducerState:
             The transaction that it ended, if any.
         """
         ended = None
-        if batch.producer_id != NO_PRODUCER:
+        if batch.producer_id > NO_PRODUCER:
             if not batch.is_control:
                 self._data(batch)
             elif marker is not None:
@@ -183,31 +239,41 @@ class ProducerState:
         self.end_offset = batch.next_offset
         return ended
 
+    def forget_silent(self, before_ms: int) -> int:
+        """Forget producers without an open transaction whose last batch is older than ``before_ms``, or as old; how many.
+
+        Source: apache/kafka ProducerStateManager.isProducerExpired, removeExpiredProducers, loadFromSnapshot.
+        """
+        silent = [
+            producer.producer_id
+            for producer in self.producers.values()
+            if producer.transaction_first_offset is None and producer.last_timestamp_ms <= before_ms
+        ]
+        for producer_id in silent:
+            del self.producers[producer_id]
+        return len(silent)
+
     def _data(self, batch: RecordBatch) -> None:
-        producer = self.producers.setdefault(batch.producer_id, Producer(batch.producer_id))
-        self._set_epoch(producer, batch.producer_epoch)
+        producer = self._get(batch.producer_id)
+        producer.set_epoch(batch.producer_epoch)
         delta = batch.last_offset - batch.base_offset
         producer.batches.append(SeenBatch(_last_sequence(batch), batch.last_offset, delta, batch.max_timestamp_ms))
         producer.last_timestamp_ms = batch.max_timestamp_ms
         if batch.is_transactional and producer.transaction_first_offset is None:
             producer.transaction_first_offset = batch.base_offset
+            self._open[batch.base_offset] = batch.producer_id
 
     def _marker(self, batch: RecordBatch, marker: EndMarker) -> CompletedTransaction | None:
-        producer = self.producers.setdefault(batch.producer_id, Producer(batch.producer_id))
-        self._set_epoch(producer, batch.producer_epoch)
+        producer = self._get(batch.producer_id)
+        producer.set_epoch(batch.producer_epoch)
         producer.coordinator_epoch = marker.coordinator_epoch
         producer.last_timestamp_ms = batch.max_timestamp_ms
         ended = self.ended_by(batch, marker)
         if ended is not None:
             self._unreplicated[ended.first_offset] = batch.last_offset
+            self._open.pop(ended.first_offset, None)
             producer.transaction_first_offset = None
         return ended
-
-    @staticmethod
-    def _set_epoch(producer: Producer, epoch: int) -> None:
-        if epoch != producer.epoch:
-            producer.batches.clear()
-            producer.epoch = epoch
 
 
 def _last_sequence(batch: RecordBatch) -> int:

@@ -22,6 +22,16 @@ from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexRole
 from stratalog.spi.segments import IndexFile
 
 
+def roll_after_ms(config: TopicConfig) -> int:
+    """How long records may go into one segment: ``segment.ms``, or less where they have to be compacted before that.
+
+    Source: apache/kafka LogConfig.maxSegmentMs.
+    """
+    if "compact" in config.cleanup_policy:
+        return min(config.segment_ms, config.max_compaction_lag_ms)
+    return config.segment_ms
+
+
 class Appender:
     """Writes to one active segment. Used under the log's lock alone.
 
@@ -63,9 +73,14 @@ class Appender:
             return True
         if segment.size_bytes and self._waited_ms(max_timestamp_ms) > self._roll_ms():
             return True
-        if any(builder.full for builder in self._builders.values()):
+        if self.is_full:
             return True
         return not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+
+    @property
+    def is_full(self) -> bool:
+        """Whether an index takes no further entry."""
+        return any(builder.full for builder in self._builders.values())
 
     def has_waited(self) -> bool:
         """Whether the segment holds something and ``segment.ms`` has passed, by the clock, since its first record."""
@@ -187,10 +202,7 @@ class Appender:
         return index
 
     def _roll_ms(self) -> int:
-        limit = self._config.segment_ms
-        if "compact" in self._config.cleanup_policy:
-            limit = min(limit, self._config.max_compaction_lag_ms)
-        return limit - self._jitter_ms
+        return max(roll_after_ms(self._config) - self._jitter_ms, 0)  # settings may have changed since it was drawn
 
     def _waited_ms(self, max_timestamp_ms: int) -> int:
         if self._first_timestamp_ms is None:

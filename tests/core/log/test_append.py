@@ -90,14 +90,26 @@ def test_segments_roll_by_size(bed: LogBed) -> None:
     assert rolled == [segment.base_offset for segment in segments[1:]]
 
 
-def test_one_append_may_span_segments(bed: LogBed) -> None:
-    bed.topic = TopicConfig(segment_bytes=1000)
+def test_an_append_stands_in_one_segment(bed: LogBed) -> None:
+    """What does not fit the active segment begins the next; it is not spread over both."""
+    bed.topic = TopicConfig(segment_bytes=1000, max_message_bytes=300)
     log = bed.open()
-    result = log.append(records(100, value_bytes=100))
-    assert (result.base_offset, result.last_offset) == (0, 99)
-    assert len(log.segments()) > 10
-    assert all(segment.size_bytes <= 1000 for segment in log.segments())
-    assert values(log) == [(i, r.value) for i, r in enumerate(records(100, value_bytes=100))]
+    log.append(records(2, value_bytes=100))
+    size = log.segments()[0].size_bytes
+    result = log.append(records(6, start=2, value_bytes=100))
+    assert (result.base_offset, result.last_offset) == (2, 7)
+    assert [(found.base_offset, found.size_bytes > 0) for found in log.segments()] == [(0, True), (2, True)]
+    assert log.segments()[0].size_bytes == size
+    assert values(log) == [(i, r.value) for i, r in enumerate(records(8, value_bytes=100))]
+
+
+def test_an_append_above_the_segments_size_is_refused_whole(bed: LogBed) -> None:
+    bed.topic = TopicConfig(segment_bytes=1000, max_message_bytes=300)
+    log = bed.open()
+    log.append(records(1))
+    with pytest.raises(RecordBatchTooLargeError, match=r"segment\.bytes is 1000"):
+        log.append(records(100, start=1, value_bytes=100))
+    assert (values(log), len(log.segments()), log.healthy) == (expected(1), 1, True)
 
 
 def test_segments_roll_by_record_time(bed: LogBed) -> None:
@@ -384,13 +396,6 @@ def test_sequences_are_checked_after_reopening(bed: LogBed) -> None:
     with pytest.raises(InvalidProducerEpochError):
         log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, 0)))
     assert log.append_as_leader(bed.batch(0, records(1), producer=(7, 2, 0))).last_offset == 3
-
-
-def test_a_producers_append_is_one_batch(bed: LogBed) -> None:
-    log = bed.open()
-    data = bed.batch(0, records(1), producer=(7, 0, 0)) + bed.batch(0, records(1), producer=(7, 0, 1))
-    with pytest.raises(InvalidRecordError):
-        log.append_as_leader(data)
 
 
 def test_an_open_transaction_takes_no_plain_batch(bed: LogBed) -> None:

@@ -1,0 +1,264 @@
+"""Idempotent producers and coordinators at a log: several batches at once, fencing, what stays when an append fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import (
+    DiskFullError,
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceError,
+    StorageError,
+    TransactionCoordinatorFencedError,
+)
+from stratalog.log.log import Log
+from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.logs import LogBed, records
+
+PRODUCER = 7
+LAST_SEQUENCE = (1 << 31) - 1
+
+
+def batches(bed: LogBed, *given: tuple[int, int, int, int]) -> bytes:
+    """Batches of (producer id, epoch, base sequence, records), one behind the other."""
+    return b"".join(bed.batch(0, records(count), producer=(pid, epoch, first)) for pid, epoch, first, count in given)
+
+
+def in_transaction(bed: LogBed, sequence: int, *, producer: int = PRODUCER, epoch: int = 0) -> bytes:
+    return bed.batch(0, records(1), producer=(producer, epoch, sequence), transactional=True)
+
+
+def aborted_in(log: Log) -> list[tuple[int, int]]:
+    with log.fetch(0, max_bytes=1 << 20, isolation="read_committed") as fetched:
+        return [(found.producer_id, found.first_offset) for found in fetched.aborted_transactions]
+
+
+# --- several batches in one append -------------------------------------------------------------------------------
+
+
+def test_batches_of_one_append_follow_one_another(bed: LogBed) -> None:
+    log = bed.open()
+    result = log.append_as_leader(batches(bed, (7, 0, 0, 2), (8, 0, 5, 1), (7, 0, 2, 1), (-1, -1, -1, 3)))
+    assert (result.base_offset, result.last_offset, result.duplicate) == (0, 6, False)
+    log.append_as_leader(batches(bed, (7, 0, 3, 1), (8, 0, 6, 1)))
+    assert log.offsets().log_end == 9
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ([(7, 0, 2, 1), (7, 0, 4, 1)], OutOfOrderSequenceError),
+        ([(9, 0, 4, 1), (9, 0, 6, 1)], OutOfOrderSequenceError),
+        ([(7, 1, 0, 1), (7, 0, 2, 1)], InvalidProducerEpochError),
+        ([(7, 0, 2, 1), (7, 1, 3, 1)], OutOfOrderSequenceError),
+        ([(7, 0, 2, 1), (7, 0, 0, 2)], OutOfOrderSequenceError),
+    ],
+    ids=["gap", "gap of an unknown one", "older epoch", "new epoch not at 0", "retry behind news"],
+)
+def test_one_bad_batch_refuses_all_and_nothing_is_remembered(
+    bed: LogBed, given: list[tuple[int, int, int, int]], error: type[StorageError]
+) -> None:
+    log = bed.open()
+    log.append_as_leader(batches(bed, (7, 0, 0, 2)))
+    before = bed.path(0).stat().st_size
+    with pytest.raises(error):
+        log.append_as_leader(batches(bed, (-1, -1, -1, 1), *given))
+    assert bed.path(0).stat().st_size == before
+    assert log.append_as_leader(batches(bed, (7, 0, 2, 1))).base_offset == 2
+    assert log.append_as_leader(batches(bed, (9, 0, 77, 1))).base_offset == 3
+
+
+def test_a_retry_of_several_batches_is_answered_as_one(bed: LogBed) -> None:
+    log = bed.open()
+    sent = batches(bed, (7, 0, 0, 2), (8, 0, 0, 3))
+    log.append(records(1))
+    first = log.append_as_leader(sent)
+    log.append(records(1))
+    again = log.append_as_leader(sent)
+    assert (again.base_offset, again.last_offset) == (first.base_offset, first.last_offset) == (1, 5)
+    assert again.duplicate
+    assert log.offsets().log_end == 7
+
+
+def test_more_batches_of_a_producer_than_are_remembered_are_refused(bed: LogBed) -> None:
+    """A retry of them could not be told from news."""
+    log = bed.open()
+    with pytest.raises(InvalidRecordError, match="5"):
+        log.append_as_leader(batches(bed, *((7, 0, n, 1) for n in range(6))))
+    log.append_as_leader(batches(bed, *((pid, 0, n, 1) for n in range(5) for pid in (7, 8))))
+
+
+def test_a_retry_with_plain_records_beside_is_no_retry(bed: LogBed) -> None:
+    """Answering it would lose the plain ones."""
+    log = bed.open()
+    log.append_as_leader(batches(bed, (7, 0, 0, 2)))
+    with pytest.raises(OutOfOrderSequenceError):
+        log.append_as_leader(batches(bed, (7, 0, 0, 2), (-1, -1, -1, 1)))
+    assert log.offsets().log_end == 2
+
+
+def test_a_transaction_opened_in_an_append_counts_for_its_next_batch(bed: LogBed) -> None:
+    log = bed.open()
+    with pytest.raises(InvalidTxnStateError):
+        log.append_as_leader(in_transaction(bed, 0) + batches(bed, (PRODUCER, 0, 1, 1)))
+    assert log.open_transactions() == []
+    assert log.offsets().last_stable == log.offsets().log_end == 0
+
+
+# --- sequences across rolls, openings and recovery ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["roll", "reopen", "recover", "recover without snapshots"])
+def test_retries_and_gaps_are_told_apart_whatever_happened_between(bed: LogBed, how: str) -> None:
+    """Across the wrap of sequences; a snapshot remembers one batch, a scan of the log all five."""
+    log = bed.open()
+    firsts = [LAST_SEQUENCE - 3, LAST_SEQUENCE - 1, 0, 2, 4, 6]
+    for first in firsts:
+        log.append_as_leader(batches(bed, (7, 3, first, 2)))
+    if how == "roll":
+        log.roll()
+    elif how == "reopen":
+        log = bed.open()
+    else:
+        bed.crash()
+        if how.endswith("snapshots"):
+            for path in bed.folder.glob("*.snapshot"):
+                path.unlink()
+        log = bed.open(clean=False)
+    known = firsts[1:] if how != "reopen" else firsts[-1:]
+    for first in known:
+        result = log.append_as_leader(batches(bed, (7, 3, first, 2)))
+        assert (result.duplicate, result.base_offset) == (True, 2 * firsts.index(first))
+    for wrong in (firsts[0], 9, 7):
+        with pytest.raises(OutOfOrderSequenceError):
+            log.append_as_leader(batches(bed, (7, 3, wrong, 2)))
+    with pytest.raises(InvalidProducerEpochError):
+        log.append_as_leader(batches(bed, (7, 2, 8, 2)))
+    assert log.append_as_leader(batches(bed, (7, 3, 8, 2))).base_offset == 12
+
+
+# --- coordinators ------------------------------------------------------------------------------------------------
+
+
+def test_an_older_coordinator_is_fenced_producer_by_producer(bed: LogBed) -> None:
+    log = bed.open()
+    log.append_as_leader(in_transaction(bed, 0))
+    log.append_as_leader(in_transaction(bed, 0, producer=8))
+    log.end_transaction(PRODUCER, 0, commit=True, coordinator_epoch=5)
+    size = bed.path(0).stat().st_size
+    with pytest.raises(TransactionCoordinatorFencedError, match="5"):
+        log.end_transaction(PRODUCER, 0, commit=False, coordinator_epoch=4)
+    assert bed.path(0).stat().st_size == size
+    assert log.healthy
+    log.end_transaction(8, 0, commit=False, coordinator_epoch=4)
+    log.end_transaction(PRODUCER, 0, commit=True, coordinator_epoch=5)
+    log.end_transaction(PRODUCER, 0, commit=True, coordinator_epoch=6)
+    assert log.offsets().last_stable == log.offsets().log_end == 6
+    log = bed.open()
+    with pytest.raises(TransactionCoordinatorFencedError):
+        log.end_transaction(PRODUCER, 0, commit=True, coordinator_epoch=5)
+
+
+def test_a_marker_of_the_next_epoch_ends_a_transaction_and_numbers_begin_again(bed: LogBed) -> None:
+    """So Kafka's coordinator ends each one since transactions of version 2."""
+    log = bed.open()
+    for epoch in range(3):
+        log.append_as_leader(in_transaction(bed, 0, epoch=epoch))
+        log.end_transaction(PRODUCER, epoch + 1, commit=epoch != 1, coordinator_epoch=0)
+        with pytest.raises(InvalidProducerEpochError):
+            log.append_as_leader(in_transaction(bed, 1, epoch=epoch))
+    assert aborted_in(log) == [(PRODUCER, 2)]
+    assert log.offsets().last_stable == log.offsets().log_end == 6
+
+
+def test_aborted_transactions_are_found_over_segments(bed: LogBed) -> None:
+    """One that spans segments stands in the index of the segment that holds its marker."""
+    log = bed.open()
+    log.append_as_leader(in_transaction(bed, 0))
+    log.append_as_leader(in_transaction(bed, 0, producer=8))
+    log.roll()
+    log.append_as_leader(in_transaction(bed, 1))
+    log.roll()
+    log.end_transaction(PRODUCER, 0, commit=False, coordinator_epoch=0)
+    assert (log.offsets().last_stable, log.offsets().log_end) == (1, 4)
+    log.end_transaction(8, 0, commit=False, coordinator_epoch=0)
+    assert [bed.path(base, ".txnindex").exists() for base in (0, 2, 3)] == [False, False, True]
+    for _ in range(2):
+        assert aborted_in(log) == [(PRODUCER, 0), (8, 1)]
+        assert list(log.records(isolation="read_committed")) == []
+        log = bed.open()
+
+
+# --- appends that fail -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_a_full_disk_refused_is_forgotten_whole(bed: LogBed, *, commit: bool) -> None:
+    """Producers, transactions and offsets are as if it had not been tried; then it succeeds."""
+    disk = bed.files_port = FaultyVfs()
+    bed.topic = TopicConfig(index_interval_bytes=0)
+    log = bed.open()
+    log.append_as_leader(in_transaction(bed, 0))
+    before, view = log.open_transactions(), log.offsets()
+    disk.room_bytes = 100
+    for _ in range(2):
+        with pytest.raises(DiskFullError):
+            log.append_as_leader(in_transaction(bed, 1) + in_transaction(bed, 0, producer=8))
+        disk.room_bytes = 10
+        with pytest.raises(DiskFullError):
+            log.end_transaction(PRODUCER, 1, commit=commit, coordinator_epoch=3)
+        assert (log.open_transactions(), log.offsets()) == (before, view)
+    disk.room_bytes = None
+    log.append_as_leader(in_transaction(bed, 1) + in_transaction(bed, 0, producer=8))
+    log.end_transaction(PRODUCER, 1, commit=commit, coordinator_epoch=0)
+    assert log.offsets().last_stable == 2
+    assert aborted_in(log) == ([] if commit else [(PRODUCER, 0)])
+    assert log.close()
+
+
+def test_an_append_of_many_batches_is_all_or_nothing_wherever_the_disk_is_full(bed: LogBed) -> None:
+    bed.topic = TopicConfig(index_interval_bytes=0, segment_bytes=2000)
+    disk = bed.files_port = FaultyVfs()
+    log = bed.open()
+    refused = 0
+    for room in range(0, 6000, 150):
+        end, sequence = log.offsets().log_end, log.offsets().log_end
+        sent = b"".join(batches(bed, (7, 0, sequence + n, 1)) for n in range(5))
+        disk.room_bytes = room
+        try:
+            log.append_as_leader(sent)
+        except DiskFullError:
+            refused += 1
+            assert log.offsets().log_end == end
+            disk.room_bytes = None
+            assert not log.append_as_leader(sent).duplicate
+        assert log.offsets().log_end == end + 5
+        disk.room_bytes = None
+        assert log.append_as_leader(sent).base_offset == end
+    assert refused > 3
+    end = log.offsets().log_end
+    assert log.close()
+    assert [record.offset for record in bed.open().records()] == list(range(end))
+
+
+def test_a_write_that_fails_leaves_nothing_to_readers(bed: LogBed) -> None:
+    disk = bed.files_port = FaultyVfs()
+    log = bed.open()
+    log.append_as_leader(in_transaction(bed, 0))
+
+    def fail(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(".log"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.rule = fail
+    with pytest.raises(StorageError):
+        log.end_transaction(PRODUCER, 0, commit=True, coordinator_epoch=0)
+    disk.rule = None
+    assert (log.healthy, log.offsets().last_stable, log.offsets().log_end) == (False, 0, 1)
+    log.close()

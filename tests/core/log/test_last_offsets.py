@@ -1,0 +1,27 @@
+"""Where offsets end: 2^63 - 1 is the largest end that a log may have."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.errors import OffsetsExhaustedError
+from stratalog.testing.logs import LogBed, records
+
+LAST_END = (1 << 63) - 1
+
+
+def test_offsets_run_out_before_they_wrap(bed: LogBed) -> None:
+    bed.log_start = LAST_END - 3
+    log = bed.open()
+    assert log.append(records(1)).last_offset == LAST_END - 3
+    with pytest.raises(OffsetsExhaustedError, match=str(LAST_END - 2)):
+        log.append(records(3))
+    assert log.healthy
+    assert log.append(records(2)).last_offset == LAST_END - 1
+    with pytest.raises(OffsetsExhaustedError):
+        log.append_as_leader(bed.batch(0, records(1)))
+    assert [record.offset for record in log.records()] == [LAST_END - 3, LAST_END - 2, LAST_END - 1]
+    log = bed.open()
+    assert log.offsets().log_end == LAST_END
+    assert [record.offset for record in log.records()] == [LAST_END - 3, LAST_END - 2, LAST_END - 1]
+    assert log.roll() == LAST_END
