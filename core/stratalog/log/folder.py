@@ -69,10 +69,11 @@ def open_segments(
     bases = sorted(
         found.base_offset for name in live if (found := parse_segment_file(name)) and found.suffix == LOG_SUFFIX
     )
+    renamed = _renamed(live)
     segments = []
     for base, end in zip(bases, [*bases[1:], UNKNOWN_END], strict=False):
         log = files.open_segment(live[segment_file(base, LOG_SUFFIX)])
-        segments.append(Segment(files, base, end, parts, log, names=_renamed(live, base)))
+        segments.append(Segment(files, base, end, parts, log, names=renamed.get(base)))
         opened.callback(segments[-1].close)
     return segments
 
@@ -95,12 +96,12 @@ def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
             files.sync()
 
 
-def _renamed(live: Mapping[str, str], base_offset: int) -> dict[str, str]:
-    names = {}
+def _renamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    """By base offset and suffix, the names of files that are not yet called what they will be."""
+    names: dict[int, dict[str, str]] = {}
     for final, now in live.items():
-        found = parse_segment_file(final)
-        if final != now and found is not None and found.base_offset == base_offset:
-            names[found.suffix] = now
+        if final != now and (found := parse_segment_file(final)) is not None:
+            names.setdefault(found.base_offset, {})[found.suffix] = now
     return names
 
 
