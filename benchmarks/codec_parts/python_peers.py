@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from crc32c import crc32c
 
@@ -16,6 +16,7 @@ from codec_parts.peer import Maker, Peer, arrow_job, encode_job, gathered_job, l
 from codec_parts.workloads import Row, Workload, canonical_bounds
 from harness import Job
 
+Inputs: TypeAlias = Sequence[tuple[int, bytes | None, bytes | None, list[Any]]]  # timestamp, key, value, headers
 _NO_PRODUCER: Final = (-1, -1, -1)  # id, epoch, sequence
 _NEVER_FULL_BYTES: Final = 1 << 30
 
@@ -51,7 +52,7 @@ class Client(Peer):
         return {
             Operation.COLUMNS: lambda workload: lists_job(self._parts(workload)),
             Operation.GATHERED: lambda workload: gathered_job(lists_job(self._parts(workload))),
-            Operation.OBJECTS: lambda workload: objects_job(self._parts(workload), _row_of),
+            Operation.OBJECTS: lambda workload: objects_job(self._parts(workload), row_of_peer),
             Operation.TOUCHED: self._touched_job,
             Operation.SCAN: self._scan_job,
             Operation.ENCODE: self._encode_job,
@@ -66,9 +67,9 @@ class Client(Peer):
 
     def _parts(self, workload: Workload) -> Callable[[], Iterator[Any]]:
         data = workload.data
-        return lambda: self._batches(data)
+        return lambda: self.batches(data)
 
-    def _batches(self, data: bytes) -> Iterator[Any]:
+    def batches(self, data: bytes) -> Iterator[Any]:
         """The batches, each an iterable of records, its CRC checked."""
         records = self._memory_records(data)
         while records.has_next():
@@ -81,35 +82,36 @@ class Client(Peer):
         data = workload.data
 
         def touch() -> None:
-            for batch in self._batches(data):
+            for batch in self.batches(data):
                 for record in batch:
                     record.offset, record.timestamp, record.key, record.value, record.headers  # noqa: B018 - the work
 
-        return Job(touch, objects_job(self._parts(workload), _row_of).outcome)
+        return Job(touch, objects_job(self._parts(workload), row_of_peer).outcome)
 
     def _scan_job(self, workload: Workload) -> Job:
         data = workload.data
 
         def bounds() -> list[tuple[int, int]]:
-            return [(batch.base_offset, batch.next_offset) for batch in self._batches(data)]
+            return [(batch.base_offset, batch.next_offset) for batch in self.batches(data)]
 
         return Job(bounds, lambda: canonical_bounds((first, after - 1) for first, after in bounds()))
 
-    def _encode_job(self, workload: Workload) -> Job:
-        codec_id = CODECS[workload.codec].id if workload.codec != "none" else 0
-        batches = [
-            [(stamp, key, value, list(headers)) for _, stamp, key, value, headers in rows] for rows in workload.batches
-        ]
+    def encoder(self, codec: str) -> Callable[[Inputs], bytes]:
+        """What encodes a batch; ``codec`` is "none" or of Kafka's names."""
+        codec_id = CODECS[codec].id if codec != "none" else 0
 
-        def encode(rows: Sequence[tuple[int, bytes | None, bytes | None, list[Any]]]) -> bytearray:
+        def encode(rows: Inputs) -> bytes:
             builder = self._builder(2, codec_id, 0, *_NO_PRODUCER, _NEVER_FULL_BYTES)
             add = builder.append
             for at, (stamp, key, value, headers) in enumerate(rows):
                 add(at, stamp, key, value, headers)
-            built: bytearray = builder.build()
+            built: bytes = builder.build()
             return built
 
-        return encode_job(encode, batches)
+        return encode
+
+    def _encode_job(self, workload: Workload) -> Job:
+        return encode_job(self.encoder(workload.codec), inputs_of(workload))
 
 
 class Aiokafka(Client):
@@ -149,5 +151,11 @@ def python_peers() -> tuple[list[Peer], list[str]]:
     return found, missing
 
 
-def _row_of(record: Any) -> Row:
+def inputs_of(workload: Workload) -> list[Inputs]:
+    """What such a library is given to encode each batch."""
+    return [[(stamp, key, value, list(headers)) for _, stamp, key, value, headers in rows] for rows in workload.batches]
+
+
+def row_of_peer(record: Any) -> Row:
+    """A record's row."""
     return (record.offset, record.timestamp, record.key, record.value, tuple(record.headers))

@@ -49,7 +49,11 @@ def java_worker(
         raise JavaMissingError(f"{KAFKA}: {error}") from error
     path = f"{scratch}:{tools.libraries}/*"
     compiled = subprocess.run(
-        [compiler, "-nowarn", "-cp", path, "-d", str(scratch), str(_SOURCES / f"{program}.java")],
+        [
+            compiler,
+            *("-nowarn", "-proc:none", "-cp", path, "-d", str(scratch), "-sourcepath", str(_SOURCES)),
+            str(_SOURCES / f"{program}.java"),
+        ],
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,1 @@
+"""What ``log.py`` measures, and how each side does it."""

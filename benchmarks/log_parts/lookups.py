@@ -1,0 +1,98 @@
+"""Finding one record: by offset and by time, in a log of one segment and in one of very many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from harness import KAFKA, WARM_UP_TIMES, Bound, Case, LocalSide, Rate, Side, Worker, WorkerSide, WrongOutcomeError
+from log_parts.logs import FIRST_MS, LOOK_UPS, MadeLog, opened, wanted_offsets
+from stratalog.log.log import Log
+
+OURS: Final = "stratalog"
+MANY: Final = "stratalog, many segments"
+OFFSETS: Final = "lookup/offset"
+TIMESTAMPS: Final = "lookup/timestamp"
+_JOBS: Final = {OFFSETS: "offsets", TIMESTAMPS: "timestamps"}
+_TITLES: Final = {OFFSETS: "fetch one record by offset, anywhere", TIMESTAMPS: "offset_for_timestamp, anywhere"}
+_FLAT: Final = 0.8  # of the speed with one segment
+
+
+def lookup_bounds() -> list[Bound | Rate]:
+    """What is promised."""
+    return [
+        Rate(_TITLES[OFFSETS], OFFSETS, OURS, 60_000),
+        Rate(_TITLES[TIMESTAMPS], TIMESTAMPS, OURS, 25_000),
+        Bound("look-ups are flat: as fast in many segments", OFFSETS, MANY, OURS, _FLAT),
+        Bound("look-ups are flat: as fast in many segments", TIMESTAMPS, MANY, OURS, _FLAT),
+    ]
+
+
+def lookup_cases(
+    one: MadeLog, many: MadeLog, scratch: Path, jvm: Worker | None, wants: Callable[[str], bool], stack: ExitStack
+) -> Iterator[Case]:
+    """The cases that somebody wants; a call looks up 1,000 records.
+
+    Args:
+        one: a log of one segment.
+        many: a log of many.
+        scratch: a folder for what workers write.
+        jvm: None if there is none.
+        wants: by name.
+        stack: closes what is opened.
+    """
+    names = [name for name in _TITLES if wants(name)]
+    if not names:
+        return
+    logs = {name: (made, stack.enter_context(opened(made))) for name, made in ((OURS, one), (MANY, many))}
+    if jvm is not None:
+        jvm.load("log", one.folder)
+    for name in names:
+        sides: list[Side] = [_side(side, name, made, log) for side, (made, log) in logs.items()]
+        if jvm is not None:
+            verify = partial(check_found, KAFKA, name, one)
+            sides.append(WorkerSide(KAFKA, jvm, _JOBS[name], "log", scratch, verify, warm_up_times=WARM_UP_TIMES))
+        segments = len(logs[MANY][1].segments())
+        yield Case(name, f"{_TITLES[name]}; 1 segment, and {segments:,}", sides, LOOK_UPS, 0)
+
+
+def _side(side: str, name: str, made: MadeLog, log: Log) -> Side:
+    offsets = wanted_offsets(made.records)
+    stamps = [FIRST_MS + offset for offset in offsets]
+
+    def work() -> Sequence[int | None]:
+        return _fetch_all(log, offsets) if name == OFFSETS else _find_all(log, stamps)
+
+    def check() -> None:
+        check_found(side, name, made, "".join(f"{found}\n" for found in work()).encode())
+
+    return LocalSide(side, work, check)
+
+
+def _fetch_all(log: Log, offsets: list[int]) -> list[int]:
+    """The base offsets of the batches that hold these records."""
+    found = []
+    for offset in offsets:
+        with log.fetch(offset, 1) as fetched:
+            found.append(int.from_bytes(fetched.slices[0].data[:8]))
+    return found
+
+
+def _find_all(log: Log, timestamps_ms: list[int]) -> list[int | None]:
+    return [log.offset_for_timestamp(stamp) for stamp in timestamps_ms]
+
+
+def check_found(side: str, name: str, made: MadeLog, outcome: bytes) -> None:
+    """Compare what was found with what was wanted.
+
+    Raises:
+        WrongOutcomeError: it is something else.
+    """
+    offsets = wanted_offsets(made.records)
+    if name == OFFSETS:
+        offsets = [offset - offset % made.batch_records for offset in offsets]
+    if outcome != "".join(f"{offset}\n" for offset in offsets).encode():
+        raise WrongOutcomeError(f"{side}: looked up other records than those wanted")

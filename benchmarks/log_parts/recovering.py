@@ -1,0 +1,79 @@
+"""Opening a log that nobody closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import stratalog
+from harness import KAFKA, WARM_UP_TIMES, Bound, Case, PreparedSide, Rate, Side, Worker, WorkerSide, WrongOutcomeError
+from log_parts.logs import TOPIC, MadeLog, scratch_folder, unclean_copy
+from stratalog import Engine
+
+OURS: Final = "stratalog"
+BARE: Final = "recovery/no-indexes"
+INDEXED: Final = "recovery/indexes"
+NEAR_END: Final = "recovery/point-near-end"
+_JOBS: Final = {BARE: "recover", INDEXED: "recover-indexed"}
+_TITLES: Final = {
+    BARE: "open an unclean log without indexes",
+    INDEXED: "open an unclean log with its indexes",
+    NEAR_END: "open an unclean log whose recovery point is near its end",
+}
+_TARGET: Final = "recovery of an unclean log"
+
+
+def recovery_bounds(made: MadeLog) -> list[Bound | Rate]:
+    """What is promised: in the last row, two seconds."""
+    return [Bound(_TARGET, BARE, OURS, KAFKA, 2), Rate(_TARGET, NEAR_END, OURS, made.records / 2)]
+
+
+def recovery_cases(made: MadeLog, scratch: Path, jvm: Worker | None, wants: Callable[[str], bool]) -> Iterator[Case]:
+    """The cases that somebody wants; a call opens the log, once."""
+    for name, title in _TITLES.items():
+        if not wants(name):
+            continue
+        sides: list[Side] = [_ours(name, made, scratch)]
+        if jvm is not None and name in _JOBS:
+            jvm.load("log", made.folder)
+            verify = partial(check_end, KAFKA, made)
+            sides.append(WorkerSide(KAFKA, jvm, _JOBS[name], "log", scratch, verify, warm_up_times=WARM_UP_TIMES / 4))
+        yield Case(name, f"{title}; {made.size_bytes >> 20} MiB", sides, made.records, made.size_bytes)
+
+
+def _ours(name: str, made: MadeLog, scratch: Path) -> Side:
+    point = made.records - made.records // 100 if name == NEAR_END else 0
+
+    @contextmanager
+    def prepared(calls: int) -> Iterator[Callable[[], Engine]]:
+        with scratch_folder(scratch) as folder, ExitStack() as stack:
+            roots = [folder / str(call) for call in range(calls)]
+            for root in roots:
+                unclean_copy(made, root, indexes=name != BARE, recovery_point=point)
+            left = iter(roots)
+
+            def call() -> Engine:
+                engine = stratalog.open_engine(next(left))
+                stack.callback(engine.close)
+                return engine
+
+            yield call
+
+    def check() -> None:
+        with prepared(1) as call:
+            check_end(OURS, made, f"{call().log(TOPIC, 0).offsets().log_end}\n".encode())
+
+    return PreparedSide(OURS, prepared, check)
+
+
+def check_end(side: str, made: MadeLog, outcome: bytes) -> None:
+    """Compare where the log ends with where it did.
+
+    Raises:
+        WrongOutcomeError: it is something else.
+    """
+    if outcome != f"{made.records}\n".encode():
+        raise WrongOutcomeError(f"{side}: the log ends elsewhere: {outcome!r} instead of {made.records}")

@@ -1,0 +1,87 @@
+"""The log benchmark does what it says: every side's outcome is looked at, and what it tells can be read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import KAFKA, WrongOutcomeError
+from log_parts import appending, lookups, reading, recovering
+from log_parts.logs import MadeLog, make_log, opened, unclean_copy, wanted_offsets
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "log.py"
+CASES = {
+    *(appending.RECORDS, appending.SMALL, appending.LARGE),
+    *(reading.FETCH, reading.RECORDS, reading.ARROW),
+    *(lookups.OFFSETS, lookups.TIMESTAMPS),
+    *(recovering.BARE, recovering.INDEXED, recovering.NEAR_END),
+}
+
+
+@pytest.fixture(scope="module")
+def told() -> list[dict[str, Any]]:
+    """What a quick run tells, line by line."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--quick", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> MadeLog:
+    return make_log(tmp_path_factory.mktemp("made") / "log", 3, batch_records=10)
+
+
+def test_every_case_has_figures_of_ours(told: list[dict[str, Any]]) -> None:
+    figures = {(line["case"], line["side"]): line for line in told if line["kind"] == "figures"}
+    assert {case for case, side in figures if side == "stratalog"} == CASES
+    assert all(line["wall_s"] > 0 and line["records"] > 0 for line in figures.values())
+
+
+def test_kafkas_own_log_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
+    missing = [line["reason"] for line in told if line["kind"] == "missing"]
+    cases = {line["case"] for line in told if line["kind"] == "figures" and line["side"] == KAFKA}
+    assert cases == (set() if any(reason.startswith(KAFKA) for reason in missing) else CASES - {recovering.NEAR_END})
+
+
+def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
+    verdicts = [line for line in told if line["kind"] == "verdict"]
+    assert {line["case"] for line in verdicts} == CASES - {recovering.INDEXED}
+    assert all((line["figure"] is None) == (line["reached"] is None) for line in verdicts)
+
+
+def test_a_made_log_adds_up_to_what_its_records_do(made: MadeLog) -> None:
+    with opened(made) as log:
+        records = list(log.records())
+    lengths = sum(len(record.key or b"") + len(record.value or b"") for record in records)
+    assert made.total == sum(record.offset + record.timestamp_ms for record in records) + lengths
+
+
+def test_an_unclean_copy_shares_its_segments_and_leaves_out_indexes(made: MadeLog, tmp_path: Path) -> None:
+    unclean_copy(made, tmp_path / "copy", indexes=False)
+    (segment,) = made.folder.glob("*.log")
+    copied = {file.name for file in (tmp_path / "copy" / made.folder.name).iterdir()}
+    assert segment.name in copied
+    assert not any(name.endswith("index") for name in copied)
+    assert segment.stat().st_nlink > 1
+
+
+def test_offsets_to_look_up_lie_in_the_log() -> None:
+    offsets = wanted_offsets(30)
+    assert set(offsets) == set(range(30))
+    assert offsets == wanted_offsets(30)
+
+
+def test_other_records_than_those_appended_are_refused(made: MadeLog) -> None:
+    with pytest.raises(WrongOutcomeError, match="other bytes"):
+        reading.check_bytes(made, b"0\n")
+    with pytest.raises(WrongOutcomeError, match="other records"):
+        lookups.check_found("a side", lookups.OFFSETS, made, b"0\n")
+    with pytest.raises(WrongOutcomeError, match="ends elsewhere"):
+        recovering.check_end("a side", made, b"0\n")
