@@ -1,4 +1,4 @@
-"""Reading records, as columns.
+"""Reading records, as columns and as Arrow.
 
 Source: the filter for aborted transactions is that of apache/kafka's consumer (CompletedFetch).
 """
@@ -6,10 +6,12 @@ Source: the filter for aborted transactions is that of apache/kafka's consumer (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
+from stratalog.model.arrow import arrow_batches
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Fields, RecordColumns
@@ -17,7 +19,16 @@ from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import aborted_transactions, chunks_from, decode
+from stratalog.segment.search import aborted_transactions, chunks_from, decode, decode_arrow
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+_T = TypeVar("_T")
+_Columns: TypeAlias = tuple[RecordColumns, int]
+_ArrowBatch: TypeAlias = "tuple[pyarrow.RecordBatch, int]"
+_Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
+"""Makes pieces of the records of batches that lie in a range of offsets, each with the offset behind its last."""
 
 
 def read_columns(
@@ -32,13 +43,51 @@ def read_columns(
         OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
         CorruptBatchError: a bad entry; all good records before it have been yielded.
     """
+    fields |= Fields.OFFSET
+
+    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_Columns]:
+        for columns in decode(chunk, table, segment, parts, fields):
+            cut = _cut(columns, span)
+            if cut.count:
+                yield cut, cut.offset[-1] + 1
+
+    return _read(views, parts, start, end, isolation, decoded)
+
+
+def read_arrow(
+    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """The same records as batches in ``arrow_schema()``, straight from those of the log that lie in the range whole.
+
+    Raises:
+        As ``read_columns``.
+        PluginImportError: pyarrow is not installed; the text names the extra.
+    """
+
+    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
+        for rows, whole in _parts_of(table, span):
+            if whole:
+                found = (_cut_batch(batch, span) for batch in decode_arrow(chunk, rows, segment, parts, partition))
+            else:  # a copy of what is asked for, not a slice that keeps a mebibyte
+                cuts = (_cut(columns, span) for columns in decode(chunk, rows, segment, parts, Fields.ALL))
+                found = (batch for cut in cuts for batch in arrow_batches(cut, partition))
+            for batch in found:
+                if batch.num_rows:
+                    yield batch, _offsets(batch)[-1] + 1
+
+    return _read(views, parts, start, end, isolation, decoded)
+
+
+def _read(
+    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, decoded: _Decoded[_T]
+) -> Iterator[_T]:
+    """What ``decoded`` makes of the batches that hold records of [start, end)."""
     view = views()
     if start == 0:
         start = view.offsets.log_start
     view.check_range(start)
     bound = view.bound(isolation)
     stop = bound if end is None else min(end, bound)
-    fields |= Fields.OFFSET
     aborted: tuple[AbortedTransaction, ...] = ()
     if isolation == Isolation.READ_COMMITTED:
         aborted = aborted_transactions(view.readable_from(start), start, stop, parts)
@@ -51,10 +100,10 @@ def read_columns(
         try:
             below = None if view.is_active(segment) else segment.end_offset
             chunks = chunks_from(segment, position, parts, below=below)
-            for columns, next_offset in _segment_columns(segment, chunks, parts, position, stop, fields, hidden):
+            for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
                 position = next_offset
-                if columns is not None:
-                    yield columns
+                if piece is not None:
+                    yield piece
         except (SegmentGoneError, CorruptionError) as error:
             view = again.after(error, view, segment)
             continue
@@ -63,27 +112,21 @@ def read_columns(
         raise view.damage.with_traceback(None)
 
 
-def _segment_columns(
+def _segment_pieces(
     segment: ReadableSegment,
     chunks: Iterator[Chunk],
-    parts: Components,
-    start: int,
-    stop: int,
-    fields: Fields,
+    span: range,
     hidden: Mapping[int, list[AbortedTransaction]],
-) -> Iterator[tuple[RecordColumns | None, int]]:
-    """Columns of [start, stop) in one segment, each with the offset to go on from when it has been used."""
+    decoded: _Decoded[_T],
+) -> Iterator[tuple[_T | None, int]]:
+    """Pieces of the offsets of ``span`` in one segment, each with the offset to go on from when it has been used."""
     for chunk in chunks:
         for table in chunk.tables:
-            wanted = _wanted(table, start, stop, hidden)
-            for columns in decode(chunk, wanted, segment, parts, fields):
-                cut = _cut(columns, start, stop)
-                if cut.count:
-                    yield cut, cut.offset[-1] + 1
+            yield from decoded(chunk, _wanted(table, span.start, span.stop, hidden), segment, span)
             next_offset = table.last_offset[-1] + 1
-            yield None, min(next_offset, stop)
-            if next_offset >= stop:
-                if _leaps(table, stop):
+            yield None, min(next_offset, span.stop)
+            if next_offset >= span.stop:
+                if _leaps(table, span.stop):
                     next(chunks, None)
                 return
 
@@ -128,7 +171,36 @@ def _is_aborted(first_offset: int, transactions: Sequence[AbortedTransaction]) -
     return any(gone.first_offset <= first_offset <= gone.last_offset for gone in transactions)
 
 
-def _cut(columns: RecordColumns, start: int, stop: int) -> RecordColumns:
-    if columns.count and columns.offset[0] >= start and columns.offset[-1] < stop:
+def _cut(columns: RecordColumns, span: range) -> RecordColumns:
+    if columns.count and columns.offset[0] >= span.start and columns.offset[-1] < span.stop:
         return columns
-    return columns.take(bisect_left(columns.offset, start), bisect_left(columns.offset, stop))
+    return columns.take(bisect_left(columns.offset, span.start), bisect_left(columns.offset, span.stop))
+
+
+def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
+    """The batches in order, and of each run whether all of them lie in the range whole. Only at the ends they may not."""
+    count = len(table)
+    if table.magic < 2:  # a wrapper tells only its last offset
+        yield table, False
+        return
+    first = int(count > 0 and table.base_offset[0] < span.start)
+    last = max(first, count - int(count > 0 and table.last_offset[-1] >= span.stop))
+    for begin, end, whole in ((0, first, False), (first, last, True), (last, count, False)):
+        if begin < end:
+            yield (table if end - begin == count else table.take(begin, end)), whole
+
+
+def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> pyarrow.RecordBatch:
+    """Batches that lie in the range have no record outside, unless their offsets lie."""
+    offsets = _offsets(batch)
+    if offsets[0] >= span.start and offsets[-1] < span.stop:
+        return batch
+    first = bisect_left(offsets, span.start)
+    return batch.slice(first, bisect_left(offsets, span.stop) - first)
+
+
+def _offsets(batch: pyarrow.RecordBatch) -> memoryview:
+    column = batch.column("offset")
+    buffer = column.buffers()[1]
+    assert buffer is not None  # there are rows
+    return memoryview(buffer).cast("q")[column.offset : column.offset + len(column)]

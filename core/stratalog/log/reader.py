@@ -7,11 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stratalog.log.columns import read_columns
+from stratalog.log.columns import read_arrow, read_columns
 from stratalog.log.fetch import Fetched, FetchRequest, fetch
 from stratalog.log.timestamps import offset_for_timestamp
 from stratalog.log.view import LogView
-from stratalog.model.arrow import to_arrow
+from stratalog.model.arrow import arrow_table
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.model.records import Fields, Record, RecordColumns
@@ -81,7 +81,7 @@ class LogReader(ABC):
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
         """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""
-        return to_arrow(self.columns(start, end, isolation), self.name.partition)
+        return arrow_table(read_arrow(self.view, self._parts, start, end, isolation, self.name.partition))
 
     def fetch(
         self,

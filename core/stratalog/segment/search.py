@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from typing import Final, cast
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, cast
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, RecordBatch
@@ -18,6 +19,9 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexReader, IndexRole
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
 
 _PEEK_BYTES: Final = 4096  # a look at one batch should not read a megabyte
 
@@ -174,7 +178,25 @@ def decode(
     if not len(table):
         return
     found = parts.formats.of(table.magic, segment.label, chunk.position)
-    try:
+    with _named_errors(chunk, segment):
         yield from found.decode(chunk.data, table, fields=fields, limit_bytes=parts.limits.decompressed_bytes)
+
+
+def decode_arrow(
+    chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: Components, partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """The same with all fields as Arrow batches, which say that they are of this partition."""
+    if not len(table):
+        return
+    found, limit_bytes = parts.formats.of(table.magic, segment.label, chunk.position), parts.limits.decompressed_bytes
+    with _named_errors(chunk, segment):
+        yield from found.decode_arrow(chunk.data, table, partition=partition, limit_bytes=limit_bytes)
+
+
+@contextmanager
+def _named_errors(chunk: Chunk, segment: ReadableSegment) -> Iterator[None]:
+    """Errors of a format get the segment's file and the position in it."""
+    try:
+        yield
     except CorruptBatchError as error:
         raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
