@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -24,16 +25,28 @@ CLUSTER_ID: Final = "c3RyYXRhbG9nLW9yYWNsZQ"  # any 16 bytes in Kafka's base64
 START_SECONDS: Final = 120
 STOP_SECONDS: Final = 60
 CLIENT_SECONDS: Final = 30
+# Of all that keeps and reads files; others tell of heartbeats that came late, say.
+_REMARK: Final = re.compile(
+    r"\] (WARN|ERROR) (kafka\.(log|cluster|coordinator|server\.ReplicaManager)|"
+    r"org\.apache\.kafka\.(storage|coordinator|server\.(log|common)))"
+)
+_ANSWERED: Final = "Error processing append operation"  # clients are told
 SYSLOG_ERROR: Final = 3  # librdkafka tells of retries while a broker starts, too
 
 
 class KafkaBroker:
     """A broker and controller in one process, with its log directory in ``folder / "logs"``.
 
-    A context manager: entering formats the directory and starts, leaving stops. May be started and stopped between.
+    A context manager: entering formats the directory and starts, leaving stops. May be started and stopped between, and
+    whatever then stands in the log directory is what it goes on with.
+
+    Args:
+        tools: of Kafka.
+        folder: an empty one.
+        settings: in its properties file, beside what it needs to start.
     """
 
-    def __init__(self, tools: KafkaTools, folder: Path) -> None:
+    def __init__(self, tools: KafkaTools, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         self.tools = tools
         self.log_dir = folder / "logs"
         self._folder = folder
@@ -57,6 +70,7 @@ class KafkaBroker:
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "1",
+            **(settings or {}),
         }
 
     def __enter__(self) -> Self:
@@ -109,6 +123,15 @@ class KafkaBroker:
         finally:
             self._kill()
 
+    def kill(self) -> None:
+        """End it as a crash does: files are as they are, and there is no clean shutdown marker."""
+        self._kill()
+
+    def remarks(self) -> list[str]:
+        """What it warned of, or called an error, about files since the first start."""
+        lines = self._output.read_text().splitlines()
+        return [line for line in lines if _REMARK.search(line) and _ANSWERED not in line]
+
     def _kill(self) -> None:
         assert self._process is not None
         assert self._reader is not None
@@ -117,9 +140,15 @@ class KafkaBroker:
         self._reader.join()
         self._process = self._reader = None
 
-    def create_topics(self, topics: Mapping[str, int]) -> None:
-        """Create topics with so many partitions, that keep records of any age."""
-        new = [NewTopic(name, count, 1, config={"retention.ms": "-1"}) for name, count in topics.items()]
+    def create_topics(
+        self, topics: Mapping[str, int], configs: Mapping[str, Mapping[str, object]] | None = None
+    ) -> None:
+        """Create topics with so many partitions, that keep records of any age; ``configs`` are of some of them."""
+        own = {name: {key: str(value) for key, value in config.items()} for name, config in (configs or {}).items()}
+        new = [
+            NewTopic(name, count, 1, config={"retention.ms": "-1", **own.get(name, {})})
+            for name, count in topics.items()
+        ]
         admin = AdminClient(self._client())  # lives until its futures are done
         for future in admin.create_topics(new).values():
             future.result()
@@ -164,6 +193,17 @@ class KafkaBroker:
         producer.begin_transaction()
         _send(producer, topic, records)
         assert producer.flush(CLIENT_SECONDS) == 0
+
+    def delete_records(self, topic: str, share: float) -> int:
+        """Delete records of partition 0 up to this share of the way from its start to its end; the new log start."""
+        name = TopicPartition(topic, 0)
+        settings = {**self._client(), "group.id": "oracle", "isolation.level": "read_uncommitted"}
+        with closing(Consumer(settings)) as consumer:
+            start, end = consumer.get_watermark_offsets(name, CLIENT_SECONDS)
+        name.offset = start + int((end - start) * share)
+        admin = AdminClient(self._client())  # lives until its future is done
+        (future,) = admin.delete_records([name]).values()
+        return int(future.result(CLIENT_SECONDS).low_watermark)
 
     def commit(self, group: str, topic: str, offset: int) -> None:
         """Commit an offset of partition 0, without metadata: this client would add a byte that nobody gave it."""

@@ -1,0 +1,261 @@
+"""One directory, two owners: a real broker and stratalog get the same steps, answer the same, and leave the same.
+
+In each round both begin with a copy of one directory; what one of them made of it, stopped or crashed, is what both go
+on with. ``ORACLE_SEED`` repeats a run: each has another seed, which a failure names.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import corpus
+import stratalog
+from append_script import Append, Cut, ScriptWriter, Step
+from kafka_broker import KafkaBroker
+from kafka_tools import KafkaTools
+from kafka_wire import Answer, KafkaWire
+from stratalog import Engine, Record
+from stratalog.config.files import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
+from stratalog.model.names import CLEAN_SHUTDOWN_FILE
+from stratalog.producers.snapshot import decode_snapshot
+from stratalog.reading.open import open_host
+from stratalog.segment.components import Components
+from stratalog.segment.framing import scan
+
+SEED: Final = int(os.environ.get("ORACLE_SEED") or random.SystemRandom().randrange(1 << 32))
+AHEAD_MS: Final = 600_000  # of the clock, and so of every marker: what rolls by time does so at the same records
+SETTINGS: Final = {
+    "transaction.partition.verification.enable": "false",  # no client is behind these transactions
+    "broker.session.timeout.ms": "3000",  # so long the controller waits for one that crashed
+    "broker.heartbeat.interval.ms": "500",
+}
+TOPICS: Final[dict[str, dict[str, object]]] = {
+    "plain": {},
+    "rolling": {"segment.ms": 60_000},
+    "indexed": {"index.interval.bytes": 300},
+    "zipped": {"compression.type": "lz4"},
+}
+LEVELS: Final = ("read_uncommitted", "read_committed")
+Read = dict[tuple[str, str], list[Record]]
+"""Records by topic and isolation."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """What an owner said and left: ``files`` are those of ``folder``, stopped in order if ``clean``."""
+
+    answers: list[Answer]
+    records: Read
+    folder: Path
+    clean: bool
+
+
+@dataclass(frozen=True)
+class Round:
+    """The same steps under both owners; ``remarks`` are the broker's warnings."""
+
+    steps: list[Step]
+    broker: Left
+    ours: Left
+    remarks: list[str]
+
+
+@pytest.fixture(scope="module")
+def parts() -> Iterator[Components]:
+    host = open_host(Settings(), (), None)
+    yield host.parts(TopicConfig())
+    host.close()
+
+
+@pytest.fixture(scope="module")
+def rounds(kafka_tools: KafkaTools, parts: Components, tmp_path_factory: pytest.TempPathFactory) -> list[Round]:
+    folder = tmp_path_factory.mktemp("owners")
+    script = ScriptWriter(SEED, list(TOPICS), parts, time.time_ns() // 1_000_000 + AHEAD_MS)
+    plans = [(is_ours, clean) for is_ours in (True, False) for clean in (True, False)]
+    script.chance.shuffle(plans)
+    found = []
+    with KafkaBroker(kafka_tools, folder, SETTINGS) as broker:
+        broker.create_topics(dict.fromkeys(TOPICS, 1), TOPICS)
+        broker.stop()
+        with stratalog.open_engine(broker.log_dir) as engine:
+            for topic, config in TOPICS.items():
+                engine.alter_topic(topic, config)
+        for number, (goes_on_with_ours, clean) in enumerate([*plans, (True, True)]):
+            copy = shutil.copytree(broker.log_dir, folder / f"ours-{number}")
+            seen = len(broker.remarks())
+            steps = script.steps(2)
+            by_broker = _under_broker(broker, steps, folder / f"broker-{number}", clean=clean)
+            by_us = _under_us(copy, steps, folder / f"crashed-{number}", clean=clean)
+            found.append(Round(steps, by_broker, by_us, broker.remarks()[seen:]))
+            shutil.rmtree(broker.log_dir)
+            shutil.copytree((by_us if goes_on_with_ours else by_broker).folder, broker.log_dir)
+            script.forget()
+    return found
+
+
+def _under_broker(broker: KafkaBroker, steps: Sequence[Step], target: Path, *, clean: bool) -> Left:
+    broker.start()
+    with KafkaWire(broker.address) as wire:
+        answers = [_ask(broker, wire, step) for step in steps]
+    read = {
+        (topic, level): records for level in LEVELS for topic, records in broker.read(TOPICS, isolation=level).items()
+    }
+    (broker.stop if clean else broker.kill)()
+    return Left(answers, read, shutil.copytree(broker.log_dir, target), clean)
+
+
+def _ask(broker: KafkaBroker, wire: KafkaWire, step: Step) -> Answer:
+    if isinstance(step, Cut):
+        return Answer(0, broker.delete_records(step.topic, step.share))
+    if isinstance(step, Append):
+        return wire.produce(step.topic, step.data)
+    return wire.end_transaction(
+        step.topic,
+        step.producer_id,
+        step.producer_epoch,
+        commit=step.commit,
+        coordinator_epoch=step.coordinator_epoch,
+    )
+
+
+def _under_us(folder: Path, steps: Sequence[Step], target: Path, *, clean: bool) -> Left:
+    with stratalog.open_engine(folder) as engine:
+        answers = [_do(engine, step) for step in steps]
+        read = {
+            (topic, level): corpus.without_epochs(engine.log(topic, 0).records(isolation=level))
+            for level in LEVELS
+            for topic in TOPICS
+        }
+        if not clean:
+            shutil.copytree(folder, target)
+    return Left(answers, read, folder if clean else target, clean)
+
+
+def _do(engine: Engine, step: Step) -> Answer:
+    log = engine.log(step.topic, 0)
+    try:
+        if isinstance(step, Append):
+            return Answer(0, log.append_as_leader(step.data).base_offset)
+        if isinstance(step, Cut):
+            found = log.offsets()
+            before = found.log_start + int((found.high_watermark - found.log_start) * step.share)
+            return Answer(0, log.delete_records(before))
+        log.end_transaction(
+            step.producer_id, step.producer_epoch, commit=step.commit, coordinator_epoch=step.coordinator_epoch
+        )
+    except StorageError as error:
+        return Answer(error.kafka_code)
+    return Answer(0)
+
+
+def test_both_give_the_same_answers(rounds: list[Round]) -> None:
+    for number, played in enumerate(rounds):
+        pairs = zip(played.steps, played.broker.answers, played.ours.answers, strict=True)
+        differing = [(step.what, step.topic, theirs, ours) for step, theirs, ours in pairs if theirs != ours]
+        assert not differing, f"seed={SEED} round={number}"
+
+
+def test_what_must_be_refused_is(rounds: list[Round]) -> None:
+    for number, played in enumerate(rounds):
+        pairs = zip(played.steps, played.broker.answers, strict=True)
+        wrong = [(step.what, step.topic, answer) for step, answer in pairs if step.accepted != (answer.code == 0)]
+        assert not wrong, f"seed={SEED} round={number}"
+
+
+def test_both_show_the_same_records(rounds: list[Round]) -> None:
+    for number, played in enumerate(rounds):
+        for key, theirs in played.broker.records.items():
+            assert theirs == played.ours.records[key], f"seed={SEED} round={number} {key}"
+            assert theirs
+
+
+def test_the_broker_has_nothing_to_say_about_what_it_takes_over(rounds: list[Round]) -> None:
+    assert [played.remarks for played in rounds] == [[]] * len(rounds), f"seed={SEED}"
+
+
+def test_the_dump_tool_is_content(rounds: list[Round], kafka_tools: KafkaTools, tmp_path: Path) -> None:
+    for number, played in enumerate(rounds):
+        if played.ours.clean:  # a crash leaves indexes with room to grow, whoever crashes
+            for topic in TOPICS:
+                shutil.copytree(played.ours.folder / f"{topic}-0", tmp_path / f"{topic}-{number}")
+    assert kafka_tools.complaints(tmp_path) == [], f"seed={SEED}"
+
+
+def test_both_leave_the_same_segments(rounds: list[Round], parts: Components) -> None:
+    for number, played in enumerate(rounds):
+        for topic in TOPICS:
+            theirs, ours = (_segments(left.folder / f"{topic}-0", parts) for left in (played.broker, played.ours))
+            assert theirs == ours, f"seed={SEED} round={number} {topic}"
+    assert any(len(_segments(played.ours.folder / "rolling-0", parts)) > 2 for played in rounds)
+
+
+def _segments(folder: Path, parts: Components) -> dict[str, list[tuple[object, ...]]]:
+    """Of each segment its batches: all that is the same whoever wrote them, and when."""
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for path in sorted(folder.glob("*.log")):
+        data = path.read_bytes()
+        tables = scan(parts.formats, data, 0, len(data), check_crc=True).tables
+        found[path.name] = [
+            (
+                batch.base_offset,
+                batch.last_offset,
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.base_sequence,
+                batch.is_transactional,
+                batch.is_control,
+                None if batch.is_control else batch.max_timestamp_ms,
+                None if _is_compressed_again(folder) else batch.size_bytes,
+            )
+            for table in tables
+            for batch in table
+        ]
+    return found
+
+
+def _is_compressed_again(folder: Path) -> bool:
+    return "compression.type" in TOPICS[folder.name.rpartition("-")[0]]
+
+
+def test_both_leave_the_same_indexes_where_no_marker_brings_the_clock_in(rounds: list[Round]) -> None:
+    for played in rounds:
+        if played.broker.clean:
+            theirs, ours = (
+                sorted((left.folder / "indexed-0").glob("*.index")) for left in (played.broker, played.ours)
+            )
+            assert [(path.name, path.read_bytes()) for path in theirs] == [
+                (path.name, path.read_bytes()) for path in ours
+            ], f"seed={SEED}"
+            assert any(path.stat().st_size for path in ours)
+
+
+def test_both_remember_the_same_producers(rounds: list[Round]) -> None:
+    for number, played in enumerate(rounds):
+        if played.broker.clean:
+            for topic in TOPICS:
+                theirs, ours = (_producers(left.folder / f"{topic}-0") for left in (played.broker, played.ours))
+                assert theirs == ours, f"seed={SEED} round={number} {topic}"
+
+
+def _producers(folder: Path) -> list[object]:
+    """The newest snapshot, but for timestamps: those of markers are of the clock."""
+    newest = max(folder.glob("*.snapshot"))
+    entries = decode_snapshot(newest.read_bytes(), newest.name)
+    return [newest.name, *sorted(entry._replace(last_timestamp_ms=0) for entry in entries)]
+
+
+def test_stops_and_crashes_were_among_the_rounds(rounds: list[Round]) -> None:
+    for played in rounds:
+        for left in (played.broker, played.ours):
+            assert (left.folder / CLEAN_SHUTDOWN_FILE).exists() is left.clean

@@ -1,0 +1,234 @@
+"""What chance makes producers and their coordinator do to a log: right, late, twice, out of order, from another epoch.
+
+The same steps, given to two storage engines, must get the same answers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from stratalog import Record
+from stratalog.segment.components import Components
+from stratalog.spi.formats import BatchHeader
+
+REMEMBERED: Final = 5
+SEQUENCES: Final = 1 << 31
+_COMMITTED: Final = 0.6  # share of ends
+UNCOMPRESSED: Final = "none"
+CODECS: Final = (UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """A batch of a producer; ``accepted`` is None where a restart may have made the log forget."""
+
+    what: str
+    topic: str
+    data: bytes
+    accepted: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A marker of the coordinator."""
+
+    what: str
+    topic: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    accepted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Records are deleted up to ``share`` of the way from the log start to its end."""
+
+    what: str
+    topic: str
+    share: float
+    accepted: bool = True
+
+
+Step: TypeAlias = Append | End | Cut
+
+
+@dataclass(slots=True)
+class _Author:
+    """A producer, as it knows itself."""
+
+    producer_id: int
+    transactional: bool
+    sequence: int
+    epoch: int = 0
+    is_open: bool = False
+    sent: deque[bytes] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+
+
+class ScriptWriter:
+    """Writes steps for some topics, going on where it was.
+
+    Args:
+        seed: decides everything.
+        topics: each with producers of its own.
+        parts: formats and codecs.
+        start_ms: of the first record; each is some milliseconds later.
+    """
+
+    def __init__(self, seed: int, topics: Sequence[str], parts: Components, start_ms: int) -> None:
+        self.chance = random.Random(seed)  # noqa: S311 - no secret
+        self._parts, self._start_ms, self._now_ms = parts, start_ms, start_ms
+        self._coordinator_epoch = 3
+        self._authors = {topic: self._new_authors() for topic in topics}
+
+    def _new_authors(self) -> list[_Author]:
+        first = self.chance.randrange(1 << 40)
+        return [
+            _Author(first + i, i % 2 == 1, self.chance.choice((0, 0, SEQUENCES - self.chance.randrange(1, 30))))
+            for i in range(4)
+        ]
+
+    def steps(self, rounds: int) -> list[Step]:
+        """Each topic gets each kind of step so many times, in any order, and is cut once."""
+        kinds: list[Callable[[str], Iterator[Step]]] = [
+            *([self._next] * 5),
+            self._again,
+            self._gap,
+            self._stale,
+            self._bump,
+            self._bad_bump,
+            self._nobody,
+            self._outside,
+            self._end,
+            self._end,
+            self._fence,
+            self._late_end,
+        ]
+        order = [(topic, kind) for topic in self._authors for kind in [*kinds * rounds, self._cut]]
+        self.chance.shuffle(order)
+        return [step for topic, kind in order for step in kind(topic)]
+
+    def forget(self) -> None:
+        """The log was opened again: of each producer it knows the last batch for certain."""
+        for authors in self._authors.values():
+            for author in authors:
+                while len(author.sent) > 1:
+                    author.sent.popleft()
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _next(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic):
+            yield self._append("next", topic, author)
+
+    def _again(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic, lambda found: bool(found.sent)):
+            yield Append("again", topic, self.chance.choice(author.sent), accepted=True)
+
+    def _gap(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic, lambda found: bool(found.sent)):
+            ahead = (author.sequence + self.chance.randrange(1, 50)) % SEQUENCES
+            yield self._refused("gap", topic, author, ahead, author.epoch)
+
+    def _stale(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic, lambda found: bool(found.sent) and found.epoch > 0):
+            yield self._refused("stale", topic, author, author.sequence, author.epoch - 1)
+
+    def _bump(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic, lambda found: bool(found.sent) and not found.is_open):
+            author.epoch, author.sequence = author.epoch + 1, 0
+            author.sent.clear()
+            yield self._append("bump", topic, author)
+
+    def _bad_bump(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic, lambda found: bool(found.sent)):
+            yield self._refused("bad bump", topic, author, self.chance.randrange(1, 9), author.epoch + 1)
+
+    def _nobody(self, topic: str) -> Iterator[Step]:
+        yield Append("nobody", topic, self._encoded(BatchHeader()), accepted=True)
+
+    def _outside(self, topic: str) -> Iterator[Step]:
+        """A plain batch while a transaction is open."""
+        for author in self._one(topic, lambda found: found.is_open):
+            yield self._refused("outside", topic, author, author.sequence, author.epoch, transactional=False)
+
+    def _end(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic, lambda found: found.transactional):
+            author.is_open = False
+            if not author.sent:
+                author.sequence = 0  # the marker makes the producer known
+            yield self._marker("end", topic, author, author.epoch)
+
+    def _fence(self, topic: str) -> Iterator[Step]:
+        """An end under the next epoch, as when a producer's time is up or a successor begins."""
+        for author in self._one(topic, lambda found: found.transactional):
+            author.epoch, author.sequence, author.is_open = author.epoch + 1, 0, False
+            author.sent.clear()
+            yield self._marker("fence", topic, author, author.epoch)
+
+    def _late_end(self, topic: str) -> Iterator[Step]:
+        for author in self._one(topic, lambda found: found.transactional and found.epoch > 0 and bool(found.sent)):
+            yield self._marker("late end", topic, author, author.epoch - 1, accepted=False)
+
+    def _cut(self, topic: str) -> Iterator[Step]:
+        yield Cut("cut", topic, self.chance.random() / 2)
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _one(self, topic: str, fits: Callable[[_Author], bool] = lambda _: True) -> list[_Author]:
+        """One of the producers that fit, if any does."""
+        found = [author for author in self._authors[topic] if fits(author)]
+        return [self.chance.choice(found)] if found else []
+
+    def _append(self, what: str, topic: str, author: _Author) -> Append:
+        records = self._records()
+        header = _header(author, author.sequence, author.epoch, transactional=author.transactional)
+        data = self._encoded(header, records)
+        author.sequence = (author.sequence + len(records)) % SEQUENCES
+        author.is_open = author.transactional
+        author.sent.append(data)
+        return Append(what, topic, data, accepted=True)
+
+    def _refused(
+        self, what: str, topic: str, author: _Author, sequence: int, epoch: int, *, transactional: bool | None = None
+    ) -> Append:
+        """Its records are as old as the first of all: a broker rolls for what is newer even if it then refuses it."""
+        is_in = author.transactional if transactional is None else transactional
+        header = _header(author, sequence, epoch, transactional=is_in)
+        old = [record._replace(timestamp_ms=self._start_ms) for record in self._records()]
+        return Append(what, topic, self._encoded(header, old), accepted=False)
+
+    def _marker(self, what: str, topic: str, author: _Author, epoch: int, *, accepted: bool = True) -> End:
+        commit = self.chance.random() < _COMMITTED
+        return End(what, topic, author.producer_id, epoch, commit, self._coordinator_epoch, accepted)
+
+    def _encoded(self, header: BatchHeader, records: Sequence[Record] | None = None) -> bytes:
+        codec = self.chance.choice(CODECS)
+        chosen = None if codec == UNCOMPRESSED else self._parts.codecs.by_name(codec)
+        form = self._parts.formats.of(2, "", 0)
+        return bytes(form.encode(records or self._records(), header, chosen, None))
+
+    def _records(self) -> list[Record]:
+        return [self._record() for _ in range(self.chance.choice((1, 1, 2, 7, 30)))]
+
+    def _record(self) -> Record:
+        chance = self.chance
+        self._now_ms += chance.randrange(1000)
+        texts = [None, b"", b"%d" % chance.randrange(100), chance.randbytes(chance.randrange(200)), b"word " * 40]
+        return Record(
+            timestamp_ms=self._now_ms - chance.randrange(500),
+            key=chance.choice(texts),
+            value=chance.choice(texts),
+            headers=tuple((f"h{i}", chance.choice(texts)) for i in range(chance.choice((0, 0, 0, 3)))),
+        )
+
+
+def _header(author: _Author, sequence: int, epoch: int, *, transactional: bool) -> BatchHeader:
+    return BatchHeader(
+        producer_id=author.producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )
