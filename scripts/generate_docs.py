@@ -83,7 +83,7 @@ def settings_page() -> str:
 
 def _rows(section: type[Section]) -> list[list[str]]:
     hints = typing.get_type_hints(section)
-    fields = dataclasses.fields(section)
+    fields = [field for field in dataclasses.fields(section) if field.metadata]  # the others are no settings
     return [
         [f"`{found.name}`", _type(hints[field.name]), _default(found), _allowed(found), found.doc]
         for field, found in zip(fields, section.keys().values(), strict=True)

@@ -95,7 +95,9 @@ class _Verification:
         repair: bool,
     ) -> None:
         self._output, self._host, self._store, self._root, self._repair = output, host, store, root, repair
-        self._topics = TopicTable(store, host.settings.topic_defaults, has_tier=False)
+        self._topics = TopicTable(
+            store, host.settings.topic_defaults, has_tier=False, sections=host.registry.topic_sections()
+        )
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
         self._count, self._sizes = _Left(), 0

@@ -59,7 +59,8 @@ def read_settings(
     values = flat_names(tree, source)
     limits = {name: values.pop(name) for name in list(values) if name.startswith(_LIMITS)}
     topic_defaults = flat_names(defaults, source)
-    TopicConfig.from_mapping(topic_defaults, f"{source} [{_TOPIC_DEFAULTS}]")
+    plain = TopicConfig()  # what plugins have is known when they are loaded
+    plain.replaced(plain.known(topic_defaults), f"{source} [{_TOPIC_DEFAULTS}]")
     engine_values, limit_values = _from_environment(environment)
     return Settings(
         engine=EngineConfig.from_mapping(values, source).replaced(engine_values, "environment"),

@@ -5,14 +5,24 @@ Source: apache/kafka LogConfig, TopicConfig; KIP-405 for the remote ones.
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
-from stratalog.config.keys import INT_MAX, LONG_MAX, Section, key
+from stratalog.config.keys import INT_MAX, LONG_MAX, Section, flat_names, key
+from stratalog.errors import UnknownSettingError
 
 USE_TOTAL: Final = -2  # local.retention.*: "the same as retention.*"
 UNLIMITED: Final = -1
+NO_EFFECT: Final = "no effect here"  # of what a broker has and a log has not: it may be set, and is kept
 COMPRESSION_CHOICES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+
+def _not_on_disable(value: bool) -> str:  # noqa: FBT001 - called with what the setting holds
+    return "must be false: a topic keeps its tier; remote.log.copy.disable stops copying" if value else ""
 
 
 def _gzip_level(value: int) -> str:
@@ -21,7 +31,10 @@ def _gzip_level(value: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicConfig(Section):
-    """The settings of one topic; those of Kafka carry Kafka's names and mean what they mean there."""
+    """The settings of one topic; those of Kafka carry Kafka's names and mean what they mean there.
+
+    ``sections`` holds the settings of plugins, by provider name; it says which of them there are.
+    """
 
     title: ClassVar[str] = "Topic settings"
 
@@ -96,6 +109,12 @@ class TopicConfig(Section):
     remote_log_copy_disable: bool = key(
         "remote.log.copy.disable", False, doc="Stop copying; what is there stays readable."
     )
+    remote_log_delete_on_disable: bool = key(
+        "remote.log.delete.on.disable",
+        False,
+        check=_not_on_disable,
+        doc=f"Has {NO_EFFECT}, and true is refused: a topic that has joined the tier keeps it.",
+    )
     delete_retention_ms: int = key(
         "delete.retention.ms", 86_400_000, at_least=0, doc="How long compaction keeps tombstones; has no effect yet."
     )
@@ -135,6 +154,53 @@ class TopicConfig(Section):
         "index.formats", ("offset", "time", "transaction"), doc="The index formats of new segments, by name."
     )
     tier_layout: str = key("tier.layout", "single", doc="How a segment becomes objects, by the layout's name.")
+    min_insync_replicas: int = key(
+        "min.insync.replicas", 1, at_least=1, at_most=INT_MAX, doc=f"Has {NO_EFFECT}: a log has one replica."
+    )
+    unclean_leader_election_enable: bool = key(
+        "unclean.leader.election.enable", False, doc=f"Has {NO_EFFECT}: nobody is elected."
+    )
+    message_downconversion_enable: bool = key(
+        "message.downconversion.enable", True, doc=f"Has {NO_EFFECT}: a fetch gives batches as they are stored."
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = key(
+        "leader.replication.throttled.replicas", (), doc=f"Has {NO_EFFECT}: nothing is sent to replicas."
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = key(
+        "follower.replication.throttled.replicas", (), doc=f"Has {NO_EFFECT}: nothing is fetched from a leader."
+    )
+    sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
+
+    def replaced(self, values: Mapping[str, object], source: str) -> Self:
+        """A copy with some settings changed, those of plugins included; errors as ``Section.from_mapping``."""
+        flat = flat_names(values, source)
+        sections = dict(self.sections)
+        for name, section in sections.items():
+            theirs = {found: flat.pop(found) for found in section.keys() & flat.keys()}
+            if theirs:
+                sections[name] = section.replaced(theirs, source)
+        known = {*type(self).keys(), *self.names_of_plugins()}
+        for name in flat.keys() - known:
+            nearest = difflib.get_close_matches(name, sorted(known), n=1)
+            where = f"{source} (no plugin with such settings is installed)" if is_of_plugin(name) else source
+            raise UnknownSettingError(name, where, nearest[0] if nearest else "")
+        return dataclasses.replace(Section.replaced(self, flat, source), sections=sections)
+
+    def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
+        """Names to values, those of plugins included; else as ``Section.to_mapping``."""
+        result = Section.to_mapping(self, only_changed=only_changed)
+        for section in self.sections.values():
+            result |= section.to_mapping(only_changed=only_changed)
+        return result
+
+    def names_of_plugins(self) -> frozenset[str]:
+        """The names of the settings that plugins have."""
+        return frozenset(name for section in self.sections.values() for name in section.keys())  # noqa: SIM118 - a classmethod, not a dict
+
+    def known(self, values: Mapping[str, object]) -> dict[str, object]:
+        """``values`` without those of plugins that are not installed now."""
+        theirs = self.names_of_plugins()
+        return {name: value for name, value in values.items() if name in theirs or not is_of_plugin(name)}
 
     def contradiction(self) -> str:
         """Kafka's rules for settings taken together (LogConfig.validateValues, validateRemoteStorage...)."""
@@ -167,3 +233,14 @@ class TopicConfig(Section):
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
         return {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}.get(codec)
+
+
+def is_of_plugin(name: str) -> bool:
+    """Whether a setting can only be a plugin's: the first word of its name begins no setting of Kafka or of ours."""
+    first, mark, _ = name.partition(".")
+    return bool(mark) and first not in _first_words()
+
+
+@functools.cache  # asked for each setting of each topic that an engine opens
+def _first_words() -> frozenset[str]:
+    return frozenset(known.partition(".")[0] for known in TopicConfig.keys())  # noqa: SIM118 - a classmethod, not a dict

@@ -82,7 +82,9 @@ class TopicChanges:
         entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
         self._host.check_topic_config(checked)
         if now.remote_storage_enable and not checked.remote_storage_enable:
-            raise ConfigError(f"remote.storage.enable of {name} stays on: segments are in the tier alone")
+            raise ConfigError(
+                f"remote.storage.enable of {name} stays on, as segments are in the tier alone: remote.log.copy.disable stops copying"
+            )
         self._topics.put(name, entry)
         parts = self._host.parts(checked)
         for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:

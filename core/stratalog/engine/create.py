@@ -50,8 +50,8 @@ def altered(
         UnknownSettingError, ConfigError: a change is wrong.
     """
     source = f"alter_topic({topic!r})"
-    for name in changes.keys() - TopicConfig.keys():
-        TopicConfig.from_mapping({name: ""}, source)  # raises, with the nearest name
+    for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.chosen(topic).keys():
+        topics.defaults.replaced({name: ""}, source)  # raises, with the nearest name
     chosen = {name: value for name, value in {**topics.chosen(topic), **changes}.items() if value is not None}
     checked = topics.checked(chosen, source)
     stored = checked.to_mapping()

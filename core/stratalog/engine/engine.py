@@ -81,7 +81,12 @@ class Engine:
                 self._dirs.append(LogDir(host.segment_store(path, read_only=False), host.env, self._notifier))
             check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
             settle_moves(self._dirs)
-            self._topics = TopicTable(self._dirs[0].store, settings.topic_defaults, has_tier=tier is not None)
+            self._topics = TopicTable(
+                self._dirs[0].store,
+                settings.topic_defaults,
+                has_tier=tier is not None,
+                sections=host.registry.topic_sections(),
+            )
             self._opener = LogOpener(
                 settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress
             )

@@ -69,6 +69,7 @@ def offload_log(log: Log, remote: TierLog) -> OffloadResult:
         report = remote.offload(
             (segment_source(log, view, segment) for segment in waiting),
             layout=log.config.tier_layout,
+            section=log.config.sections.get(log.config.tier_layout),
             leader_epoch=log.leader_epoch,
             log_start=view.offsets.log_start,
             high_watermark=view.offsets.high_watermark,

@@ -84,5 +84,6 @@ def _settings(
     if len(set(engine.log_dirs)) < len(engine.log_dirs):
         raise ConfigError(f"a log directory is named twice: {', '.join(engine.log_dirs)}")
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}
-    TopicConfig.from_mapping(defaults, "topic_defaults")
+    plain = TopicConfig()  # what plugins have is known when they are loaded
+    plain.replaced(plain.known(defaults), "topic_defaults")
     return dataclasses.replace(settings, engine=engine, topic_defaults=defaults)

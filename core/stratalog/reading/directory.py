@@ -29,7 +29,9 @@ class DirectoryReader(Reader):
         self._store = store
         self._folders = partition_folders(store)
         self._state = read_directory(store, live=store.is_acquired_elsewhere())
-        self._topics = TopicTable(store, host.settings.topic_defaults, has_tier=tier is not None)
+        self._topics = TopicTable(
+            store, host.settings.topic_defaults, has_tier=tier is not None, sections=host.registry.topic_sections()
+        )
 
     def _names(self) -> Collection[TopicPartition]:
         return self._folders

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from stratalog.config.keys import Section
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, CorruptCheckpointError
 from stratalog.model.names import TOPICS_FILE, TopicId, check_topic
@@ -33,14 +34,23 @@ class TopicTable:
     Args:
         store: the first log directory; borrowed.
         defaults: ``[topic_defaults]``.
+        sections: the plugins' topic settings as they are by default, by provider name.
         has_tier: whether the engine has a tier: ``remote.storage.enable`` is then on unless somebody says otherwise.
     """
 
-    def __init__(self, store: SegmentStore, defaults: Mapping[str, object], *, has_tier: bool) -> None:
+    def __init__(
+        self,
+        store: SegmentStore,
+        defaults: Mapping[str, object],
+        *,
+        has_tier: bool,
+        sections: Mapping[str, Section] | None = None,
+    ) -> None:
         self._store, self._given = store, frozenset(defaults)
         chosen = {"remote.storage.enable": has_tier, **defaults}
-        self._defaults = TopicConfig.from_mapping(chosen, "topic_defaults")
-        self._found = TopicConfig.from_mapping({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
+        plain = TopicConfig(sections=dict(sections or {}))
+        self.defaults = plain.replaced(chosen, "topic_defaults")
+        self._found = plain.replaced({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
         self._configs: dict[str, TopicConfig] = {}
         self._entries = parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
 
@@ -64,7 +74,8 @@ class TopicTable:
             return self._found
         found = self._configs.get(topic)
         if found is None:
-            found = self._configs[topic] = self.checked(entry.config, f"topic {topic}")
+            kept = self.defaults.known(entry.config)  # a plugin that is missing keeps nobody from reading
+            found = self._configs[topic] = self.checked(kept, f"topic {topic}")
         return found
 
     def chosen(self, topic: str) -> dict[str, object]:
@@ -76,7 +87,7 @@ class TopicTable:
 
     def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
         """Settings over the defaults; errors as ``Section.from_mapping``."""
-        return self._defaults.replaced(config, source)
+        return self.defaults.replaced(config, source)
 
     def put(self, topic: str, entry: TopicEntry | None) -> None:
         """Store a topic, or forget it; durable on return. What cannot be stored changes nothing."""
@@ -103,12 +114,12 @@ def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
     """
     if data is None:
         return {}
-    entries = {}
+    entries, plain = {}, TopicConfig()
     try:
         body = json.loads(data)
         version = body["version"]
         for name, found in body["topics"].items():
-            TopicConfig.from_mapping(found["config"], file)
+            plain.replaced(plain.known(found["config"]), file)
             entries[check_topic(name)] = TopicEntry(TopicId(found["id"]), found["config"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0

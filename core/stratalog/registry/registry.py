@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from stratalog.config.keys import Section
+from stratalog.errors import PluginClashError
 from stratalog.model.events import Event
 from stratalog.registry import kinds
 from stratalog.registry.host import Host
@@ -92,6 +94,22 @@ class Registry:
     def cleanup_policies(self) -> Catalogue[CleanupPolicy]:
         """What cleanup policies are on offer."""
         return self._catalogue(kinds.CLEANUP_POLICIES)
+
+    def topic_sections(self) -> dict[str, Section]:
+        """The topic settings that providers have, as they are by default, by provider name.
+
+        Raises:
+            PluginClashError: providers of one name have different ones.
+        """
+        found: dict[str, Section] = {}
+        for kind in kinds.KINDS:
+            for offer in self._catalogue(kind).offers():
+                section, name = offer.provider.topic_section, offer.provider.name
+                if section is None:
+                    continue
+                if type(found.setdefault(name, section())) is not section:
+                    raise PluginClashError(f"the topic settings {name}.* are claimed twice, by {offer.origin} too")
+        return found
 
     def services(self) -> Catalogue[Service]:
         """What services are on offer."""

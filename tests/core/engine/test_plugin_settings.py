@@ -1,0 +1,123 @@
+"""Topic settings of plugins: checked, stored, altered, seen by what they are for; and what happens without the plugin."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, PluginClashError, UnknownSettingError
+from stratalog.spi import CleanupPolicy, DeletePrefix, Keep, LogSummary, OpenContext, Provider, Section, hookimpl, key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Section):
+    keep: int = key("newest.keep", 1, at_least=1, at_most=9, doc="How many segments stay.")
+
+
+class Newest(CleanupPolicy):
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Keep | DeletePrefix]:
+        del now_ms
+        section = config.sections["newest"]
+        assert isinstance(section, Settings)
+        kept = log.segments[-section.keep :]
+        return [DeletePrefix(log.segments[0].base_offset, kept[0].base_offset, "too many")]
+
+
+def open_newest(context: OpenContext) -> CleanupPolicy:
+    del context
+    return Newest()
+
+
+def plugin(name: str = "newest_plugin", section: type[Section] = Settings) -> types.ModuleType:
+    made = types.ModuleType(name)
+
+    @hookimpl
+    def stratalog_cleanup_policies() -> tuple[Provider[CleanupPolicy], ...]:
+        return (Provider(name="newest", open=open_newest, topic_section=section),)
+
+    made.stratalog_cleanup_policies = stratalog_cleanup_policies  # type: ignore[attr-defined] # a module made by hand
+    return made
+
+
+def test_a_policy_sees_the_settings_of_each_topic(tmp_path: Path) -> None:
+    with open_engine(tmp_path, plugins=[plugin()], topic_defaults={"newest.keep": "3"}) as engine:
+        engine.create_topic("two", config={"cleanup.policy": "newest", "newest.keep": 2})
+        engine.create_topic("usual", config={"cleanup.policy": "newest"})
+        for topic in ("two", "usual"):
+            for _ in range(5):
+                engine.log(topic, 0).append([Record(value=b"v")])
+                engine.log(topic, 0).roll()
+        engine.apply_retention()
+        assert [len(engine.log(topic, 0).segments()) for topic in ("two", "usual")] == [2, 3]
+        engine.alter_topic("usual", {"newest.keep": 1})
+        engine.apply_retention()
+        assert len(engine.log("usual", 0).segments()) == 1
+    with open_engine(tmp_path, plugins=[plugin()]) as engine:
+        assert engine.topics()["two"].config.to_mapping()["newest.keep"] == 2
+        assert engine.alter_topic("two", {"newest.keep": None}).config.to_mapping()["newest.keep"] == 1
+
+
+@pytest.mark.parametrize(
+    ("config", "kind", "told"),
+    [
+        ({"newest.keep": 0}, ConfigError, "must be at least 1"),
+        ({"newest.kepp": 2}, UnknownSettingError, "did you mean 'newest.keep'"),
+        ({"oldest.drop": 2}, UnknownSettingError, "no plugin with such settings"),
+    ],
+)
+def test_wrong_ones_are_refused(tmp_path: Path, config: dict[str, object], kind: type[ConfigError], told: str) -> None:
+    with open_engine(tmp_path, plugins=[plugin()]) as engine:
+        engine.create_topic("there")
+        with pytest.raises(kind, match=told):
+            engine.create_topic("new", config=config)
+        with pytest.raises(kind, match=told):
+            engine.alter_topic("there", config)
+        assert list(engine.topics()) == ["there"]
+    with pytest.raises(kind, match=told):
+        open_engine(tmp_path / "other", plugins=[plugin()], topic_defaults=config)
+
+
+def test_without_the_plugin_a_topic_is_read_and_its_settings_are_kept(tmp_path: Path) -> None:
+    with open_engine(tmp_path, plugins=[plugin()]) as engine:
+        engine.create_topic("t", config={"newest.keep": 2})
+        engine.log("t", 0).append([Record(value=b"v")])
+    with open_engine(tmp_path) as engine:
+        assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
+        with pytest.raises(UnknownSettingError, match=r"newest\.keep"):
+            engine.alter_topic("t", {"retention.ms": 1})
+        engine.create_topic("other")
+    with open_engine(tmp_path, plugins=[plugin()]) as engine:
+        assert engine.topics()["t"].config.to_mapping()["newest.keep"] == 2
+    with open_engine(tmp_path) as engine:
+        assert engine.alter_topic("t", {"newest.keep": None, "retention.ms": 1}).config.retention_ms == 1
+
+
+def test_settings_of_one_name_belong_to_one_plugin(tmp_path: Path) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Others(Section):
+        keep: int = key("newest.keep", 5, doc="Something else.")
+
+    with pytest.raises(PluginClashError, match=r"newest\.\*"):
+        open_engine(tmp_path, plugins=[plugin(), plugin("copy_plugin", Others)])
+
+
+def test_what_a_broker_has_and_a_log_has_not_may_be_set(tmp_path: Path) -> None:
+    config: dict[str, object] = {
+        "min.insync.replicas": 2,
+        "unclean.leader.election.enable": True,
+        "message.downconversion.enable": False,
+        "leader.replication.throttled.replicas": "*",
+        "follower.replication.throttled.replicas": "0:1,1:2",
+    }
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t", config=config)
+        with pytest.raises(ConfigError, match=r"remote\.log\.copy\.disable"):
+            engine.create_topic("u", config={"remote.log.delete.on.disable": True})
+    with open_engine(tmp_path) as engine:
+        assert config.items() <= engine.topics()["t"].config.to_mapping().items()
