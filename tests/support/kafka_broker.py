@@ -188,9 +188,23 @@ class KafkaBroker:
 
     def leave_open(self, topic: str, records: Sequence[Record], transactional_id: str) -> None:
         """Produce to partition 0 in a transaction that nobody ends."""
-        producer = Producer({**self._client(), "transactional.id": transactional_id})
+        self.begin(topic, records, transactional_id)
+
+    def producer(self, **settings: str | bool) -> Producer:
+        """A client that may outlive a stop of the broker: it finds the next one at the same address."""
+        return Producer({**self._client(), **settings})
+
+    def begin(self, topic: str, records: Sequence[Record], transactional_id: str) -> Producer:
+        """Produce to partition 0 in a transaction that is open still; for whoever ends it."""
+        producer = self.producer(**{"transactional.id": transactional_id})
         producer.init_transactions(CLIENT_SECONDS)
         producer.begin_transaction()
+        self.send(producer, topic, records)
+        return producer
+
+    @staticmethod
+    def send(producer: Producer, topic: str, records: Sequence[Record]) -> None:
+        """Produce to partition 0, and wait until the broker has everything."""
         _send(producer, topic, records)
         assert producer.flush(CLIENT_SECONDS) == 0
 

@@ -1,0 +1,195 @@
+"""A broker goes on after everything that stratalog does to logs beside appending, and its clients never notice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import pytest
+
+import corpus
+import stratalog
+from kafka_broker import CLIENT_SECONDS, KafkaBroker
+from kafka_tools import KafkaTools
+from stratalog import Engine, Record, TopicPartition
+from stratalog.client.coordinator import Coordinator
+from stratalog.env import Env
+from stratalog.model.events import LogRecovered
+from stratalog.model.offsets import EpochEntry
+from stratalog.spi import hookimpl
+from stratalog.spi.formats import BatchHeader
+
+ROLLED, SHORTENED, TRUNCATED, REFILLED, FOLLOWER = "rolled", "shortened", "truncated", "refilled", "follower"
+IDEMPOTENT, BEGUN, OURS = "idempotent", "begun", "ours"
+TOPICS: Final = (ROLLED, SHORTENED, TRUNCATED, REFILLED, FOLLOWER, IDEMPOTENT, BEGUN, OURS)
+SOME: Final = [record._replace(partition=0) for record in corpus.some_records("upkeep", 40)]
+AFTER: Final = [record._replace(partition=0) for record in corpus.some_records("afterwards", 5)]
+REFILLED_FROM: Final = 1000
+Logs = dict[str, list[Record]]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What each side read, in this order; ``committed`` is read_committed at the end, by the broker and by stratalog.
+
+    ``epochs`` are those that stratalog knew, before the broker went on and after; ``left_in`` the topics that had a
+    transaction open in between.
+    """
+
+    by_us: Logs
+    by_broker: Logs
+    at_the_end: Logs
+    again: Logs
+    committed: tuple[Logs, Logs]
+    epochs: tuple[Mapping[str, list[EpochEntry]], Mapping[str, list[EpochEntry]]]
+    left_in: set[str]
+    recovered: list[TopicPartition]
+    remarks: list[str]
+
+
+class _Listener:
+    def __init__(self) -> None:
+        self.heard: list[TopicPartition] = []
+
+    @hookimpl
+    def stratalog_on_log_recovered(self, event: LogRecovered) -> None:
+        self.heard.append(event.log)
+
+
+@pytest.fixture(scope="module")
+def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    listener = _Listener()
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("upkeep")) as broker:
+        broker.create_topics(dict.fromkeys(TOPICS, 1))
+        broker.produce([name for name in TOPICS if name != FOLLOWER], SOME)
+        idempotent = broker.producer(**{"enable.idempotence": True})
+        broker.send(idempotent, IDEMPOTENT, AFTER)
+        begun = broker.begin(BEGUN, AFTER, "begun by a client of the broker")
+        broker.stop()
+        with stratalog.open_engine(broker.log_dir, plugins=[listener]) as engine:
+            _keep_up(engine)
+            _begin_here(engine)
+            by_us, epochs = _read(engine), _epochs(engine)
+            left_in = {name for name in TOPICS if engine.log(name, 0).open_transactions()}
+        remarks = kafka_tools.complaints(broker.log_dir)
+        broker.start()
+        by_broker = broker.read(TOPICS)
+        broker.send(idempotent, IDEMPOTENT, AFTER)
+        broker.send(begun, BEGUN, AFTER)
+        begun.commit_transaction(CLIENT_SECONDS)
+        broker.produce_transactions(OURS, [(AFTER, True)], OURS)
+        broker.produce([ROLLED, SHORTENED, TRUNCATED, REFILLED, FOLLOWER], AFTER)
+        at_the_end, committed = broker.read(TOPICS), broker.read(TOPICS, isolation="read_committed")
+        broker.stop()
+        with stratalog.open_engine(broker.log_dir, plugins=[listener]) as engine:
+            again, after = _read(engine), _epochs(engine)
+            our_committed = _read(engine, "read_committed")
+        return Story(
+            by_us,
+            by_broker,
+            at_the_end,
+            again,
+            (committed, our_committed),
+            (epochs, after),
+            left_in,
+            listener.heard,
+            [*remarks, *broker.remarks()],
+        )
+
+
+def _keep_up(engine: Engine) -> None:
+    for name in (ROLLED, SHORTENED, TRUNCATED):
+        log = engine.log(name, 0)
+        for _ in range(3):
+            log.roll()
+            log.append(SOME)
+    engine.log(SHORTENED, 0).delete_records(before=95)
+    engine.apply_retention()
+    truncated = engine.log(TRUNCATED, 0)
+    truncated.truncate_to(80)
+    truncated.append(AFTER)
+    refilled = engine.log(REFILLED, 0)
+    refilled.truncate_fully_and_start_at(REFILLED_FROM)
+    refilled.append(SOME)
+    leader, follower = engine.log(ROLLED, 0), engine.log(FOLLOWER, 0)
+    follower.follow(leader.leader_epoch)
+    at = 0
+    while at < leader.offsets().log_end:
+        with leader.fetch(at, 1 << 20) as fetched:
+            at = follower.append_as_follower(fetched.read(), leader.offsets().high_watermark, 0).log_end
+    for name in (IDEMPOTENT, BEGUN):
+        engine.log(name, 0).append(SOME)
+
+
+def _begin_here(engine: Engine) -> None:
+    """A transaction that is open when the engine stops in order, as a coordinator that is elsewhere would leave it."""
+    coordinator = Coordinator(engine, Env())
+    identity = coordinator.open(OURS, timeout_ms=60_000)
+    coordinator.add_partitions(OURS, identity, [TopicPartition(OURS, 0)])
+    log = engine.log(OURS, 0)
+    header = BatchHeader(
+        producer_id=identity.producer_id, producer_epoch=identity.epoch, base_sequence=0, transactional=True
+    )
+    log.append_as_leader(log.parts.formats.of(2, OURS, 0).encode(SOME, header, None, None))
+
+
+def _read(engine: Engine, isolation: str = "read_uncommitted") -> Logs:
+    return {name: corpus.without_epochs(engine.log(name, 0).records(isolation=isolation)) for name in TOPICS}
+
+
+def _epochs(engine: Engine) -> dict[str, list[EpochEntry]]:
+    return {name: list(engine.log(name, 0).view().epochs.entries) for name in TOPICS}
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_the_broker_reads_what_is_left(story: Story, name: str) -> None:
+    assert story.by_us[name]
+    assert story.by_broker[name] == story.by_us[name]
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_stratalog_reads_what_the_broker_then_had(story: Story, name: str) -> None:
+    assert len(story.at_the_end[name]) == len(story.by_broker[name]) + len(AFTER)
+    assert story.again[name] == story.at_the_end[name]
+
+
+def test_logs_begin_and_go_on_where_they_should(story: Story) -> None:
+    found = {name: (records[0].offset, records[-1].offset) for name, records in story.by_us.items()}
+    assert found[ROLLED] == found[FOLLOWER] == (0, 159)
+    assert found[SHORTENED] == (95, 159)
+    assert found[TRUNCATED] == (0, 84)
+    assert found[REFILLED] == (REFILLED_FROM, REFILLED_FROM + 39)
+
+
+def test_both_show_the_same_committed_records(story: Story) -> None:
+    theirs, ours = story.committed
+    assert theirs == ours
+
+
+def test_a_transaction_goes_on_while_the_owner_changes_twice(story: Story) -> None:
+    assert BEGUN in story.left_in
+    assert [record.value for record in story.committed[0][BEGUN]] == [r.value for r in [*SOME, *AFTER, *SOME, *AFTER]]
+
+
+def test_a_transaction_that_was_begun_here_is_aborted_by_the_brokers_coordinator(story: Story) -> None:
+    assert OURS in story.left_in
+    assert [record.value for record in story.committed[0][OURS]] == [r.value for r in [*SOME, *AFTER]]
+
+
+def test_an_idempotent_client_goes_on(story: Story) -> None:
+    values = [record.value for record in story.at_the_end[IDEMPOTENT]]
+    assert values == [r.value for r in [*SOME, *AFTER, *SOME, *AFTER]]
+
+
+@pytest.mark.parametrize("name", TOPICS)
+def test_leader_epochs_go_on(story: Story, name: str) -> None:
+    before, after = (epochs[name] for epochs in story.epochs)
+    assert after[: len(before)] == before
+    assert [entry.epoch for entry in after] == sorted({entry.epoch for entry in after})
+    assert after[-1].start_offset == story.by_us[name][-1].offset + 1
+
+
+def test_nobody_had_to_recover_anything(story: Story) -> None:
+    assert story.recovered == []
+    assert story.remarks == []
