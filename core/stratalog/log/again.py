@@ -21,7 +21,7 @@ class Again:
 
     def __init__(self, views: ViewSource) -> None:
         self._views = views
-        self._damaged: ReadableSegment | None = None
+        self._damaged: str | None = None  # a label: views of a tier make their segments anew
 
     def after(self, error: StorageError, view: LogView, segment: ReadableSegment | None) -> LogView:
         """The view to go on with; ``error`` is raised again if the same would happen.
@@ -36,7 +36,7 @@ class Again:
             if newer is view:
                 raise error
             return newer
-        if segment is None or segment is self._damaged or not segment.forget():
+        if segment is None or segment.label == self._damaged or not segment.forget():
             raise error
-        self._damaged = segment
+        self._damaged = segment.label
         return view

@@ -352,8 +352,8 @@ def _state_of(
         remote=remote,
         damage=loaded.damage,
     )
-    if view.remote is not None and view.remote.segments and view.remote.segments[-1].end_offset > loaded.log_end:
-        end = view.remote.segments[-1].end_offset
+    if view.remote is not None and view.remote.segments and view.remote.end_offset > loaded.log_end:
+        end = view.remote.end_offset
         raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
     due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     return LogState(

@@ -3,12 +3,58 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, overload
 
 from stratalog.model.offsets import EpochEntry
 from stratalog.segment.readable import ReadableSegment
+
+
+class RemoteSegments(Sequence[ReadableSegment]):
+    """The segments of a log's tier, ascending, without gap or overlap. Immutable, thread-safe.
+
+    A tier may hold very many of them and then reads the list page by page: every way into it but the bounds and the
+    length may ask the store, with the errors of ``RemoteLog.view``.
+    """
+
+    __slots__ = ("_segments",)
+
+    def __init__(self, segments: Iterable[ReadableSegment] = ()) -> None:
+        self._segments = tuple(segments)
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> ReadableSegment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
+
+    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+        return self._segments[index]
+
+    @property
+    def start_offset(self) -> int | None:
+        """The base offset of the first one, None if there is none."""
+        return self._segments[0].base_offset if self._segments else None
+
+    @property
+    def end_offset(self) -> int | None:
+        """The first offset after the last one, None if there is none."""
+        return self._segments[-1].end_offset if self._segments else None
+
+    def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+        """Those that end above ``offset``, ascending.
+
+        Args:
+            offset: what ends at or below it is not looked at.
+            since_ms: segments whose newest record is older may be left out.
+        """
+        del since_ms
+        first = bisect_right(self._segments, offset, key=lambda segment: segment.end_offset)
+        return iter(self._segments[first:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,29 +76,25 @@ class RemoteView:
     version: int = 0
     log_start: int = 0
     high_watermark: int = 0
-    segments: tuple[ReadableSegment, ...] = ()
+    segments: RemoteSegments = field(default_factory=RemoteSegments)
     leader_epochs: tuple[EpochEntry, ...] = ()
-    _bases: tuple[int, ...] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_bases", tuple(segment.base_offset for segment in self.segments))
 
     @property
     def start_offset(self) -> int:
         """The base offset of the first segment, or the log start if there is none."""
-        return self._bases[0] if self._bases else self.log_start
+        start = self.segments.start_offset
+        return self.log_start if start is None else start
 
     @property
     def end_offset(self) -> int:
         """The first offset after the last segment, or the log start if there is none."""
-        return self.segments[-1].end_offset if self.segments else self.log_start
+        end = self.segments.end_offset
+        return self.log_start if end is None else end
 
     def floor(self, offset: int) -> ReadableSegment | None:
         """The segment whose range [base_offset, end_offset) holds ``offset``; None if there is none."""
-        index = bisect_right(self._bases, offset) - 1
-        if index < 0 or offset >= self.segments[index].end_offset:
-            return None
-        return self.segments[index]
+        found = next(self.segments.from_offset(offset), None)
+        return found if found is not None and found.base_offset <= offset else None
 
 
 class RemoteLog(Protocol):

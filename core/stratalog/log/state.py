@@ -141,7 +141,7 @@ def make_view(
     if remote_view is not None and remote_view.segments:
         start = max(log_start, remote_view.log_start)
         if not segments:
-            end = max(end, remote_view.segments[-1].end_offset)
+            end = max(end, remote_view.end_offset)
             first = end
     else:
         start = max(log_start, first)

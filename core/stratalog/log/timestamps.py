@@ -15,7 +15,7 @@ from stratalog.segment.search import find_timestamp
 def offset_for_timestamp(view: LogView, parts: Components, timestamp_ms: int, isolation: str) -> TimestampOffset | None:
     """The first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none."""
     bound = view.bound(isolation)
-    for segment in view.readable_from(view.offsets.log_start):
+    for segment in view.readable_from(view.offsets.log_start, since_ms=timestamp_ms):
         if segment.base_offset >= bound:
             break
         if segment.max_timestamp_ms < timestamp_ms:

@@ -38,31 +38,38 @@ class LogView:
 
         Local disk is preferred; the tier has what is below the local log start.
         """
-        for segment in self.readable():
-            if segment.end_offset > offset:
-                return segment
-        return None
+        return next(self.readable_from(offset), None)
 
     def readable(self) -> Iterator[ReadableSegment]:
         """All segments of both tiers that hold offsets of the log, ascending; a local one hides its remote copy."""
-        start = self.offsets.log_start
-        return (segment for segment in self.stored() if segment.end_offset > start or self.is_active(segment))
+        return self._from(self.offsets.log_start, None)
 
     def stored(self) -> Iterator[ReadableSegment]:
         """The same, and those below the log start that retention has not taken yet."""
-        local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
-        for remote in () if self.remote is None else self.remote.segments:
-            if remote.base_offset < local_start:
-                yield remote
+        yield from self._remote_from(0, None)
         yield from self.segments
 
     def is_active(self, segment: ReadableSegment) -> bool:
         """Whether it is the segment that appends go to; all others never change."""
         return bool(self.segments) and segment is self.segments[-1]
 
-    def readable_from(self, offset: int) -> Iterator[ReadableSegment]:
-        """Those of them that end above ``offset``."""
-        return (segment for segment in self.readable() if segment.end_offset > offset)
+    def readable_from(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+        """Those of them that end above ``offset``; ``since_ms`` may leave out some whose records are all older."""
+        found = self._from(max(offset, self.offsets.log_start), since_ms)
+        return (segment for segment in found if segment.end_offset > offset)
+
+    def _from(self, start: int, since_ms: int | None) -> Iterator[ReadableSegment]:
+        yield from self._remote_from(start, since_ms)
+        yield from (segment for segment in self.segments if segment.end_offset > start or self.is_active(segment))
+
+    def _remote_from(self, start: int, since_ms: int | None) -> Iterator[ReadableSegment]:
+        """What only the tier has, from ``start`` on; without looking at pages of its list that local disk hides."""
+        local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
+        if self.remote is not None and start < local_start:
+            for segment in self.remote.segments.from_offset(start, since_ms=since_ms):
+                if segment.base_offset >= local_start:
+                    return
+                yield segment
 
     def check_range(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""

@@ -201,7 +201,10 @@ class SegmentKey(NamedTuple):
 
 def parse_segment_key(prefix: str, key: str) -> SegmentKey | None:
     """Parse the key of a segment object of the log under ``prefix``; None for any other key."""
-    start = segments_prefix(prefix)
+    return _parse_numbered_key(segments_prefix(prefix), key)
+
+
+def _parse_numbered_key(start: str, key: str) -> SegmentKey | None:
     found = _SEGMENT_KEY.match(key[len(start) :]) if key.startswith(start) else None
     if not found or int(found["base"]) >= _LONG_END or int(found["epoch"]) >= _INT_END:
         return None
@@ -230,6 +233,21 @@ def parse_manifest_key(prefix: str, key: str) -> int | None:
         return None
     version = int(key[len(start) :])
     return version if version < _LONG_END else None
+
+
+def pages_prefix(prefix: str) -> str:
+    """Where the pages of a log's manifest lie; ends with a slash."""
+    return f"{prefix}pages/"
+
+
+def page_key(prefix: str, base_offset: int, leader_epoch: int, sha256: str) -> str:
+    """The key of a page: named by what is in it, so that writing it again changes nothing."""
+    return f"{pages_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{sha256[:32]}.page"
+
+
+def parse_page_key(prefix: str, key: str) -> SegmentKey | None:
+    """What the key of a page of the log under ``prefix`` says; None for any other key."""
+    return _parse_numbered_key(pages_prefix(prefix), key)
 
 
 def after_log_prefix(prefix: str) -> str:

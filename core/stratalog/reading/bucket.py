@@ -79,7 +79,7 @@ def producers_at_end(remote: RemoteView, parts: Components) -> ProducerState:
         if found is not None:
             state, start = found, segment.end_offset
             break
-    replay_range(state, remote.segments, start, remote.end_offset, parts)
+    replay_range(state, remote.segments.from_offset(start), start, remote.end_offset, parts)
     return state
 
 

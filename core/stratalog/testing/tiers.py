@@ -22,7 +22,9 @@ from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, Stored
 from stratalog.spi.objects import ByteSource, ObjectStore
 from stratalog.spi.providers import Provider, Section
 from stratalog.testing.simobjects import SimBucket, SimObjectStore
+from stratalog.tier.layers import TierStore
 from stratalog.tier.layouts import LayoutTable
+from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.tier import Tier
 
 LOG: Final = TopicPartition("orders", 0)
@@ -143,6 +145,11 @@ class TierBed:
         """A table with one layout, called ``pair``."""
         offer: Provider[TierLayout] = Provider(name="pair", version=self.layout_version, open=lambda _: self.layout)
         return LayoutTable(Catalogue(TIER_LAYOUTS, [Offer(offer, "testing")]), lambda _: self.layout)
+
+    def pages(self, store: ObjectStore | None = None) -> Pages:
+        """The pages of ``LOG`` over the bucket, or over another store, with a cache of their own."""
+        guarded = TierStore(store or SimObjectStore(self.bucket), self.env(), self.config)
+        return Pages(guarded, LOG, TOPIC_ID, PageCache(), limit_bytes=self.limits.manifest_bytes)
 
     def open(self, store: ObjectStore | None = None, *, read_only: bool = False) -> Tier:
         """A tier over the bucket, or over another store."""

@@ -3,9 +3,10 @@
 Rules, each with the loss it prevents:
 
 - The head stays. Superseded roots go oldest first, so that what is left is always a chain that ends in the head.
+  The one exception is the head of a deleted topic, which goes last of all, after the grace time.
 - A root stays for the grace time after it was superseded: a reader may still go by it, and a slow writer that
-  creates a version again is told by its successor.
-- Objects go with the last root that names them, before that root, so that a crash in between repeats harmlessly.
+  creates a version again is told by its successor. It stays longer if history is to be kept.
+- Objects and pages go with the last root that names them, before that root, so that a crash in between repeats harmlessly.
   An entry that a commit removed never comes back: what the next root of the chain does not name, no later one does.
 - A root that its successor does not name as parent is a stale one, created again after it had been collected; only
   the root itself goes.
@@ -22,11 +23,13 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import ConfigError
-from stratalog.model.names import manifest_key, parse_segment_key, segments_prefix
+from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, parse_segment_key, segments_prefix
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.head import WARM_HEAD_MS, HeadFinder
 from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import Head
+from stratalog.tier.pages import Pages
+from stratalog.tier.removed import page_keys, removed_objects, unshared
+from stratalog.tier.root import ChangeKind, Head, object_keys
 
 GRACE_MS: Final = 3_600_000
 LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
@@ -34,7 +37,7 @@ LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """What was deleted: roots; objects that only they named; objects that no root ever named."""
+    """What was deleted: roots; objects (and pages) that only they named; objects and pages that no root ever named."""
 
     roots: int = 0
     objects: int = 0
@@ -47,17 +50,29 @@ class Collector:
     Args:
         store: where roots and objects are.
         finder: knows the head.
+        pages: of the same log.
         clock: tells ages; it and the clocks of writers and store may differ by much less than the grace time.
-        grace_ms: how long superseded roots and orphans are kept.
+        grace_ms: how long superseded roots and orphans are kept at least.
+        history_ms: how long superseded roots are kept for ``as_of``; what they name is kept with them.
 
     Raises:
         ConfigError: the grace time is below ``LEAST_GRACE_MS``, so that warm readers could miss a root.
     """
 
-    def __init__(self, store: TierStore, finder: HeadFinder, clock: Clock, *, grace_ms: int = GRACE_MS) -> None:
+    def __init__(
+        self,
+        store: TierStore,
+        finder: HeadFinder,
+        pages: Pages,
+        clock: Clock,
+        *,
+        grace_ms: int = GRACE_MS,
+        history_ms: int = 0,
+    ) -> None:
         if grace_ms < LEAST_GRACE_MS:
             raise ConfigError(f"a grace time of {grace_ms} ms is below the least one, {LEAST_GRACE_MS} ms")
-        self._store, self._finder, self._clock, self._grace_ms = store, finder, clock, grace_ms
+        self._store, self._finder, self._pages, self._clock = store, finder, pages, clock
+        self._grace_ms, self._history_ms = grace_ms, max(grace_ms, history_ms)
 
     def collect(self) -> CollectReport:
         """Delete what may go now.
@@ -73,6 +88,12 @@ class Collector:
         if not listed or listed[-1][0] != head.root.version:
             return CollectReport()  # another collector went past this head meanwhile
         roots, objects = self._collect_roots(listed, head)
+        if (
+            head.root.change == ChangeKind.DELETE
+            and roots == len(listed) - 1
+            and self._is_past(listed[-1][1].modified_ms)
+        ):
+            return self._collect_log(roots, objects, head)
         kept = [version for version, _ in listed[roots:-1]]
         return CollectReport(roots, objects, self._collect_orphans(kept, head))
 
@@ -81,13 +102,13 @@ class Collector:
         roots = objects = 0
         current = self._finder.read(listed[0][0])
         for (version, _), (following, info) in pairwise(listed):
-            if not self._is_past(info.modified_ms):
+            if not self._is_past(info.modified_ms, self._history_ms):
                 break
             successor = self._finder.read(following)
-            if current is None or successor is None or not self._is_past(successor.root.created_ms):
+            if current is None or successor is None or not self._is_past(successor.root.created_ms, self._history_ms):
                 break
             if successor.root.parent_sha256 == current.sha256:
-                dead = current.root.object_keys - successor.root.object_keys - head.root.object_keys
+                dead = removed_objects(current.root, successor.root, (head.root,), self._pages)
                 self._delete(sorted(dead))
                 objects += len(dead)
             self._delete([manifest_key(self._finder.prefix, version)])
@@ -95,22 +116,35 @@ class Collector:
             current = successor
         return roots, objects
 
+    def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
+        """Delete all that is left of a deleted topic's log, whoever wrote it; its head last."""
+        left = [info.key for prefix in self._prefixes() for info in self._store.list_all(prefix)]
+        left = [key for key in left if self._is_ours(key)]
+        self._delete(left)
+        self._delete([manifest_key(self._finder.prefix, head.root.version)])
+        return CollectReport(roots + 1, objects, len(left))
+
     def _collect_orphans(self, kept_versions: Sequence[int], head: Head) -> int:
         """Delete uploads of lower epochs that no kept root names; how many."""
-        listed = self._store.list_all(segments_prefix(self._finder.prefix))
-        orphans = {info.key for info in listed if self._may_be_orphan(info, head)} - head.root.object_keys
-        for version in kept_versions:
+        listed = (info for prefix in self._prefixes() for info in self._store.list_all(prefix))
+        orphans = {info.key for info in listed if self._may_be_orphan(info, head)}
+        known = set[str]()
+        for version in (head.root.version, *kept_versions):
             if not orphans:
                 break
-            kept = self._finder.read(version)
+            kept = head if version == head.root.version else self._finder.read(version)
             if kept is not None:
-                orphans -= kept.root.object_keys
+                named = page_keys(kept.root, self._pages)
+                orphans -= named
+                orphans -= object_keys(unshared(kept.root, known, self._pages))
+                known |= named
         self._delete(sorted(orphans))
         return len(orphans)
 
     def _may_be_orphan(self, info: ObjectInfo, head: Head) -> bool:
         """Whether a fenced writer chose the key; an object whose store tells no time stays."""
-        named = parse_segment_key(self._finder.prefix, info.key)
+        prefix = self._finder.prefix
+        named = parse_segment_key(prefix, info.key) or parse_page_key(prefix, info.key)
         return (
             named is not None
             and named.leader_epoch < head.root.leader_epoch
@@ -118,8 +152,16 @@ class Collector:
             and self._is_past(info.modified_ms)
         )
 
-    def _is_past(self, moment_ms: int) -> bool:
-        return self._clock.now_ms() - moment_ms >= self._grace_ms
+    def _prefixes(self) -> tuple[str, str]:
+        return segments_prefix(self._finder.prefix), pages_prefix(self._finder.prefix)
+
+    def _is_ours(self, key: str) -> bool:
+        """Whether the key is one that a tier makes: files of others are left alone."""
+        prefix = self._finder.prefix
+        return (parse_segment_key(prefix, key) or parse_page_key(prefix, key)) is not None
+
+    def _is_past(self, moment_ms: int, age_ms: int | None = None) -> bool:
+        return self._clock.now_ms() - moment_ms >= (self._grace_ms if age_ms is None else age_ms)
 
     def _delete(self, keys: Iterable[str]) -> None:
         failed = self._store.delete(list(keys))

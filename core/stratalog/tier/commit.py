@@ -26,9 +26,12 @@ from stratalog.env import Env
 from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError, StoreTimeoutError
 from stratalog.model.names import manifest_key
 from stratalog.spi.objects import Created
+from stratalog.tier.fields import sha256_of
 from stratalog.tier.head import HeadFinder, Moment
 from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import RECENT_COMMITS, Change, Head, Root, encode_root, next_root, sha256_of
+from stratalog.tier.manifest import encode_root, next_root
+from stratalog.tier.pages import Pages
+from stratalog.tier.root import RECENT_COMMITS, Change, Head, Root
 
 _LOG: Final = logging.getLogger(__name__)
 _RACES: Final = 16
@@ -52,6 +55,7 @@ class Committer:
     Args:
         store: where the roots are.
         finder: knows the head; shared with those who only read.
+        pages: of the same log; those that a root needs are stored before it.
         env: clock and chance.
         limit_bytes: the largest root written.
         shared: whether the store creates atomically. Otherwise this process must be the only writer, and the
@@ -59,9 +63,9 @@ class Committer:
     """
 
     def __init__(
-        self, store: TierStore, finder: HeadFinder, env: Env, *, limit_bytes: int, shared: bool = True
+        self, store: TierStore, finder: HeadFinder, pages: Pages, env: Env, *, limit_bytes: int, shared: bool = True
     ) -> None:
-        self._store, self._finder, self._env = store, finder, env
+        self._store, self._finder, self._pages, self._env = store, finder, pages, env
         self._limit_bytes, self._shared = limit_bytes, shared
         self._own: OrderedDict[str, None] = OrderedDict()  # commit ids we issued, oldest first
         self._known_version = -1  # roots up to it were accepted: ours, or there when the log was first looked at
@@ -100,6 +104,7 @@ class Committer:
         return next_root(
             head,
             change,
+            pages=self._pages,
             log=self._finder.log,
             topic_id=self._finder.topic_id,
             commit_id=commit_id,

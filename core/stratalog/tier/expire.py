@@ -1,4 +1,4 @@
-"""Letting go of the oldest part of a tiered log: one commit raises the log start and removes what ends below it.
+"""Letting go of the oldest part of a tiered log: one commit raises the log start, and what ends below it counts no more.
 
 The objects are deleted later, by the collector, so that readers of an older root finish undisturbed.
 """
@@ -7,25 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.manifest import Change, ChangeKind, Root
+from stratalog.tier.root import Change, ChangeKind, Root
 
 
 @dataclass(frozen=True, slots=True)
 class ExpireReport:
-    """What one call removed from the head, and the log start that was committed."""
+    """What one call took out of the head, and the log start that was committed; bytes are of ``.log`` files."""
 
     log_start: int
-    removed: tuple[StoredSegment, ...] = ()
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the ``.log`` files removed."""
-        return sum(entry.info.size_bytes for entry in self.removed)
+    segments: int = 0
+    size_bytes: int = 0
 
 
 class Expiry:
-    """One decision to expire; keeps what the last decided change removed. Used for one commit.
+    """One decision to expire; keeps what the last decided change was about. Used for one commit.
 
     Args:
         log_start: the new log start; one that is not above the committed one changes nothing.
@@ -34,19 +29,16 @@ class Expiry:
 
     def __init__(self, log_start: int, reason: str) -> None:
         self._log_start, self._reason = log_start, reason
-        self._removed: tuple[StoredSegment, ...] = ()
+        self._before: Root | None = None
 
     def decide(self, root: Root | None) -> Change | None:
         """What to commit on top of ``root``; a ``Decide``."""
-        self._removed = ()
+        self._before = root
         if root is None or self._log_start <= root.log_start:
             return None
-        kept = tuple(entry for entry in root.entries if entry.info.end_offset > self._log_start)
-        self._removed = root.entries[: len(root.entries) - len(kept)]
         return Change(
             kind=ChangeKind.EXPIRE,
             reason=self._reason,
-            entries=kept,
             log_start=self._log_start,
             high_watermark=max(root.high_watermark, self._log_start),
             first_dirty_offset=root.first_dirty_offset,
@@ -54,4 +46,7 @@ class Expiry:
 
     def report(self, head: Root | None) -> ExpireReport:
         """What became of it, with the head after the commit."""
-        return ExpireReport(head.log_start if head else 0, self._removed)
+        if head is None or self._before is None:
+            return ExpireReport(head.log_start if head else 0)
+        before = self._before
+        return ExpireReport(head.log_start, before.segments - head.segments, before.size_bytes - head.size_bytes)

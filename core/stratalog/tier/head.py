@@ -17,7 +17,8 @@ from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key, manifest_prefix, parse_manifest_key
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import RECENT_COMMITS, Head, parse_root
+from stratalog.tier.manifest import parse_root
+from stratalog.tier.root import RECENT_COMMITS, Head
 
 WARM_HEAD_MS: Final = 60_000
 WARM_HITS: Final = 4  # after so many newer roots one listing is cheaper than going on

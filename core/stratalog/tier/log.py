@@ -8,18 +8,20 @@ from collections.abc import Iterable
 from stratalog.config.engine import Limits
 from stratalog.env import Env
 from stratalog.errors import ReadOnlyError
-from stratalog.log.remote import RemoteView, merged_epochs
+from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.providers import Section
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
-from stratalog.tier.fetch import Fetcher, RemoteSegment
+from stratalog.tier.fetch import Fetcher
 from stratalog.tier.head import HeadFinder
 from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import Root
 from stratalog.tier.offload import Offloader, OffloadReport, Standing
+from stratalog.tier.pages import PageCache, Pages
+from stratalog.tier.root import Root
+from stratalog.tier.segments import PagedSegments
 
 
 class TierLog:
@@ -37,6 +39,7 @@ class TierLog:
         *,
         store: TierStore,
         fetcher: Fetcher,
+        page_cache: PageCache,
         env: Env,
         limits: Limits,
         shared: bool,
@@ -48,7 +51,10 @@ class TierLog:
         self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen
         self._limit_bytes = limits.manifest_bytes
         self._finder = self._new_finder()
-        self._committer = Committer(store, self._finder, env, limit_bytes=limits.manifest_bytes, shared=shared)
+        self._pages = Pages(store, log, topic_id, page_cache, limit_bytes=limits.manifest_bytes)
+        self._committer = Committer(
+            store, self._finder, self._pages, env, limit_bytes=limits.manifest_bytes, shared=shared
+        )
         self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
 
     def view(self) -> RemoteView:
@@ -115,12 +121,14 @@ class TierLog:
         made = Expiry(log_start, reason)
         return made.report(self._commit(leader_epoch, made.decide))
 
-    def collect(self, *, grace_ms: int = GRACE_MS) -> CollectReport:
-        """Delete superseded roots and unneeded objects older than the grace time; errors as ``Collector.collect``."""
+    def collect(self, *, grace_ms: int = GRACE_MS, history_ms: int = 0) -> CollectReport:
+        """Delete superseded roots and unneeded objects older than the grace time; as ``Collector``."""
         self._check_writable()
         with self._duty:
             finder = self._new_finder()  # collecting begins with a listing anyway, and must not hold up commits
-            return Collector(self._store, finder, self._env.clock, grace_ms=grace_ms).collect()
+            return Collector(
+                self._store, finder, self._pages, self._env.clock, grace_ms=grace_ms, history_ms=history_ms
+            ).collect()
 
     def _commit(self, leader_epoch: int, decide: Decide) -> Root | None:
         with self._lock:
@@ -146,8 +154,8 @@ class TierLog:
             root.version,
             root.log_start,
             root.high_watermark,
-            tuple(RemoteSegment(entry, self._fetcher) for entry in root.entries),
-            merged_epochs(entry.info.leader_epochs for entry in root.entries),
+            PagedSegments(root, self._pages, self._fetcher),
+            root.leader_epochs,
         )
 
     def _new_finder(self) -> HeadFinder:

@@ -12,7 +12,6 @@ from typing import Final
 
 from stratalog.env import Env
 from stratalog.errors import StorageError, StoreError
-from stratalog.log.remote import merged_epochs
 from stratalog.model.names import segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, SegmentInfo
@@ -21,7 +20,7 @@ from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.tier.commit import Decide
 from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import Change, ChangeKind, Root
+from stratalog.tier.root import Change, ChangeKind, Root
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class Offloader:
                 head = self._commit(at.leader_epoch, _claim)
             stored = self._upload(source, prefix, at.leader_epoch)
             head = self._commit(at.leader_epoch, _adding(stored, at))
-            if head is not None and stored in head.entries:
+            if head is not None and stored in head.entries:  # the newest entries stand in the root
                 committed.append(stored)
             else:
                 skipped += 1
@@ -161,7 +160,6 @@ def _claim(root: Root | None) -> Change | None:
     return Change(
         kind=ChangeKind.CLAIM,
         reason=_CLAIM_REASON,
-        entries=root.entries,
         log_start=root.log_start,
         high_watermark=root.high_watermark,
         first_dirty_offset=root.first_dirty_offset,
@@ -176,11 +174,10 @@ def _adding(stored: StoredSegment, at: Standing) -> Decide:
             return None
         _check_joins(root, stored.info, at)
         log_start = max(at.log_start, root.log_start if root else 0)
-        kept = tuple(entry for entry in (root.entries if root else ()) if entry.info.end_offset > log_start)
         return Change(
             kind=ChangeKind.OFFLOAD,
             reason=f"segment [{stored.info.base_offset}, {stored.info.end_offset})",
-            entries=(*kept, stored),
+            added=(stored,),
             log_start=log_start,
             high_watermark=max(at.high_watermark, root.high_watermark if root else 0),
             first_dirty_offset=root.first_dirty_offset if root else 0,
@@ -191,7 +188,7 @@ def _adding(stored: StoredSegment, at: Standing) -> Decide:
 
 def _is_covered(root: Root | None, info: SegmentInfo, at: Standing) -> bool:
     """Whether nothing of the segment is missing in the tier; what lies below the log start is not missing."""
-    if root is not None and root.entries and info.base_offset < root.end_offset:
+    if root is not None and root.segments and info.base_offset < root.end_offset:
         _check_lineage(root, info)
     return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
 
@@ -202,13 +199,13 @@ def _check_lineage(root: Root, info: SegmentInfo) -> None:
     Two leaders can have written different records at the same offsets; whoever skips a segment because the tier has
     its range must not mistake the other's records for its own.
     """
-    tiered = merged_epochs(entry.info.leader_epochs for entry in root.entries)
+    tiered = root.leader_epochs
     edges = {offset for _, offset in (*tiered, *info.leader_epochs)} | {info.base_offset}
     for offset in sorted(edges):
         if not info.base_offset <= offset < info.end_offset:
             continue
         theirs, ours = _epoch_at(tiered, offset), _epoch_at(info.leader_epochs, offset)
-        is_tiered = root.entries[0].info.base_offset <= offset < root.end_offset
+        is_tiered = root.start_offset <= offset < root.end_offset
         if is_tiered and theirs is not None and ours is not None and theirs != ours:
             raise StorageError(
                 f"{info.log} and its tier have different records from offset {offset} on: leader epoch {ours} here, "

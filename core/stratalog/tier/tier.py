@@ -26,6 +26,7 @@ from stratalog.tier.layers import LIST_LIMIT, TierStore
 from stratalog.tier.layouts import LayoutTable
 from stratalog.tier.log import TierLog
 from stratalog.tier.metrics import StoreMetrics
+from stratalog.tier.pages import PageCache
 from stratalog.tier.probe import ProbeResult, probe
 
 _LOG: Final = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class Tier:
     ) -> None:
         self.shared, self.reason, self.read_only = probed.shared, probed.reason, read_only
         self._store, self._env, self._limits = store, env, limits
-        self._fetcher = Fetcher(store, layouts, limits)
+        self._fetcher, self._page_cache = Fetcher(store, layouts, limits), PageCache()
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
         self._closed = False
@@ -131,6 +132,7 @@ class Tier:
                     topic_id,
                     store=self._store,
                     fetcher=self._fetcher,
+                    page_cache=self._page_cache,
                     env=self._env,
                     limits=self._limits,
                     shared=self.shared,

@@ -8,6 +8,7 @@ from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, scri
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
 from stratalog.tier.collect import GRACE_MS, LEAST_GRACE_MS, CollectReport
 from stratalog.tier.log import TierLog
+from stratalog.tier.root import object_keys
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 
@@ -38,7 +39,7 @@ def objects(bed: TierBed) -> set[str]:
 
 def named(log: TierLog) -> set[str]:
     root = log.root
-    return set(root.object_keys) if root else set()
+    return object_keys(root.entries) if root else set()
 
 
 def test_nothing_goes_before_the_grace_time() -> None:

@@ -12,7 +12,8 @@ from stratalog.tier.collect import GRACE_MS, Collector
 from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.head import HeadFinder
 from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import RECENT_COMMITS, Change, ChangeKind, Root
+from stratalog.tier.pages import PageCache, Pages
+from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Root
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 
@@ -25,7 +26,8 @@ class Writer:
         env = bed.env()
         self.guarded = TierStore(self.store, env, type(bed.config)(store_retries=retries))
         self.finder = HeadFinder(self.guarded, LOG, TOPIC_ID, bed.clock, limit_bytes=1 << 20)
-        self.committer = Committer(self.guarded, self.finder, env, limit_bytes=limit_bytes, shared=shared)
+        self.pages = Pages(self.guarded, LOG, TOPIC_ID, PageCache(), limit_bytes=1 << 20)
+        self.committer = Committer(self.guarded, self.finder, self.pages, env, limit_bytes=limit_bytes, shared=shared)
         self.bed = bed
 
     def commit(self, epoch: int = 0, reason: str = "raise") -> Root:
@@ -34,7 +36,7 @@ class Writer:
         return root
 
     def collect(self) -> None:
-        Collector(self.guarded, self.finder, self.bed.clock).collect()
+        Collector(self.guarded, self.finder, self.pages, self.bed.clock).collect()
 
     def before(self, kind: str, action: Callable[[], object]) -> None:
         """Run ``action`` once, before the next request of this kind."""
@@ -66,7 +68,7 @@ def raising(reason: str = "raise") -> Decide:
 
     def decide(root: Root | None) -> Change:
         log_start = root.log_start + 1 if root else 1
-        return Change(kind=ChangeKind.EXPIRE, reason=reason, entries=(), log_start=log_start, high_watermark=log_start)
+        return Change(kind=ChangeKind.EXPIRE, reason=reason, log_start=log_start, high_watermark=log_start)
 
     return decide
 

@@ -25,14 +25,17 @@ from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, random_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
-from stratalog.tier import manifest, offload
+from stratalog.tier import manifest, offload, tree
 from stratalog.tier.collect import GRACE_MS, Collector
 from stratalog.tier.commit import Committer, Decide, Outcome
 from stratalog.tier.expire import ExpireReport
+from stratalog.tier.fields import sha256_of
 from stratalog.tier.head import HeadFinder, Moment
 from stratalog.tier.layers import TierStore
 from stratalog.tier.log import TierLog
-from stratalog.tier.manifest import Head, Root, encode_root, sha256_of
+from stratalog.tier.manifest import encode_root, parse_root
+from stratalog.tier.root import Head, Root, object_keys
+from stratalog.tier.tree import walk
 
 LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
 SEEDS = 800
@@ -257,20 +260,35 @@ class Story:
         kept = [objects[key] for key in self.bed.bucket.keys(manifest_prefix(log_prefix(LOG, TOPIC_ID)))]
         for (data, _), (_, superseded_ms) in itertools.pairwise(kept):
             if sha256_of(data) in chain and self.bed.clock.now_ms() - superseded_ms < GRACE_MS:
-                for entry in json.loads(data)["entries"]:
-                    demand(entry["slices"]["log"]["key"] in objects, "an older root names a missing object")
+                try:
+                    names = object_keys(walk(parsed(data), self.bed.pages()))
+                except ObjectNotFoundError:
+                    raise ViolationError("an older root names a missing page") from None
+                demand(names <= set(objects), "an older root names a missing object")
 
     def chain(self, sha256: str) -> set[str]:
         """The hashes of all roots that lead to this one, collected ones included."""
         prefix = manifest_prefix(log_prefix(LOG, TOPIC_ID))
         roots = [data for key, data in self.bed.bucket.history if key.startswith(prefix)]
-        by_hash = {sha256_of(data): json.loads(data)["parent_sha256"] for data in roots}
+        by_hash = {sha256_of(data): parsed(data).parent_sha256 for data in roots}
         found = set[str]()
         while sha256:
             demand(sha256 in by_hash and sha256 not in found, "a root names a parent that was never written")
             found.add(sha256)
             sha256 = by_hash[sha256]
         return found
+
+
+def parsed(data: bytes) -> Root:
+    version = int(json.loads(data)["version"])
+    return parse_root(data, LOG, TOPIC_ID, version, limit_bytes=len(data)).root
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that short stories have pages, and pages of pages."""
+    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
 
 
 def search(seeds: int, first: int = 0) -> str:
@@ -321,7 +339,7 @@ def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes
 def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
     """A higher epoch stops nobody."""
     patch.setattr(Committer, "_check_fenced", lambda *_: None)
-    patch.setattr(manifest, "_regression", lambda *_: "")
+    patch.setattr(manifest, "regression", lambda *_: "")
 
 
 def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
@@ -359,7 +377,7 @@ def expire_objects_first(patch: pytest.MonkeyPatch) -> None:
 
     def hasty(self: TierLog, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         root = self.root
-        for entry in root.entries if root else ():
+        for entry in walk(root, self._pages) if root else ():
             if entry.info.end_offset <= log_start:
                 self._store.delete(sorted(entry.keys))
         return expire(self, log_start, leader_epoch=leader_epoch, reason=reason)

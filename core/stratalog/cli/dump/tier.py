@@ -19,7 +19,8 @@ from stratalog.model.names import TopicId, TopicPartition, parse_log_prefix
 from stratalog.model.segments import FileKind
 from stratalog.spi.layouts import StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
-from stratalog.tier.manifest import Root, parse_root
+from stratalog.tier.manifest import parse_root
+from stratalog.tier.root import Root
 
 _INDEXES: Final = {
     FileKind.OFFSET_INDEX: Kind.INDEX,
@@ -27,6 +28,7 @@ _INDEXES: Final = {
     FileKind.TRANSACTION_INDEX: Kind.TRANSACTION_INDEX,
 }
 _SLICE_COLUMNS: Final = ("slice", "position", "size_bytes", "valid")
+_PAGE_COLUMNS: Final = ("level", "base_offset", "end_offset", "segments", "size_bytes", "oldest_ms", "newest_ms", "key")
 _KEY_PARTS: Final = 4  # topic, partition, folder, name
 
 
@@ -165,6 +167,8 @@ def dump_manifest(context: Context, source: Source) -> None:
     if context.as_json:
         item(context.output, source.label, "manifest", said)
     _properties(context, said, moments=("created_ms",))
+    with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
+        sheet.rows(_pages(head.root))
     columns = ("base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key")
     with Sheet(context.output, source.label, "segment", columns) as sheet:
         sheet.rows(_segments(head.root))
@@ -199,8 +203,18 @@ def _root_item(root: Root) -> dict[str, object]:
         "high_watermark": root.high_watermark,
         "first_dirty_offset": root.first_dirty_offset,
         "created_ms": root.created_ms,
+        "start_offset": root.start_offset,
+        "segments": root.segments,
+        "size_bytes": root.size_bytes,
+        "leader_epochs": [list(entry) for entry in root.leader_epochs],
+        "pages": len(root.pages),
         "entries": len(root.entries),
     }
+
+
+def _pages(root: Root) -> Iterator[tuple[object, ...]]:
+    for ref in root.pages:
+        yield (*(getattr(ref, name) for name in _PAGE_COLUMNS[:-1]), ref.key(root.prefix))
 
 
 def _segments(root: Root) -> Iterator[tuple[object, ...]]:

@@ -1,0 +1,161 @@
+"""Manifest roots as values: what a log's tier holds after one commit, and what a commit wants changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from stratalog.model.names import TopicId, TopicPartition, log_prefix, page_key
+from stratalog.model.offsets import EpochEntry
+from stratalog.spi.layouts import StoredSegment
+
+RECENT_COMMITS: Final = 64
+PAGE_ITEMS: Final = 256  # entries, or references, of one page; and the most entries that stand in a root
+INLINE_PAGES: Final = 512  # references of one level in a root: more are gathered in a page of the next level
+
+
+class ChangeKind(StrEnum):
+    """Why a root was made. Persistent: roots name it by these words; later versions may know more."""
+
+    CLAIM = "claim"
+    OFFLOAD = "offload"
+    EXPIRE = "expire"
+    REPLACE = "replace"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRef:
+    """Where a page is, and what one needs to know of it without reading it.
+
+    Attributes:
+        level: 0 for a page of entries; else a page of references to pages of the level below.
+        base_offset: of its first entry.
+        end_offset: of its last entry.
+        segments: how many it holds, in all pages below it.
+        size_bytes: of their ``.log`` files.
+        oldest_ms: the smallest of the segments' times; a segment's is its largest timestamp, or the file's time.
+        newest_ms: the largest of them.
+        stored_bytes: of the page itself.
+        leader_epoch: of the writer.
+        sha256: of the page's bytes.
+    """
+
+    level: int
+    base_offset: int
+    end_offset: int
+    segments: int
+    size_bytes: int
+    oldest_ms: int
+    newest_ms: int
+    stored_bytes: int
+    leader_epoch: int
+    sha256: str
+
+    def key(self, prefix: str) -> str:
+        """The key of the page, of the log under ``prefix``."""
+        return page_key(prefix, self.base_offset, self.leader_epoch, self.sha256)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What a commit wants the next root to say. Offsets as in ``Root``.
+
+    Attributes:
+        kind: why.
+        reason: the same, for people.
+        log_start: segments that end at or below it leave the tier.
+        high_watermark: of the log.
+        added: new entries: behind the last one, or in the place of what is replaced.
+        replaced: the offsets [start, end) that ``added`` stands for from now on; the borders of entries.
+        first_dirty_offset: where compaction goes on.
+    """
+
+    kind: ChangeKind
+    reason: str
+    log_start: int
+    high_watermark: int
+    added: tuple[StoredSegment, ...] = ()
+    replaced: tuple[int, int] | None = None
+    first_dirty_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Root:
+    """One version of what the tier holds of a log.
+
+    Older entries are in pages, the newest ones in the root itself. Entries of a page that end at or below the log start
+    do not count any more: raising the log start rewrites no page.
+
+    Attributes:
+        log: its name.
+        topic_id: of its topic.
+        version: 1 for the first root, one more each commit.
+        commit_id: 32 hex digits, random: tells our own root from another's after a lost reply.
+        parent_sha256: of the bytes of the root before, "" for the first.
+        leader_epoch: of the writer; never falls along the chain.
+        change: a ``ChangeKind``, or a word of a later version.
+        reason: why, for people.
+        log_start: the first offset that readers may ask for; never falls.
+        high_watermark: of the log at the commit, at least the end of the last entry.
+        first_dirty_offset: where compaction goes on.
+        start_offset: the base offset of the first entry that counts, or the log start if there is none.
+        segments: how many entries count, those in pages included.
+        size_bytes: of their ``.log`` files.
+        leader_epochs: where epochs start in [start_offset, end_offset), ascending.
+        pages: of the older entries, ascending; levels never rise along them.
+        entries: the newest ones, ascending; all of them end above ``log_start``.
+        recent_commits: the ids of the last commits, oldest first, this one included.
+        created_ms: the writer's wall clock.
+    """
+
+    log: TopicPartition
+    topic_id: TopicId
+    version: int
+    commit_id: str
+    parent_sha256: str
+    leader_epoch: int
+    change: str
+    reason: str
+    log_start: int
+    high_watermark: int
+    first_dirty_offset: int
+    start_offset: int
+    segments: int
+    size_bytes: int
+    leader_epochs: tuple[EpochEntry, ...]
+    pages: tuple[PageRef, ...]
+    entries: tuple[StoredSegment, ...]
+    recent_commits: tuple[str, ...]
+    created_ms: int
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset after the last entry, or the log start if there is none."""
+        return self.entries[-1].info.end_offset if self.entries else self.log_start
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of everything the tier holds of the log."""
+        return log_prefix(self.log, self.topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A root and the hash of its bytes, by which the next root names it."""
+
+    root: Root
+    sha256: str
+
+
+def segment_time_ms(entry: StoredSegment) -> int:
+    """What retention by time goes by: the largest timestamp, or when the file was last written."""
+    info = entry.info
+    return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
+
+
+def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
+    """Every object that an entry names."""
+    return {key for entry in entries for key in entry.keys}

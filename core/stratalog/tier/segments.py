@@ -1,0 +1,67 @@
+"""The segments of a root as a log reads them: the list is read page by page, when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import overload
+
+from stratalog.log.remote import RemoteSegments
+from stratalog.segment.readable import ReadableSegment
+from stratalog.tier.fetch import Fetcher, RemoteSegment
+from stratalog.tier.pages import Pages
+from stratalog.tier.root import Root
+from stratalog.tier.tree import walk, walk_back
+
+
+class PagedSegments(RemoteSegments):
+    """``RemoteSegments`` of one root. By offset and by time only the pages that may hold something are read.
+
+    Args:
+        root: whose.
+        pages: of the same log.
+        fetcher: reads the segments.
+    """
+
+    __slots__ = ("_fetcher", "_pages", "_root")
+
+    def __init__(self, root: Root, pages: Pages, fetcher: Fetcher) -> None:
+        super().__init__()
+        self._root, self._pages, self._fetcher = root, pages, fetcher
+
+    def __len__(self) -> int:
+        return self._root.segments
+
+    def __iter__(self) -> Iterator[ReadableSegment]:
+        return self.from_offset(0)
+
+    def __reversed__(self) -> Iterator[ReadableSegment]:
+        return (RemoteSegment(entry, self._fetcher) for entry in walk_back(self._root, self._pages))
+
+    @overload
+    def __getitem__(self, index: int) -> ReadableSegment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
+
+    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return next(islice(self, index, None) if index >= 0 else islice(reversed(self), -index - 1, None))
+
+    @property
+    def start_offset(self) -> int | None:
+        """The base offset of the first one, None if there is none."""
+        return self._root.start_offset if self._root.segments else None
+
+    @property
+    def end_offset(self) -> int | None:
+        """The first offset after the last one, None if there is none."""
+        return self._root.end_offset if self._root.segments else None
+
+    def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+        """Those that end above ``offset``, ascending; of pages whose segments are all older than ``since_ms``, none."""
+        entries = walk(self._root, self._pages, offset, since_ms=since_ms)
+        return (RemoteSegment(entry, self._fetcher) for entry in entries)
