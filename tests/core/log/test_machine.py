@@ -20,14 +20,18 @@ codecs = st.sampled_from([None, "gzip", "lz4"])
 
 
 class LogMachine(RuleBasedStateMachine):
-    """``model`` are the records written, at their offsets; those below ``durable`` may never go."""
+    """``model`` are the records written, at their offsets; those below ``durable`` may never go.
+
+    None is an offset without a record, as in the log of a leader that was compacted. ``begins`` are offsets of batches.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.folder = TemporaryDirectory()
         self.bed = LogBed(Path(self.folder.name) / "data", Registry.load())
-        self.model: list[tuple[int, bytes]] = []  # timestamp, value
-        self.start = self.durable = 0
+        self.model: list[tuple[int, bytes] | None] = []  # timestamp, value
+        self.begins: set[int] = set()
+        self.start = self.durable = self.serial = 0
         self.log: Log
 
     @initialize(
@@ -49,24 +53,65 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(stamps=st.lists(st.integers(0, 50), min_size=1, max_size=5), durable=st.booleans())
     def append(self, stamps: list[int], durable: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
-        base = len(self.model)
-        written = [(stamp, b"value %d" % (base + index)) for index, stamp in enumerate(stamps)]
+        base, written = len(self.model), self.values(stamps)
+        self.as_leader()
         result = self.log.append(
             [Record(timestamp_ms=stamp, key=b"k", value=value) for stamp, value in written],
             durability="durable" if durable else "written",
         )
         assert (result.base_offset, result.last_offset) == (base, base + len(stamps) - 1)
-        self.model += written
+        self.write(written)
         if durable:
             self.durable = len(self.model)
 
     @rule(codec=codecs, count=st.integers(1, 4))
     def append_encoded(self, codec: str | None, count: int) -> None:
-        base = len(self.model)
-        written = [(7, b"value %d" % (base + index)) for index in range(count)]
+        base, written = len(self.model), self.values([7] * count)
+        self.as_leader()
         data = self.bed.batch(0, [Record(timestamp_ms=t, key=b"k", value=v) for t, v in written], codec=codec)
         assert self.log.append_as_leader(data).base_offset == base
-        self.model += written
+        self.write(written)
+
+    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=3), gap=st.integers(0, 3), durable=st.booleans())
+    def append_as_follower(self, counts: list[int], gap: int, durable: bool) -> None:  # noqa: FBT001 - as above
+        self.as_follower()
+        data, watermark = b"", self.log.offsets().high_watermark
+        for count in counts:
+            self.model += [None] * gap
+            written, base = self.values([9] * count), len(self.model)
+            encoded = [Record(timestamp_ms=t, key=b"k", value=v) for t, v in written]
+            magic = self.bed.topic.record_version
+            data += self.bed.batch(base, encoded, magic=magic, leader_epoch=self.log.leader_epoch)
+            self.write(written)
+        offsets = self.log.append_as_follower(
+            data, len(self.model) - 1, self.start, durability="durable" if durable else "written"
+        )
+        assert offsets.high_watermark == max(len(self.model) - 1, self.start)
+        assert watermark <= offsets.log_end == len(self.model)
+        if durable:
+            self.durable = len(self.model)
+
+    @rule()
+    def lead(self) -> None:
+        self.log.lead(self.log.leader_epoch + 1)
+        assert self.log.offsets().high_watermark == len(self.model)
+
+    @rule(back=st.integers(0, 12))
+    def truncate(self, back: int) -> None:
+        """To where a batch begins: one is never split."""
+        target = max((begin for begin in self.begins if begin <= len(self.model) - back), default=0)
+        assert self.log.truncate_to(target) == (target < len(self.model))
+        self.cut(target)
+
+    @rule(share=st.integers(0, 12))
+    def begin_again(self, share: int) -> None:
+        target = len(self.model) * share // 8
+        self.log.truncate_fully_and_start_at(target)
+        self.begins.clear()
+        self.cut(target)
+        self.model += [None] * (target - len(self.model))
+        self.model[:] = [None] * target
+        self.start = self.durable = target
 
     @rule()
     def roll(self) -> None:
@@ -79,6 +124,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.integers(0, 10))
     def delete_records(self, share: int) -> None:
+        self.as_leader()
         self.start = max(self.start, len(self.model) * share // 10)
         assert self.log.delete_records(self.start) == self.start
         self.durable = max(self.durable, self.start)
@@ -123,14 +169,38 @@ class LogMachine(RuleBasedStateMachine):
         self._open(clean=False, at_least=False)
         end = self.log.offsets().log_end
         assert self.start <= end == promised <= before
+        self.cut(end)
+
+    # --- the same done to the list -------------------------------------------------------------------------------
+
+    def values(self, stamps: list[int]) -> list[tuple[int, bytes]]:
+        """No value comes twice: what was cut off cannot pass for what came after it."""
+        self.serial += len(stamps)
+        return [(stamp, b"value %d" % (self.serial - index)) for index, stamp in enumerate(stamps)]
+
+    def write(self, written: list[tuple[int, bytes]]) -> None:
+        self.begins.add(len(self.model))
+        self.model += written
+
+    def cut(self, end: int) -> None:
         del self.model[end:]
-        self.durable = min(self.durable, end)
+        self.durable, self.start = min(self.durable, end), min(self.start, end)
+
+    def as_leader(self) -> None:
+        if not self.log.is_leader:
+            self.log.lead(self.log.leader_epoch + 1)
+
+    def as_follower(self) -> None:
+        if self.log.is_leader:
+            self.log.follow(self.log.leader_epoch + 1)
 
     def _open(self, *, clean: bool, at_least: bool = True) -> None:
         self.bed.log_start, self.bed.recovery_point = self.start, min(self.durable, len(self.model))
         self.log = self.bed.open(clean=clean)
-        if at_least:
-            assert self.log.offsets().log_end == len(self.model)
+        end = self.log.offsets().log_end
+        if at_least:  # a gap at the end is known from nothing on disk
+            assert self.model[end:] == [None] * (len(self.model) - end)
+            self.cut(end)
 
     # --- what must hold ------------------------------------------------------------------------------------------
 
@@ -143,19 +213,26 @@ class LogMachine(RuleBasedStateMachine):
         assert bounds.log_start <= bounds.last_stable <= bounds.high_watermark <= bounds.log_end
         assert bounds.log_start <= bounds.local_log_start <= bounds.log_end
         assert self.durable <= bounds.recovery_point <= bounds.log_end
-        read = [(record.offset, record.value) for record in self.log.records()]
-        assert read == [(offset, value) for offset, (_, value) in enumerate(self.model)][self.start :]
+        read = [(record.offset, record.value) for record in self.log.records(isolation="log_end")]
+        assert read == [(offset, value) for offset, (_, value) in self.shown()]
 
     @invariant()
     def every_offset_and_time_is_found(self) -> None:
         if not hasattr(self, "log"):
             return
+        shown = self.shown()
         for offset in range(self.start, len(self.model), 3):
-            assert next(iter(self.log.records(offset))).value == self.model[offset][1]
+            following = next((value for at, (_, value) in shown if at >= offset), None)
+            read = next(iter(self.log.records(offset, isolation="log_end")), None)
+            assert following == (None if read is None else read.value)
         if self.bed.topic.record_version:
             for stamp in (0, 7, 25, 50):
-                found = next((o for o in range(self.start, len(self.model)) if self.model[o][0] >= stamp), None)
-                assert self.log.offset_for_timestamp(stamp) == found
+                found = next((offset for offset, (at, _) in shown if at >= stamp), None)
+                assert self.log.offset_for_timestamp(stamp, "log_end") == found
+
+    def shown(self) -> list[tuple[int, tuple[int, bytes]]]:
+        """What readers are to see, with its offsets."""
+        return [(at, found) for at, found in enumerate(self.model) if found is not None and at >= self.start]
 
     def teardown(self) -> None:
         self.bed.close()
@@ -163,4 +240,4 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLogMachine = LogMachine.TestCase
-TestLogMachine.settings = settings(max_examples=60, stateful_step_count=25)
+TestLogMachine.settings = settings(max_examples=200, stateful_step_count=40)

@@ -1,0 +1,206 @@
+"""Two logs, epochs that change hands, crashes: what was committed stays, and both end up the same.
+
+Source: Kafka's tables of replication, and its rules for followers (KIP-101, KIP-320, KIP-595's diverging epochs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from replication import replicate
+from stratalog.config.topic import TopicConfig
+from stratalog.log.log import Log
+from stratalog.model.offsets import EpochEnd, Watermark
+from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed, records
+
+
+def held(log: Log) -> list[tuple[int, int, bytes | None]]:
+    return [(record.offset, record.leader_epoch, record.value) for record in log.records(isolation="log_end")]
+
+
+# --- the worked examples ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(tmp_path: Path, installed: Registry) -> Iterator[list[Log]]:
+    beds = [LogBed(tmp_path / name, installed, watermark=Watermark.EXTERNAL) for name in ("leader", "follower")]
+    with beds[0], beds[1]:
+        yield [bed.open(high_watermark=0) for bed in beds]
+
+
+def test_a_follower_cuts_what_another_leader_never_had(pair: list[Log]) -> None:
+    """Leader {0: 0, 2: 5}, end 9; follower {0: 0, 1: 4}, end 7: it cuts to 4, then gets the rest."""
+    leader, follower = pair
+    for offset in range(5):
+        leader.append(records(1, start=offset))
+    for offset in range(4):
+        follower.append(records(1, start=offset))
+    follower.lead(1)
+    follower.append(records(3, start=90))
+    leader.lead(2)
+    leader.append(records(4, start=5))
+    follower.follow(2)
+    with leader.fetch(7, isolation="log_end", last_fetched_epoch=1) as fetched:
+        assert (fetched.diverging, fetched.size_bytes, fetched.next_offset) == (EpochEnd(0, 5), 0, 7)
+    assert replicate(leader, follower) == -3
+    assert follower.offsets().log_end == 4
+    while replicate(leader, follower):
+        pass
+    assert held(follower) == held(leader)
+    assert follower.view().epochs == leader.view().epochs
+
+
+def test_a_high_watermark_lags_by_one_fetch(pair: list[Log]) -> None:
+    leader, follower = pair
+    leader.append(records(4))
+    follower.follow(0)
+    seen = []
+    for count in (1, 0, 0):
+        if count:
+            leader.append(records(count))
+        replicate(leader, follower)
+        seen.append((leader.offsets().high_watermark, follower.offsets().high_watermark))
+    assert seen == [(0, 0), (5, 5), (5, 5)]
+
+
+def test_records_that_were_committed_survive_a_follower_that_restarts_and_leads(pair: list[Log]) -> None:
+    """KIP-101's first scenario: cutting to the high watermark, which lags, would lose them."""
+    leader, follower = pair
+    follower.follow(0)
+    leader.append(records(2))
+    replicate(leader, follower)
+    leader.set_high_watermark(2)
+    assert follower.offsets().high_watermark == 0
+    follower.lead(1)
+    leader.follow(1)
+    while replicate(follower, leader):
+        pass
+    assert held(follower) == held(leader) == [(0, 0, b"v0"), (1, 0, b"v1")]
+
+
+# --- any order -------------------------------------------------------------------------------------------------------
+
+
+class ReplicaMachine(RuleBasedStateMachine):
+    """``committed`` are the records below the highest high watermark of any leader: both logs have had them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = TemporaryDirectory()
+        registry = Registry.load()
+        self.beds = [LogBed(Path(self.folder.name) / name, registry, watermark=Watermark.EXTERNAL) for name in "ab"]
+        self.logs: list[Log] = []
+        self.watermarks = [0, 0]
+        self.leader = self.epoch = self.serial = self.start = 0
+        self.committed: dict[int, tuple[int, bytes | None]] = {}
+
+    @initialize(segment_bytes=st.sampled_from([250, 600]), interval_bytes=st.sampled_from([0, 4096]))
+    def begin(self, segment_bytes: int, interval_bytes: int) -> None:
+        for bed in self.beds:
+            bed.topic = TopicConfig(segment_bytes=segment_bytes, index_interval_bytes=interval_bytes)
+            self.logs.append(bed.open(high_watermark=0))
+        self.elect(0)
+
+    @rule(count=st.integers(1, 4))
+    def append(self, count: int) -> None:
+        log = self.logs[self.leader]
+        log.append([Record(timestamp_ms=1, value=b"%d" % (self.serial + index)) for index in range(count)])
+        self.serial += count
+
+    @rule(max_bytes=st.sampled_from([1, 150, 1 << 20]))
+    def fetch(self, max_bytes: int) -> None:
+        replicate(self.logs[self.leader], self.logs[1 - self.leader], max_bytes)
+        self.commit()
+
+    @rule(leader=st.integers(0, 1))
+    def elect(self, leader: int) -> None:
+        self.leader, self.epoch = leader, self.epoch + 1
+        self.logs[leader].lead(self.epoch)
+        self.logs[1 - leader].follow(self.epoch)
+
+    @rule(which=st.integers(0, 1))
+    def roll(self, which: int) -> None:
+        self.logs[which].roll()
+
+    @rule(which=st.integers(0, 1))
+    def flush(self, which: int) -> None:
+        self.beds[which].recovery_point = self.logs[which].flush()
+
+    @rule(share=st.integers(0, 4))
+    def delete_records(self, share: int) -> None:
+        log = self.logs[self.leader]
+        self.start = max(self.start, log.delete_records(max(log.offsets().high_watermark * share // 4, self.start)))
+
+    @rule(which=st.integers(0, 1))
+    def drop_segments(self, which: int) -> None:
+        self.logs[which].drop_local(self.logs[which].offsets().log_start)
+
+    @rule(which=st.integers(0, 1), clean=st.booleans(), stale=st.booleans())
+    def restart(self, which: int, clean: bool, stale: bool) -> None:  # noqa: FBT001 - hypothesis names its arguments
+        """A replica comes back with the high watermark that was stored, which may be an older one."""
+        bed, offsets = self.beds[which], self.logs[which].offsets()
+        if not stale:
+            self.watermarks[which] = offsets.high_watermark
+        bed.log_start = offsets.log_start
+        if clean:
+            self.logs[which].close()
+        else:
+            bed.crash()
+        self.logs[which] = bed.open(clean=clean, high_watermark=min(self.watermarks[which], offsets.log_end))
+        assert self.logs[which].offsets().log_end == offsets.log_end
+        self.elect(1 - which if which == self.leader else self.leader)
+
+    @rule()
+    def catch_up(self) -> None:
+        """However the logs part, they end up the same."""
+        leader, follower = self.logs[self.leader], self.logs[1 - self.leader]
+        for _ in range(200):
+            if not replicate(leader, follower) and follower.offsets().log_end == leader.offsets().log_end:
+                break
+        replicate(leader, follower)
+        self.commit()
+        ours, theirs = held(leader), held(follower)
+        start = max(leader.offsets().log_start, follower.offsets().log_start)
+        assert [found for found in ours if found[0] >= start] == [found for found in theirs if found[0] >= start]
+        assert leader.offsets().log_end == follower.offsets().log_end == leader.offsets().high_watermark
+        for log in (leader, follower):
+            assert all(log.view().epochs.at(offset) == epoch for offset, epoch, _ in held(log))
+
+    def commit(self) -> None:
+        log = self.logs[self.leader]
+        for record in log.records():
+            found = record.leader_epoch, record.value
+            assert self.committed.setdefault(record.offset, found) == found  # never another one at an offset
+
+    @invariant()
+    def what_is_committed_is_in_the_leaders_log(self) -> None:
+        if not self.logs:
+            return
+        for log in self.logs:
+            bounds = log.offsets()
+            assert bounds.log_start <= bounds.last_stable <= bounds.high_watermark <= bounds.log_end
+            assert bounds.log_start <= bounds.local_log_start <= bounds.log_end
+            assert bounds.recovery_point <= bounds.log_end
+        log = self.logs[self.leader]
+        start, there = log.offsets().log_start, {offset: (epoch, value) for offset, epoch, value in held(log)}
+        assert all(there.get(offset) == found for offset, found in self.committed.items() if offset >= start)
+
+    def teardown(self) -> None:
+        if self.logs:
+            self.catch_up()
+        for bed in self.beds:
+            bed.close()
+        self.folder.cleanup()
+
+
+TestReplicaMachine = ReplicaMachine.TestCase
+TestReplicaMachine.settings = settings(max_examples=300, stateful_step_count=40)
