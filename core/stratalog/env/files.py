@@ -59,6 +59,9 @@ class Vfs(Protocol):
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write at a position; returns how many bytes went in, fewer than given if the disk filled up."""
 
+    def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
+        """Give bytes to the socket ``to`` without reading them; how many it took, 0 at the end of the file."""
+
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Cut or extend a file."""
 
@@ -153,6 +156,10 @@ class PosixVfs:
             if count:
                 left[first] = left[first][count:]
         return written
+
+    def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
+        """Send by the system's ``sendfile``."""
+        return os.sendfile(to, descriptor, position, size_bytes)
 
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Cut or extend a file."""

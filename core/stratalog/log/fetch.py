@@ -18,7 +18,7 @@ from stratalog.model.segments import AbortedTransaction, FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.convert import Converted, convert
 from stratalog.segment.framing import scan
-from stratalog.segment.search import aborted_transactions, find_batch
+from stratalog.segment.search import NEAR_BYTES, aborted_transactions, find_batch
 from stratalog.segment.segment import Segment
 
 
@@ -108,16 +108,16 @@ def fetch(views: ViewSource, parts: Components, asked: FetchRequest) -> Fetched:
     while True:
         view.check_leader_epoch(asked.current_leader_epoch)
         view.check_range(asked.offset)
-        parting = _parting(view, asked)
-        if parting is not None:
-            return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=parting)
+        parted = parting(view, asked)
+        if parted is not None:
+            return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=parted)
         try:
             return _fetch(view, parts, asked)
         except (SegmentGoneError, CorruptionError) as error:
             view = again.after(error, view, view.segment_at(asked.offset))
 
 
-def _parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
+def parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
     """The end, here, of the last epoch that a replica has, if its log goes on differently.
 
     Source: apache/kafka Partition.readRecords.
@@ -133,7 +133,8 @@ def _parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
 def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
     offset, bound = asked.offset, view.bound(asked.isolation)
     for segment in view.readable_from(offset) if offset < bound else ():
-        found = find_batch(segment, offset, parts)
+        is_remote = not isinstance(segment, Segment)
+        found = find_batch(segment, offset, parts, read_bytes=0 if is_remote else NEAR_BYTES)
         if found is None:
             continue
         position, first = found
@@ -142,7 +143,7 @@ def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
         want = max(first.size_bytes, min(asked.max_bytes, segment.size_bytes - position))
         piece = segment.slice(position, want)
         try:
-            is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
+            # Kafka, too, checks no CRC when it reads its own disk
             size, last_offset = _whole_batches(piece.data, bound, parts, check_crc=is_remote)
             if not size:
                 raise CorruptBatchError("the batch is damaged", segment.label, position)  # noqa: TRY301 - unpin first

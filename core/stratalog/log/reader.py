@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stratalog.log.columns import read_arrow, read_columns
 from stratalog.log.fetch import Fetched, FetchRequest, fetch
+from stratalog.log.send import Transfer, transfer
 from stratalog.log.timestamps import offset_for_timestamp
 from stratalog.log.view import LogView
 from stratalog.model.arrow import arrow_table
@@ -20,6 +21,8 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import SegmentSummary
 
 if TYPE_CHECKING:
+    import socket
+
     import pyarrow  # noqa: ICN001 - a type alone
 
 
@@ -113,6 +116,45 @@ class LogReader(ABC):
             offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
         )
         return fetch(self.view, self._parts, asked)
+
+    def transfer(
+        self,
+        offset: int,
+        max_bytes: int = 1 << 20,
+        isolation: str = "read_uncommitted",
+        *,
+        min_one_batch: bool = True,
+        current_leader_epoch: int | None = None,
+        last_fetched_epoch: int | None = None,
+    ) -> Transfer:
+        """What ``fetch`` returns, to be sent to a socket: nothing of it is read but the batches at both ends.
+
+        How many bytes it will be is known at once, for whoever has to announce it. Arguments and errors as ``fetch``.
+        """
+        asked = FetchRequest(
+            offset, max_bytes, Isolation.of(isolation), min_one_batch, current_leader_epoch, last_fetched_epoch
+        )
+        return transfer(self.view, self._parts, asked)
+
+    def send_to(
+        self, to: socket.socket, offset: int, max_bytes: int = 1 << 20, isolation: str = "read_uncommitted"
+    ) -> Transfer:
+        """Send batches to a socket, by ``sendfile`` where they are in a local file and the socket is a plain one.
+
+        Returns:
+            The transfer, which has sent what the socket took: a non-blocking one may leave some for ``Transfer.send``.
+
+        Raises:
+            OSError: of the socket; what it took is not told. Use ``transfer`` to go on after one.
+            Others as ``fetch``.
+        """
+        sending = self.transfer(offset, max_bytes, isolation)
+        try:
+            sending.send(to)
+        except BaseException:
+            sending.release()
+            raise
+        return sending
 
     def end_offset_for_epoch(self, epoch: int, current_leader_epoch: int | None = None) -> EpochEnd:
         """Where a leader epoch ends in this log: what a replica asks its leader to find where they part.

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 _PEEK_BYTES: Final = 4096  # a look at one batch should not read a megabyte
+NEAR_BYTES: Final = 1 << 14  # and looking for one, where an index entry is near and reading is cheap, not either
 
 
 def offset_index(segment: ReadableSegment, parts: Components) -> IndexReader[OffsetPosition]:
@@ -77,15 +78,27 @@ def batch_at(segment: ReadableSegment, position: int, parts: Components) -> Reco
 
 
 def chunks_from(
-    segment: ReadableSegment, offset: int, parts: Components, *, check_crc: bool = True, below: int | None = None
+    segment: ReadableSegment,
+    offset: int,
+    parts: Components,
+    *,
+    check_crc: bool = True,
+    below: int | None = None,
+    read_bytes: int = 0,
 ) -> Iterator[Chunk]:
     """Batches of the segment, beginning at or before the one that holds ``offset``; else as ``walk``."""
-    return walk(segment, start_position(segment, offset, parts), parts, check_crc=check_crc, below=below)
+    position = start_position(segment, offset, parts)
+    return walk(segment, position, parts, check_crc=check_crc, read_bytes=read_bytes, below=below)
 
 
-def find_batch(segment: ReadableSegment, offset: int, parts: Components) -> tuple[int, RecordBatch] | None:
-    """Position and header of the first batch whose last offset is at or above ``offset``; None if there is none."""
-    for chunk in chunks_from(segment, offset, parts, check_crc=False):
+def find_batch(
+    segment: ReadableSegment, offset: int, parts: Components, *, read_bytes: int = 0
+) -> tuple[int, RecordBatch] | None:
+    """Position and header of the first batch whose last offset is at or above ``offset``; None if there is none.
+
+    ``read_bytes`` is how much to read at a time, 0 is ``limits.read.bytes``.
+    """
+    for chunk in chunks_from(segment, offset, parts, check_crc=False, read_bytes=read_bytes):
         for table in chunk.tables:
             index = bisect_left(table.last_offset, offset)
             if index < len(table):

@@ -72,6 +72,11 @@ class FaultyVfs(PosixVfs):
         self.room_bytes -= len(data)
         return super().write(descriptor, position, [data])
 
+    def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
+        """Send to a socket."""
+        self._note("send", self._paths[descriptor])
+        return super().send(descriptor, position, size_bytes, to)
+
     def truncate(self, descriptor: int, size_bytes: int) -> None:
         """Cut or extend a file."""
         self._note("truncate", self._paths[descriptor])
