@@ -25,6 +25,7 @@ CLUSTER_ID: Final = "c3RyYXRhbG9nLW9yYWNsZQ"  # any 16 bytes in Kafka's base64
 START_SECONDS: Final = 120
 STOP_SECONDS: Final = 60
 CLIENT_SECONDS: Final = 30
+_STARTED: Final = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
 # Of all that keeps and reads files; others tell of heartbeats that came late, say.
 _REMARK: Final = re.compile(
     r"\] (WARN|ERROR) (kafka\.(log|cluster|coordinator|server\.ReplicaManager)|"
@@ -53,15 +54,10 @@ class KafkaBroker:
         self._output = folder / "broker.out"
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
-        port, controller_port = _free_ports(2)
+        port, self._second_port = free_ports(2)
         self.address = f"127.0.0.1:{port}"
         self._settings = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{self.address}",
-            "controller.listener.names": "CONTROLLER",
+            **self._cluster(),
             "log.dirs": str(self.log_dir),
             "log.retention.ms": "-1",
             "auto.create.topics.enable": "false",
@@ -73,15 +69,31 @@ class KafkaBroker:
             **(settings or {}),
         }
 
+    def _cluster(self) -> dict[str, str]:
+        """The settings that say who else there is: nobody, in the words of this Kafka."""
+        controller = f"127.0.0.1:{self._second_port}"
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@{controller}",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+        }
+
     def __enter__(self) -> Self:
         properties = self._folder / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        self._prepare(properties)
+        self.start()
+        return self
+
+    def _prepare(self, properties: Path) -> None:
+        """Make what must be there before the first start."""
         result = self.tools.run(
             "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties), folder=self._folder
         )
         assert not result.returncode, result.stdout
-        self.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -107,7 +119,7 @@ class KafkaBroker:
         with process.stdout, self._output.open("a") as copy:
             for line in process.stdout:
                 copy.write(line)
-                if "Kafka Server started" in line:
+                if _STARTED.search(line):
                     started.set()
             if not started.is_set():
                 ended.set()
@@ -307,7 +319,8 @@ def _bytes(value: object) -> bytes | None:
     return value
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody has now."""
     # Held open together, so that they differ.
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports: list[int] = [each.getsockname()[1] for each in sockets]

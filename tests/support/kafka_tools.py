@@ -52,7 +52,8 @@ class KafkaTools:
     def command(self, main: str, *arguments: str) -> list[str]:
         """The command line that runs the class ``main``."""
         quick = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        logging = ["defaultLogLevel=warn", "log.kafka.server.KafkaRaftServer=info"]
+        started = ("kafka.server.KafkaRaftServer", "kafka.server.KafkaServer")  # they say when a broker has
+        logging = ["defaultLogLevel=warn", *(f"log.{name}=info" for name in started)]
         options = [*quick, *(f"-Dorg.slf4j.simpleLogger.{setting}" for setting in logging)]
         return [self.java, *options, "-cp", f"{self.libraries}/*", main, *arguments]
 
