@@ -24,6 +24,8 @@ _LARGEST_VARINT_BYTES: Final = 5  # of 32 bits
 
 Column: TypeAlias = Sequence[bytes] | bytes
 """One value a record; plain ``bytes``: all have the same."""
+Sizes: TypeAlias = Iterable[int] | int
+"""How large they are; one number: all are."""
 
 
 class Body(NamedTuple):
@@ -84,14 +86,15 @@ def _joined(
             check_timestamp(ms, index)
     since = _varints([ms - base_ms for ms in stamps], min_ms - base_ms, max_ms - base_ms)
     distances = _varints(deltas, 0, deltas[-1])
-    key_heads, key_bytes = _fields(keys)
-    value_heads, value_bytes = _fields(values)
-    behind = (since, distances, key_heads, key_bytes, value_heads, value_bytes, headers or _NO_HEADERS)
-    sizes = _sums(count, behind)
-    if sum(sizes) > MAX_ARENA_BYTES - BATCH_HEADER_BYTES - _LARGEST_VARINT_BYTES * count:
+    key_heads, key_bytes, key_sizes = _fields(keys)
+    value_heads, value_bytes, value_sizes = _fields(values)
+    behind = headers or _NO_HEADERS
+    sizes = _sizes(since), _sizes(distances), _sizes(key_heads), key_sizes, _sizes(value_heads), value_sizes
+    heads, total = _heads((*sizes, _sizes(behind)), count)
+    if total > MAX_ARENA_BYTES - BATCH_HEADER_BYTES - _LARGEST_VARINT_BYTES * count:
         raise too_large(count - 1)
-    heads = _varints(sizes, *_bounds(sizes))
-    return Body(_interleaved((heads, _ATTRIBUTES, *behind), count), count, deltas[-1], base_ms, max_ms)
+    columns = (heads, since, distances, key_heads, key_bytes, value_heads, value_bytes, behind)
+    return Body(_interleaved(columns, count), count, deltas[-1], base_ms, max_ms)
 
 
 def _interleaved(columns: Sequence[Column], count: int) -> bytearray:
@@ -114,10 +117,14 @@ def _varints(numbers: Sequence[int], low: int, high: int) -> Column:
     if low == high:
         return varint(low)
     if low < 0 or high >= len(SMALL):
-        return [SMALL[number] if 0 <= number < len(SMALL) else varint(number) for number in numbers]
+        return list(map(_varint, numbers))
     if isinstance(numbers, range):
         return SMALL[low : high + 1]
     return list(map(SMALL.__getitem__, numbers))
+
+
+def _varint(number: int) -> bytes:
+    return SMALL[number] if 0 <= number < len(SMALL) else varint(number)
 
 
 def _bounds(sizes: Iterable[int]) -> tuple[int, int]:
@@ -126,34 +133,41 @@ def _bounds(sizes: Iterable[int]) -> tuple[int, int]:
     return min(different), max(different)
 
 
-def _fields(items: Sequence[bytes | None]) -> tuple[Column, Column]:
-    """The encoded lengths of nullable fields, and the fields' bytes."""
+def _fields(items: Sequence[bytes | None]) -> tuple[Column, Column, Sizes]:
+    """The encoded lengths of nullable fields, the fields' bytes, and how many bytes those are."""
     nulls = items.count(None)
     if nulls == len(items):
-        return NULL, b""
+        return NULL, b"", 0
     if not nulls:
         present = cast(Sequence[bytes], items)
         sizes = list(map(len, present))
-    else:
-        present = [item or b"" for item in items]
-        sizes = [-1 if item is None else len(item) for item in items]
-    return _varints(sizes, *_bounds(sizes)), present
+        low, high = _bounds(sizes)
+        return _varints(sizes, low, high), present, low if low == high else sizes
+    present = [item or b"" for item in items]
+    sizes = [-1 if item is None else len(item) for item in items]
+    return _varints(sizes, *_bounds(sizes)), present, map(len, present)
 
 
-def _sums(count: int, columns: Iterable[Column]) -> list[int]:
-    """The size of each record behind its length: attributes, and what is in the columns."""
-    constant, varying = 1, list[Iterable[int]]()
-    for column in columns:
-        if isinstance(column, bytes):
-            constant += len(column)
+def _sizes(column: Column) -> Sizes:
+    return len(column) if isinstance(column, bytes) else map(len, column)
+
+
+def _heads(columns: Iterable[Sizes], count: int) -> tuple[Column, int]:
+    """What each record begins with (its length, and attributes), and the size of all that is behind the lengths."""
+    constant, varying = len(_ATTRIBUTES), list[Iterable[int]]()
+    for sizes in columns:
+        if isinstance(sizes, int):
+            constant += sizes
         else:
-            varying.append(map(len, column))
+            varying.append(sizes)
     if not varying:
-        return [constant] * count
+        return varint(constant) + _ATTRIBUTES, constant * count
     sums = varying[0]
     for sizes in varying[1:]:
         sums = map(add, sums, sizes)
-    return [constant + size for size in sums]
+    listed = list(sums)
+    heads = {size: _varint(constant + size) + _ATTRIBUTES for size in set(listed)}
+    return list(map(heads.__getitem__, listed)), constant * count + sum(listed)
 
 
 def _encode_headers(headers: Headers, index: int) -> bytes:
