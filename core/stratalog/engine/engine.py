@@ -33,6 +33,7 @@ from stratalog.errors import (
     StoreError,
     UnknownTopicError,
 )
+from stratalog.log.background import Background
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.reading.parts import ComponentHost
@@ -74,6 +75,7 @@ class Engine:
         self._shelf = LogShelf(self._notifier)
         self._dirs = self._shelf.dirs
         self._closed = False
+        self._background = Background()
         self._clients = Clients(self, host.parts(TopicConfig()))
         self._scheduler = Scheduler(host.env.clock, self._duties())
         try:
@@ -88,7 +90,14 @@ class Engine:
                 sections=host.registry.topic_sections(),
             )
             self._opener = LogOpener(
-                settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress
+                settings.engine,
+                host,
+                tier,
+                self._topics,
+                self._dirs,
+                self._notifier,
+                recovery_progress,
+                self._background,
             )
             self._changes = TopicChanges(self._shelf, self._topics, self._opener, host)
             for directory in self._dirs:
@@ -354,6 +363,7 @@ class Engine:
                 return
             self._closed = True
         self._scheduler.close()
+        self._background.close()
         with contextlib.ExitStack() as stack:
             stack.callback(self._host.close)
             if self._tier is not None:

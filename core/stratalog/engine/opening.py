@@ -13,6 +13,7 @@ from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.errors import StorageError
+from stratalog.log.background import Background
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.load import LoadedLog, LoadRequest
 from stratalog.log.log import Log
@@ -38,8 +39,10 @@ class LogOpener:
         dirs: Sequence[LogDir],
         notifier: Notifier,
         progress: LogProgress | None,
+        background: Background,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
+        self._background = background
         self._topics, self._dirs, self._notifier, self._progress = topics, dirs, notifier, progress
 
     def open_all(
@@ -90,6 +93,7 @@ class LogOpener:
             high_watermark=directory.high_watermark(loading.name),
             on_offline=directory.take_offline,
             on_truncated=directory.write_checkpoints,
+            background=self._background,
             durability=Durability.of(self._settings.durability),
         )
         if loaded.recovered_segments:

@@ -20,7 +20,7 @@ R = TypeVar("R")
 class Worker:
     """One named thread that runs jobs in order, started by the first. Thread-safe.
 
-    The queue is bounded: ``submit`` drops and counts what does not fit.
+    The queue is bounded: ``submit`` drops and counts what does not fit. ``limit`` 0 is for jobs that are bounded elsewhere.
     """
 
     def __init__(self, name: str, limit: int = 10_000) -> None:
@@ -32,11 +32,11 @@ class Worker:
         self._ends_when_empty = False  # closed by a job: the queue may be full, and it must not wait for itself
         self.dropped = 0
 
-    def submit(self, job: Job) -> None:
-        """Run ``job`` later. One that raises is logged; those after it run all the same. After ``close``: nothing."""
+    def submit(self, job: Job) -> bool:
+        """Run ``job`` later; whether it will. One that raises is logged; those after it run all the same. After ``close``: never."""
         with self._lock:
             if self._closed:
-                return
+                return False
             if not self._started:
                 self._started = True
                 self._thread.start()
@@ -44,6 +44,8 @@ class Worker:
                 self._jobs.put_nowait(job)
             except queue.Full:
                 self.dropped += 1
+                return False
+            return True
 
     def drain(self) -> None:
         """Wait until everything submitted before has run. A job that asks does not wait for itself."""

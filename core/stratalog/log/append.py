@@ -38,6 +38,9 @@ MAX_OFFSET: Final = (1 << 63) - 1  # of a log's end: the last record is one belo
 Placed: TypeAlias = tuple[memoryview, RecordBatch]
 """A batch with its bytes, which say at which offsets it goes."""
 
+Sync: TypeAlias = Callable[[LogState, int], None]
+"""Makes the records of a log below an offset durable, or notes that somebody wants them to be."""
+
 Noted: TypeAlias = tuple[ProducerState, dict[int, AbortedTransaction]]
 """What batches make of the producers: a draft, and what abort markers among them end, by the marker's offset."""
 
@@ -56,9 +59,11 @@ class AppendResult:
     duplicate: bool = False
 
 
-def append_records(state: LogState, records: Sequence[Record], durability: Durability) -> AppendResult:
+def append_records(
+    state: LogState, records: Sequence[Record], durability: Durability, sync: Sync | None = None
+) -> AppendResult:
     """Encode and append records. Errors as ``prepare_records`` and ``write``."""
-    return write(state, prepare_records(records, state.config, state.parts), durability)
+    return write(state, prepare_records(records, state.config, state.parts), durability, sync)
 
 
 def append_batches(state: LogState, data: Buffer, durability: Durability) -> AppendResult:
@@ -69,7 +74,9 @@ def append_batches(state: LogState, data: Buffer, durability: Durability) -> App
     return write(state, prepared, durability)
 
 
-def write(state: LogState, prepared: Sequence[Prepared], durability: Durability) -> AppendResult:
+def write(
+    state: LogState, prepared: Sequence[Prepared], durability: Durability, sync: Sync | None = None
+) -> AppendResult:
     """Give batches their offsets and write them into one segment, under the log's lock: all, or nothing.
 
     Kafka, too, never spreads an append over segments: where it does not fit the active one, that is closed first. After
@@ -97,7 +104,7 @@ def write(state: LogState, prepared: Sequence[Prepared], durability: Durability)
         result = result or _written(state, prepared, has_producers=has_producers)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
     if due or durability is Durability.DURABLE:  # a retry, too, waits for what its first try may not have waited for
-        sync_records(state, result.last_offset + 1)
+        (sync or sync_records)(state, result.last_offset + 1)
     return result
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
+from typing import Literal, overload
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
 from stratalog.log.append import AppendResult, append_batches, append_records
+from stratalog.log.background import Background, Subscribers
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.follow import append_as_follower
 from stratalog.log.leadership import follow, lead
@@ -53,9 +56,12 @@ class Log(LogReader):
         high_watermark: int | None = None,
         on_offline: Callable[[StorageError], None] | None = None,
         on_truncated: Callable[[], None] | None = None,
+        background: Background | None = None,
     ) -> None:
         super().__init__(name, topic_id, parts)
         self._durability = durability
+        self._subscribers: Subscribers | None = None  # under the log's lock
+        self._background = background or Background()  # its threads would start when needed
         try:
             self._state = _state_of(name, topic_id, files, parts, config, loaded, remote, notify)
             self._state.watermark, self._state.on_offline = watermark, on_offline
@@ -99,12 +105,24 @@ class Log(LogReader):
         """The state as of now: one immutable value."""
         return self._state.view
 
-    def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult:
+    @overload
+    def append(self, records: Sequence[Record], durability: str | None = None) -> AppendResult: ...
+
+    @overload
+    def append(
+        self, records: Sequence[Record], durability: str | None = None, *, wait: Literal[False]
+    ) -> Future[AppendResult]: ...
+
+    def append(
+        self, records: Sequence[Record], durability: str | None = None, *, wait: bool = True
+    ) -> AppendResult | Future[AppendResult]:
         """Append records as leader, in batches of at most ``max.message.bytes``: all of them, or none.
 
         Args:
             records: offsets, epochs and partition are ignored; a timestamp of -1 becomes the clock's time.
             durability: ``"written"`` or ``"durable"``; None is the engine's setting.
+            wait: False writes, and returns a future that is done when the records are as durable as asked, or with what
+                kept them from it. It is done by another thread, cannot be cancelled, and ends before the engine closes.
 
         Raises:
             NotLeaderOrFollowerError: the log follows a leader.
@@ -113,7 +131,11 @@ class Log(LogReader):
             RecordBatchTooLargeError: all together are above ``segment.bytes``; nothing was written.
             DiskFullError: no space; the log goes on reading.
         """
-        return append_records(self._state, records, self._durability_of(durability))
+        wanted, ends = self._durability_of(durability), list[int]()
+        if wait:
+            return append_records(self._state, records, wanted)
+        result = append_records(self._state, records, wanted, lambda _, end: ends.append(end))
+        return self._background.when_durable(self._state, ends[0] if ends else 0, result)
 
     def append_as_leader(self, data: Buffer, durability: str | None = None) -> AppendResult:
         """Append batches that a producer encoded: checked, offsets and leader epoch assigned; all of them, or none.
@@ -235,6 +257,18 @@ class Log(LogReader):
                 return False
             roll(state)
             return True
+
+    def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
+        """Have ``callback`` told the bounds whenever they have moved; what is returned ends that.
+
+        It is called on a thread of the engine, after the fact and with no lock held, once for moves that lie close
+        together. What it raises is logged. One that takes long keeps the other subscribers waiting, no append.
+        """
+        with self._state.lock:
+            if self._subscribers is None:
+                self._subscribers = Subscribers(self.name, self.offsets, self._background)
+                self._state.on_moved = self._subscribers.moved
+        return self._subscribers.add(callback)
 
     def set_high_watermark(self, offset: int) -> int:
         """Move the high watermark, where ``watermark`` is ``external``; it stays between log start and end.

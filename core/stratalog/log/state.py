@@ -61,6 +61,7 @@ class LogState:
     sync_took_ns: int = 0
     on_offline: Callable[[StorageError], None] | None = None
     on_truncated: Callable[[], None] | None = None
+    on_moved: Callable[[], None] | None = None
     turns: Turns = field(default_factory=Turns)
     syncing: threading.RLock = field(default_factory=threading.RLock)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -101,7 +102,8 @@ class LogState:
         return self.recovery_point if self.watermark is Watermark.DURABLE else self.given_watermark
 
     def publish(self) -> None:
-        """Make the state as it is now visible to readers."""
+        """Make the state as it is now visible to readers, and tell ``on_moved``, which returns at once."""
+        before = self.view.offsets
         self.view = make_view(
             self.log,
             self.segments,
@@ -115,6 +117,8 @@ class LogState:
             leader_epoch=self.leader_epoch,
             is_leader=self.is_leader,
         )
+        if self.on_moved is not None and self.view.offsets != before:
+            self.on_moved()
 
 
 def make_view(

@@ -1,0 +1,112 @@
+"""Appends that nobody waits for, and subscribers: whatever happens, everybody hears, and no append waits for them."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.env import Env
+from stratalog.errors import ClosedError, LogDirOfflineError
+from stratalog.model.names import LOG_SUFFIX
+from stratalog.model.offsets import LogOffsets
+from stratalog.testing.faults import FaultyVfs, failing
+
+SOON_S = 30.0
+ONE = [Record(value=b"v")]
+
+
+@pytest.fixture
+def files() -> FaultyVfs:
+    return FaultyVfs()
+
+
+@pytest.fixture
+def gate(files: FaultyVfs) -> Iterator[threading.Event]:
+    """Syncs of logs end when this is set."""
+    may_end = threading.Event()
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(LOG_SUFFIX):
+            assert may_end.wait(SOON_S)
+
+    files.rule = rule
+    yield may_end
+    may_end.set()
+
+
+def test_an_append_returns_before_its_sync_does(tmp_path: Path, files: FaultyVfs, gate: threading.Event) -> None:
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        waiting = [log.append(ONE, "durable", wait=False) for _ in range(5)]
+        assert (log.offsets().log_end, [future.done() for future in waiting]) == (5, [False] * 5)
+        assert not waiting[0].cancel()
+        gate.set()
+        assert [future.result(SOON_S).base_offset for future in waiting] == list(range(5))
+        assert log.offsets().recovery_point == 5
+    syncs = sum(name.endswith(LOG_SUFFIX) for _, name in files.names("sync"))
+    assert syncs <= 3, "of the first, of all that came meanwhile, of closing"
+
+
+def test_what_is_to_be_written_alone_is_done_at_once(tmp_path: Path, files: FaultyVfs, gate: threading.Event) -> None:
+    del gate
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        future = engine.log("t", 0).append(ONE, wait=False)
+        assert future.done()
+        assert future.result().base_offset == 0
+        files.rule = None
+
+
+def test_an_engine_that_closes_leaves_no_future_behind(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t", partitions=10)
+        waiting = [engine.log("t", n % 10).append(ONE, "durable", wait=False) for n in range(100)]
+    assert all(future.done() for future in waiting)
+    assert sorted(future.result().base_offset for future in waiting) == sorted([*range(10)] * 10)
+    with pytest.raises(ClosedError):
+        engine._shelf.logs[next(iter(engine._shelf.logs))].append(ONE, "durable", wait=False)
+
+
+def test_a_sync_that_fails_is_told_to_all_who_hold_a_future(tmp_path: Path, files: FaultyVfs) -> None:
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        files.rule = failing("sync", errno.EIO, path=LOG_SUFFIX)
+        assert isinstance(log.append(ONE, "durable", wait=False).exception(SOON_S), LogDirOfflineError)
+        with pytest.raises(LogDirOfflineError):
+            log.append(ONE, "durable", wait=False)
+
+
+def test_subscribers_hear_of_what_moved(tmp_path: Path) -> None:
+    heard, enough = list[LogOffsets](), threading.Event()
+
+    def broken(offsets: LogOffsets) -> None:
+        raise RuntimeError(offsets)
+
+    def listen(offsets: LogOffsets) -> None:
+        heard.append(offsets)
+        if offsets.log_end == 10:
+            log.offsets()  # no lock is held
+            enough.set()
+
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        log.subscribe(broken)
+        end = log.subscribe(listen)
+        for _ in range(10):
+            log.append(ONE)
+        assert enough.wait(SOON_S)
+        ends = [offsets.log_end for offsets in heard]
+        assert ends == sorted(ends)
+        end()
+        end()
+        before = len(heard)
+        log.append(ONE)
+    assert len(heard) == before
