@@ -129,7 +129,13 @@ class EngineConfig(Section):
         "producer.id.expiration.ms",
         86_400_000,
         at_least=1,
-        doc="Loading a log forgets idempotent producers whose last batch is as old as this, unless a transaction is open.",
+        doc="Idempotent producers are forgotten when their last batch is as old as this, unless a transaction is open.",
+    )
+    producer_expiration_interval_ms: int = key(
+        "producer.id.expiration.check.interval.ms",
+        600_000,
+        at_least=1,
+        doc="How often the background duties forget producers; opening a log does, too.",
     )
 
     @property

@@ -252,6 +252,7 @@ class Engine:
             Duty("transactions", TRANSACTIONS_TICK_MS, self._clients.coordinator.abort_expired),
             Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
             Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self._write_checkpoints),
+            Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
             Duty("roll", settings.retention_interval_ms, lambda: self._for_each(self._serving(), Log.roll_if_due)),
             Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
             *(
@@ -267,6 +268,10 @@ class Engine:
     def _sync_due(self) -> None:
         interval_ms = self._settings.engine.sync_interval_ms // 2
         self._for_each(self._serving(), lambda log: log.sync_if_due(interval_ms))
+
+    def _forget_producers(self) -> None:
+        silent_ms = self._settings.engine.producer_expiration_ms
+        self._for_each(self._serving(), lambda log: log.forget_producers(silent_ms))
 
     def _delete_due(self) -> None:
         self._for_each(self._serving(), Log.remove_left)

@@ -248,6 +248,16 @@ class Log(LogReader):
             flush(self._state)
         return due
 
+    def forget_producers(self, silent_ms: int) -> int:
+        """Forget idempotent producers whose last batch is as old as this, by its own time; how many.
+
+        Not those with an open transaction. One that is forgotten may go on at any sequence.
+        """
+        state = self._state
+        with state.lock:
+            state.check_writable()
+            return state.producers.forget_silent(state.parts.env.clock.now_ms() - silent_ms)
+
     def roll_if_due(self) -> bool:
         """Roll if the active segment has waited for ``segment.ms``, by the clock; whether it did."""
         state = self._state

@@ -18,6 +18,7 @@ from stratalog.errors import (
     TransactionCoordinatorFencedError,
 )
 from stratalog.log.log import Log
+from stratalog.model.records import Record
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
 
@@ -141,6 +142,27 @@ def test_retries_and_gaps_are_told_apart_whatever_happened_between(bed: LogBed, 
     with pytest.raises(InvalidProducerEpochError):
         log.append_as_leader(batches(bed, (7, 2, 8, 2)))
     assert log.append_as_leader(batches(bed, (7, 3, 8, 2))).base_offset == 12
+
+
+def test_who_was_silent_is_forgotten_unless_a_transaction_is_open(bed: LogBed) -> None:
+    """Their own time counts, as in Kafka: also one that lies ahead of the clock, or goes back."""
+    log = bed.open()
+    now = bed.clock.now_ms()
+    for ahead_ms in (10_000, 0):
+        stamped = [Record(timestamp_ms=now + ahead_ms)]
+        log.append_as_leader(bed.batch(0, stamped, producer=(7, 4, 1 if not ahead_ms else 0)))
+        log.append_as_leader(bed.batch(0, stamped, producer=(8, 0, 1 if not ahead_ms else 0), transactional=True))
+        assert log.forget_producers(1) == 0
+    bed.clock.advance_ms(999)
+    assert log.forget_producers(1000) == 0
+    bed.clock.advance_ms(1)
+    assert log.forget_producers(1000) == 1
+    assert [found.producer_id for found in log.open_transactions()] == [8]
+    assert log.append_as_leader(batches(bed, (7, 2, 40, 1))).base_offset == 4
+    log.end_transaction(8, 0, commit=True, coordinator_epoch=0)
+    bed.clock.advance_ms(10**12)
+    assert log.forget_producers(1000) == 2
+    assert not log.has_producers
 
 
 # --- coordinators ------------------------------------------------------------------------------------------------
