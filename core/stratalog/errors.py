@@ -422,10 +422,11 @@ class StoreTimeoutError(StoreError):
 
 
 class StoreThrottledError(StoreError):
-    """The store asks for fewer requests."""
+    """The store asks for fewer requests; for none at all during ``retry_after_ms``, if it said so (else 0)."""
 
     retriable = True
     advice = "lower the request rate; the same call may succeed later"
+    retry_after_ms: int = 0
 
 
 class FencedEpochError(StorageError):

@@ -44,6 +44,12 @@ class Limits(Section):
         doc="Index entries of closed segments kept in memory, of each tier.",
     )
     chunk_cache_bytes: int = key("limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Remote chunks kept in memory.")
+    upload_bytes: int = key(
+        "limits.upload.bytes",
+        192 << 20,
+        at_least=5 << 20,
+        doc="Parts of uploads in memory at a time, over all uploads of a store; one part always is.",
+    )
     fetch_chunk_bytes: int = key("limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="One ranged read of the tier.")
 
 

@@ -105,6 +105,14 @@ class ObjectStore(ABC):
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete objects; a missing one is success. Returns what went wrong, by key."""
 
+    def sent(self) -> Mapping[str, int]:
+        """Requests sent since it was opened, by the store's own names of them; empty if each call is one request.
+
+        What a call costs is not always one request: an upload in parts is many. Retries of a library below that a store
+        cannot see are not counted.
+        """
+        return {}
+
     @abstractmethod
     def close(self) -> None:
         """Let go of connections. Twice is fine."""

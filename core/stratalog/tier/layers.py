@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from stratalog.config.engine import EngineConfig
 from stratalog.env import Env
-from stratalog.errors import CorruptObjectError, StoreError
+from stratalog.errors import CorruptObjectError, StoreError, StoreThrottledError
 from stratalog.model.batches import Buffer
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore
 from stratalog.tier.metrics import RequestCounter, StoreMetrics
@@ -98,6 +98,10 @@ class TierStore:
     def metrics(self) -> StoreMetrics:
         """What was asked of the store so far."""
         return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
+
+    def sent(self) -> Mapping[str, int]:
+        """Requests by the store's own names, as ``ObjectStore.sent``: what is billed."""
+        return self._store.sent()
 
     def put(self, key: str, source: ByteSource) -> ObjectInfo:
         """Upload an object under a new key.
@@ -207,7 +211,7 @@ class TierStore:
                 answer = request(deadline_ns=self._try_deadline_ns(kind, call))
             except StoreError as error:
                 counter.failed()
-                if not error.retriable or not self._may_repeat(call):
+                if not error.retriable or not self._may_repeat(call, error):
                     raise
                 call.retries += 1
                 counter.repeated()
@@ -223,12 +227,14 @@ class TierStore:
         now = self._env.clock.monotonic_ns()
         return now + max(0, call.end_ns - now) // 2
 
-    def _may_repeat(self, call: _Call) -> bool:
-        """Wait before the next try; False if there is none."""
+    def _may_repeat(self, call: _Call, error: StoreError) -> bool:
+        """Wait before the next try, as long as the store asks for at least; False if there is none."""
         if call.retries >= self._retries:
             return False
         longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)
         pause_ms = round(longest * (0.5 + self._env.chance.random() / 2))
+        if isinstance(error, StoreThrottledError):
+            pause_ms += error.retry_after_ms
         if self._env.clock.monotonic_ns() + pause_ms * 1_000_000 >= call.end_ns or not self._budget.take():
             return False
         self._env.clock.sleep_ms(pause_ms)

@@ -2,7 +2,8 @@
 
 Options (``tier_options``) go to the file system below: ``key``, ``secret``, ``token``, ``endpoint_url``,
 ``client_kwargs``, ``config_kwargs``, ``s3_additional_kwargs`` for S3; AWS's own environment variables and files are
-read too.
+read too. ``credentials`` is a function that returns ``key``, ``secret``, ``token`` and ``expires_ms`` (Unix time),
+asked again when they end. How S3 keeps objects is set in ``[plugins.s3]``.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
+from stratalog_s3.settings import S3Section
 
 GENERIC_SCHEMES: Final = frozenset({
-    "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "hdfs", "webhdfs", "sftp", "ssh", "smb",
+    "adl", "oci", "oss", "hdfs", "webhdfs", "sftp", "ssh", "smb",
 })  # fmt: skip
 
 
@@ -25,10 +27,23 @@ def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
             name="s3",
             open=_open_s3,
             schemes=frozenset({"s3", "s3a"}),
+            engine_section=S3Section,
             capabilities=("atomic create", "batch delete", "checksums"),
         ),
         Provider(name="file", open=_open_file, schemes=frozenset({"file"}), capabilities=("atomic create",)),
         Provider(name="memory", open=_open_memory, schemes=frozenset({"memory"}), capabilities=("atomic create",)),
+        Provider(
+            name="gcs",
+            open=_open_conditional,
+            schemes=frozenset({"gs", "gcs"}),
+            capabilities=("atomic create", "needs gcsfs"),
+        ),
+        Provider(
+            name="abfs",
+            open=_open_conditional,
+            schemes=frozenset({"abfs", "abfss", "az"}),
+            capabilities=("atomic create", "needs adlfs"),
+        ),
         Provider(name="fsspec", open=_open_generic, schemes=GENERIC_SCHEMES, capabilities=("single writer only",)),
     )
 
@@ -49,6 +64,12 @@ def _open_memory(context: OpenContext) -> ObjectStore:
     from stratalog_s3.memory import open_memory  # noqa: PLC0415 - imports fsspec
 
     return open_memory(context)
+
+
+def _open_conditional(context: OpenContext) -> ObjectStore:
+    from stratalog_s3.conditional import open_conditional  # noqa: PLC0415 - imports fsspec
+
+    return open_conditional(context)
 
 
 def _open_generic(context: OpenContext) -> ObjectStore:

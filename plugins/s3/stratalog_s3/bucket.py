@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-import base64
 import re
-import zlib
-from collections.abc import Coroutine
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from stratalog.spi import Clock, StoreError
 from stratalog_s3.deadline import Pending, run, seconds_left
-from stratalog_s3.failures import is_past_the_end
+from stratalog_s3.failures import is_expired, is_past_the_end
 
 _CONTENT_RANGE: Final = re.compile(r"bytes ([0-9]+)-([0-9]+)/([0-9]+)\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket through a connected s3fs file system (Any: it has no types), for the calls of one operation."""
+    """A bucket through a connected s3fs file system (Any: it has no types), for the calls of one operation.
+
+    Attributes:
+        filesystem: on its own event loop.
+        name: of the bucket.
+        clock: of the deadline.
+        deadline_ns: of all requests together.
+        sent: counts requests, by botocore's names; changed on the event loop only.
+        renew: called when the credentials of a client have ended; whether it helps to send the request again.
+    """
 
     filesystem: Any
     name: str
     clock: Clock
     deadline_ns: int
+    sent: Counter[str]
+    renew: Callable[[Any], Awaitable[bool]]
 
     def ask(self, method: str, **parameters: object) -> Any:
         """One request, by botocore's name of it; raises what s3fs raises, and TimeoutError."""
@@ -44,7 +54,18 @@ class Bucket:
             self.filesystem.loop, lambda: self._get(name, start, end), seconds_left(self.clock, self.deadline_ns, name)
         )
 
-    def _call(self, method: str, parameters: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+    async def _call(self, method: str, parameters: dict[str, Any]) -> Any:
+        """One request; a second one if the first was refused because the credentials had ended."""
+        client = self.filesystem._s3  # noqa: SLF001 - s3fs has no public name for it
+        try:
+            return await self._once(method, parameters)
+        except Exception as error:
+            if not is_expired(error) or not await self.renew(client):
+                raise
+        return await self._once(method, parameters)
+
+    def _once(self, method: str, parameters: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        self.sent[method] += 1
         call: Coroutine[Any, Any, Any] = self.filesystem._call_s3(  # noqa: SLF001 - s3fs has no public async one
             method, Bucket=self.name, **parameters
         )
@@ -90,11 +111,3 @@ def _served(content_range: str | None, size_bytes: int) -> _Served:
         return _Served(0, size_bytes, size_bytes)
     found = _CONTENT_RANGE.match(content_range)
     return _Served(int(found[1]), int(found[2]) + 1, int(found[3])) if found else _Served(-1, -1, -1)
-
-
-def crc32_of(data: bytes) -> str:
-    """The checksum of an upload, as S3 wants it.
-
-    Made here: where botocore makes it the body's encoding changes, which not every server of S3's protocol understands.
-    """
-    return base64.b64encode(zlib.crc32(data).to_bytes(4, "big")).decode()

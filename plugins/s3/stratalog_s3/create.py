@@ -26,6 +26,11 @@ STRATEGIES: Final[Mapping[str, CreateStrategy]] = MappingProxyType(
     {
         "s3": CreateStrategy.NATIVE,  # If-None-Match: *
         "s3a": CreateStrategy.NATIVE,
+        "gs": CreateStrategy.NATIVE,  # ifGenerationMatch=0
+        "gcs": CreateStrategy.NATIVE,
+        "abfs": CreateStrategy.NATIVE,  # If-None-Match: *
+        "abfss": CreateStrategy.NATIVE,
+        "az": CreateStrategy.NATIVE,
         "memory": CreateStrategy.NATIVE,  # dict.setdefault
         "file": CreateStrategy.LINK,
     }

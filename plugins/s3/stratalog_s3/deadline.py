@@ -41,6 +41,10 @@ class Pending(Generic[T]):
         finally:
             self.cancel()  # does nothing once it is done; after an interrupt nothing goes on in the background
 
+    def when_over(self, call: Callable[[], None]) -> None:
+        """Call this, on any thread, once it is done, failed or cancelled."""
+        self._future.add_done_callback(lambda _: call())
+
     def cancel(self) -> None:
         """Stop it, if it still runs."""
         self._future.cancel()

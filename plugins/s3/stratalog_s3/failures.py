@@ -81,6 +81,8 @@ _NEVER_SENT: Final = frozenset({
     "ParamValidationError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError",
     "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOError",
 })  # fmt: skip
+_EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
+_LONGEST_DIGITS: Final = 7  # of a Retry-After in seconds
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -113,7 +115,10 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
         return error
     reply = reply_of(error)
     if reply is not None:
-        return typed_code(reply, key, uri, secrets)
+        problem = typed_code(reply, key, uri, secrets)
+        if isinstance(problem, StoreThrottledError):
+            problem.retry_after_ms = retry_after_ms(error)
+        return problem
     if isinstance(error, OSError) and error.errno in _FULL:
         return StoreError("the store is full", key)
     kind = _kind_by_class(error)
@@ -145,7 +150,23 @@ def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) 
         return Created.EXISTS
     if reply.status >= 500 or reply.status == 408:
         return Created.UNKNOWN
-    return typed_code(reply, key, uri, secrets)
+    return typed(error, key, uri, secrets)
+
+
+def is_expired(error: Exception) -> bool:
+    """Whether a request was refused because its credentials have ended: with others it may go well."""
+    reply = reply_of(error)
+    return reply is not None and reply.code in _EXPIRED
+
+
+def retry_after_ms(error: BaseException) -> int:
+    """For how long the store asks to be left alone, 0 if it does not say."""
+    for found in (error, error.__cause__):
+        response = getattr(found, "response", None)
+        if isinstance(response, dict):
+            said = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("retry-after", "")
+            return int(said) * 1000 if said.isascii() and said.isdigit() and len(said) < _LONGEST_DIGITS else 0
+    return 0
 
 
 def is_past_the_end(error: Exception) -> bool:

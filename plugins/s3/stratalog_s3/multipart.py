@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import threading
 from collections import deque
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from stratalog.spi import ByteSource
-from stratalog_s3.bucket import Bucket, crc32_of
-from stratalog_s3.deadline import Pending
+from stratalog.spi import ByteSource, StoreTimeoutError
+from stratalog_s3.bucket import Bucket
+from stratalog_s3.checksums import Checksum
+from stratalog_s3.deadline import Pending, seconds_left
 from stratalog_s3.uploads import part_bytes, parts
 
 PARTS_AT_ONCE: Final = 4
@@ -17,29 +21,93 @@ _ABORT_NS: Final = 10_000_000_000
 _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
-def upload_parts(bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
-    """Upload a large object; the store's answer to the last request.
+class PartBudget:
+    """Bounds the bytes of parts that are in memory, over all uploads of a store. Thread-safe.
 
-    Nothing is visible before that request. If anything fails the upload is aborted, after the deadline too, or its
-    parts would be stored, and paid for, for ever.
+    One part is always let in, however large: an upload makes progress whatever the bound.
     """
-    upload = bucket.ask("create_multipart_upload", Key=name, ChecksumAlgorithm="CRC32")["UploadId"]
-    pending: deque[tuple[dict[str, Any], Pending[Any]]] = deque()
-    done: list[dict[str, Any]] = []
-    try:
-        for number, body in enumerate(parts(source, key, part_bytes(source.size_bytes)), 1):
-            if len(pending) == PARTS_AT_ONCE:
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes, self._taken_bytes = limit_bytes, 0
+        self._changed = threading.Condition()
+
+    def take(self, size_bytes: int, timeout_s: float, key: str) -> None:
+        """Wait for room.
+
+        Raises:
+            StoreTimeoutError: there was none in time.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._has_room(size_bytes), timeout_s):
+                raise StoreTimeoutError("other uploads left no room for a part: limits.upload.bytes", key)
+            self._taken_bytes += size_bytes
+
+    def give_back(self, size_bytes: int) -> None:
+        """The part is on its way no longer."""
+        with self._changed:
+            self._taken_bytes -= size_bytes
+            self._changed.notify_all()
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return not self._taken_bytes or self._taken_bytes + size_bytes <= self._limit_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PartUploads:
+    """How large objects are uploaded.
+
+    Attributes:
+        part_bytes: the size of a part, unless that would make too many of them.
+        checksum: of each part.
+        parameters: of the object.
+        budget: what the parts in memory share.
+    """
+
+    part_bytes: int
+    checksum: Checksum
+    parameters: dict[str, object]
+    budget: PartBudget
+
+    def upload(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
+        """Upload a large object; the store's answer to the last request.
+
+        Nothing is visible before that request. If anything fails the upload is aborted, after the deadline too, or its
+        parts would be stored, and paid for, for ever.
+        """
+        said = {"ChecksumAlgorithm": self.checksum.algorithm} if self.checksum.algorithm else {}
+        upload = bucket.ask("create_multipart_upload", Key=name, **said, **self.parameters)["UploadId"]
+        pending: deque[tuple[dict[str, Any], Pending[Any]]] = deque()
+        done: list[dict[str, Any]] = []
+        try:
+            size_bytes = part_bytes(source.size_bytes, self.part_bytes)
+            bodies = parts(source, key, size_bytes)
+            for number in range(1, -(-source.size_bytes // size_bytes) + 1):
+                if len(pending) == PARTS_AT_ONCE:
+                    done.append(_finished(*pending.popleft()))
+                self.budget.take(size_bytes, seconds_left(bucket.clock, bucket.deadline_ns, key), key)
+                pending.append(self._begun(bucket, name, upload, number, bodies, size_bytes))
+            while pending:
                 done.append(_finished(*pending.popleft()))
-            part = {"PartNumber": number, "ChecksumCRC32": crc32_of(body)}
-            pending.append((part, bucket.begin("upload_part", Key=name, UploadId=upload, Body=body, **part)))
-        while pending:
-            done.append(_finished(*pending.popleft()))
-        return bucket.ask("complete_multipart_upload", Key=name, UploadId=upload, MultipartUpload={"Parts": done})
-    except BaseException:
-        for _, request in pending:
-            request.cancel()
-        _abort(bucket, name, upload)
-        raise
+            return bucket.ask("complete_multipart_upload", Key=name, UploadId=upload, MultipartUpload={"Parts": done})
+        except BaseException:
+            for _, request in pending:
+                request.cancel()
+            _abort(bucket, name, upload)
+            raise
+
+    def _begun(
+        self, bucket: Bucket, name: str, upload: str, number: int, bodies: Iterator[io.BytesIO], taken_bytes: int
+    ) -> tuple[dict[str, Any], Pending[Any]]:
+        """Read and send a part; its room is given back when that is over, well or not."""
+        try:
+            body = next(bodies)
+            said = self.checksum.said(body.getbuffer())
+            request = bucket.begin("upload_part", Key=name, UploadId=upload, PartNumber=number, Body=body, **said)
+        except BaseException:
+            self.budget.give_back(taken_bytes)
+            raise
+        request.when_over(lambda: self.budget.give_back(taken_bytes))
+        return {"PartNumber": number, **(said if self.checksum.algorithm else {})}, request
 
 
 def _finished(part: dict[str, Any], request: Pending[Any]) -> dict[str, Any]:

@@ -11,7 +11,12 @@ from urllib.parse import urlsplit
 from stratalog.spi import ConfigError
 
 _OURS: Final = frozenset({"asynchronous", "loop", "skip_instance_cache", "use_listings_cache"})
-_CONFIG: Final[Mapping[str, Any]] = {"connect_timeout": 5, "read_timeout": 60, "max_pool_connections": 50}
+_CONFIG: Final[Mapping[str, Any]] = {
+    "connect_timeout": 5,
+    "read_timeout": 60,
+    "max_pool_connections": 50,
+    "request_checksum_calculation": "when_required",  # uploads have ours
+}
 _ONE_TRY: Final[Mapping[str, Any]] = {"total_max_attempts": 1, "mode": "standard"}
 _QUIET: Final = ("botocore", "aiobotocore")
 

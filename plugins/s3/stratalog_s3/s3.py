@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ from stratalog.spi import (
     Buffer,
     ByteSource,
     Capability,
+    Clock,
     ConfigError,
     Created,
     ObjectInfo,
@@ -19,16 +21,19 @@ from stratalog.spi import (
     PluginImportError,
     StoreError,
 )
-from stratalog_s3.bucket import Bucket, crc32_of
+from stratalog_s3.bucket import Bucket
+from stratalog_s3.checksums import CHECKSUMS
 from stratalog_s3.create import create_capability
+from stratalog_s3.credentials import RotatingCredentials, rotating_session, take_provider
 from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import Reply, typed_code
-from stratalog_s3.location import check_key, check_prefix, parse_location
-from stratalog_s3.multipart import upload_parts
+from stratalog_s3.location import Location, check_key, check_prefix, parse_location
+from stratalog_s3.multipart import PartBudget, PartUploads
 from stratalog_s3.options import check_endpoint, filesystem_options, quieten_botocore
 from stratalog_s3.secret import SecretOptions
+from stratalog_s3.settings import S3Section
 from stratalog_s3.store import StoreBase
-from stratalog_s3.uploads import PART_BYTES, whole
+from stratalog_s3.uploads import whole
 
 PAGE_KEYS: Final = 1000  # S3's bound, for listing and for deleting
 _CLOSE_S: Final = 5.0
@@ -36,33 +41,60 @@ _LOGGER: Final = logging.getLogger("stratalog.s3")
 
 
 class S3Store(StoreBase):
-    """A bucket, or a prefix of it. Connects at the first call, once a process."""
+    """A bucket, or a prefix of it. Connects at the first call, once a process.
+
+    Args:
+        location: where it is.
+        options: for s3fs, and ``credentials``.
+        clock: deadlines are moments of it.
+        read_only: refuse every write.
+        settings: how objects are uploaded.
+        upload_bytes: the most that parts of uploads take in memory.
+    """
 
     _connected: Any = None  # the file system whose client has been checked; checking twice in a race does no harm
+
+    def __init__(
+        self,
+        location: Location,
+        options: SecretOptions,
+        clock: Clock,
+        *,
+        read_only: bool,
+        settings: S3Section,
+        upload_bytes: int,
+    ) -> None:
+        super().__init__(location, options, clock, read_only=read_only)
+        self._settings, self._checksum = settings, CHECKSUMS[settings.checksum]
+        self._budget = PartBudget(upload_bytes)
+        self._parts = PartUploads(settings.part_bytes, self._checksum, settings.of_segments, self._budget)
+        self._sent: Counter[str] = Counter()
+        provider = take_provider(options.reveal())
+        self._credentials = RotatingCredentials(provider, clock, options) if provider else None
 
     @property
     def capabilities(self) -> Capability:
         """All; the core probes CREATE, which some servers that speak S3's protocol accept and ignore."""
-        return (
-            create_capability(self._location.scheme)
-            | Capability.LIST_AFTER
-            | Capability.BATCH_DELETE
-            | Capability.CHECKSUM
-        )
+        checked = Capability.CHECKSUM if self._checksum.parameter else Capability.NONE
+        return create_capability(self._location.scheme) | Capability.LIST_AFTER | Capability.BATCH_DELETE | checked
+
+    def sent(self) -> Mapping[str, int]:
+        """Requests so far, by S3's names of them."""
+        return {_name_of(method): count for method, count in self._sent.copy().items()}
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload in one request up to 16 MiB, in parts of 16 MiB above; a failed upload in parts is aborted.
+        """Upload in one request up to ``part.bytes``, in parts of that size above; a failed one is aborted.
 
-        A handful of parts are in memory at a time, whatever the object's size. Each request carries a CRC-32 that the store checks.
+        A few parts are in memory at a time, whatever the object's size (``limits.upload.bytes``, over all uploads of the
+        store). Each request carries a checksum that the store checks.
         """
         name = self._writable(key)
         with self._errors(key):
             bucket = self._bucket(deadline_ns)
-            if source.size_bytes <= PART_BYTES:
-                body = whole(source, key)
-                answer = bucket.ask("put_object", Key=name, Body=body, ChecksumCRC32=crc32_of(body))
+            if source.size_bytes <= self._settings.part_bytes:
+                answer = self._put_whole(bucket, name, source, key)
             else:
-                answer = upload_parts(bucket, name, source, key)
+                answer = self._parts.upload(bucket, name, source, key)
         return ObjectInfo(key, source.size_bytes, _etag(answer))
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
@@ -75,7 +107,8 @@ class S3Store(StoreBase):
         with self._errors(key):
             bucket = self._bucket(deadline_ns)  # what fails here has sent nothing
         with self._create_errors(key) as outcome:
-            bucket.ask("put_object", Key=name, Body=body, ChecksumCRC32=crc32_of(body), IfNoneMatch="*")
+            said = {**self._checksum.said(body), **self._settings.of_objects}
+            bucket.ask("put_object", Key=name, Body=body, IfNoneMatch="*", **said)
         return outcome[0]
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
@@ -122,6 +155,15 @@ class S3Store(StoreBase):
                 failed.update(self._refused(answer.get("Errors", ()), names))
         return failed
 
+    def _put_whole(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
+        self._budget.take(source.size_bytes, seconds_left(self._clock, bucket.deadline_ns, key), key)
+        try:
+            body = whole(source, key)
+            said = {**self._checksum.said(body), **self._settings.of_segments}
+            return bucket.ask("put_object", Key=name, Body=body, **said)
+        finally:
+            self._budget.give_back(source.size_bytes)
+
     def _refused(
         self, errors: Iterable[Mapping[str, str]], names: Mapping[str, str]
     ) -> Iterator[tuple[str, StoreError]]:
@@ -146,10 +188,26 @@ class S3Store(StoreBase):
             client = self._connect(made, deadline_ns)
             check_endpoint(client.meta.endpoint_url)  # also what the environment and AWS's own files say
             known = client.meta.service_model.operation_model("PutObject").input_shape.members
-            if not {"IfNoneMatch", "ChecksumCRC32"} <= set(known):
+            if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(known):
                 raise PluginImportError("this botocore is too old: it would drop If-None-Match", "s3", "stratalog[s3]")
             self._connected = made
-        return Bucket(made, self._location.bucket, self._clock, deadline_ns)
+        return Bucket(made, self._location.bucket, self._clock, deadline_ns, self._sent, self._renewed)
+
+    async def _renewed(self, client: Any) -> bool:
+        """Get other credentials than those of ``client``, which have ended; False if there are no others.
+
+        Without a function that gives them they are read again where they came from: the environment, AWS's files.
+        """
+        if self._credentials is not None:
+            self._credentials.expired()
+            return True
+        made = self._filesystem()
+        if {"key", "session"} & set(self._options.reveal()):
+            return False
+        if made._s3 is client:  # noqa: SLF001 - not renewed by another request meanwhile; s3fs has no name for it
+            await made.set_session(refresh=True)
+            await client.close()
+        return True
 
     def _connect(self, made: Any, deadline_ns: int) -> Any:
         try:
@@ -166,7 +224,12 @@ class S3Store(StoreBase):
         from s3fs import S3FileSystem  # noqa: PLC0415 - an extra, and slow to import
 
         try:
-            made = S3FileSystem(**filesystem_options(self._options.reveal()))
+            options = self._options.reveal()
+            take_provider(options)
+            wanted = filesystem_options(options)
+            if self._credentials is not None:
+                wanted["session"] = rotating_session(self._credentials)
+            made = S3FileSystem(**wanted)
         except (TypeError, ValueError, KeyError) as error:
             text = f"s3fs does not take these options: {self._options.redact(str(error))}"
             raise ConfigError(text) from self._options.safe_cause(error)
@@ -199,8 +262,22 @@ def open_s3(context: OpenContext) -> ObjectStore:
     except ImportError as error:
         raise PluginImportError(f"S3 needs s3fs ({error})", "s3", "stratalog[s3]") from error
     location, options = parse_location(context.location), SecretOptions(context.options)
-    filesystem_options(options.reveal())  # tells now what is wrong with them
-    return S3Store(location, options, context.env.clock, read_only=context.read_only)
+    plain = options.reveal()
+    take_provider(plain)
+    filesystem_options(plain)  # tells now what is wrong with them
+    return S3Store(
+        location,
+        options,
+        context.env.clock,
+        read_only=context.read_only,
+        settings=context.section if isinstance(context.section, S3Section) else S3Section(),
+        upload_bytes=context.limits.upload_bytes,
+    )
+
+
+def _name_of(method: str) -> str:
+    """S3's name for one of botocore's: ``PutObject`` for ``put_object``."""
+    return "".join(word.capitalize() for word in method.split("_"))
 
 
 def _etag(answer: Mapping[str, Any]) -> str:

@@ -10,34 +10,41 @@ from typing import Final, NoReturn
 _STARS: Final = "***"
 _SECRET_WORDS: Final = ("key", "secret", "token", "password", "passphrase", "credential", "connection_string", "sas")
 _SECRET_VARIABLES: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
+_LEARNED: Final = 12  # texts of credentials that rotate: the last few of them
 _SHORTEST: Final = 4  # striking out less would only garble texts
 
 
 class SecretOptions:
     """Options for a file system. ``reveal`` is the only way to the values."""
 
-    __slots__ = ("_options", "_secrets")
+    __slots__ = ("_given", "_learned", "_options")
 
     def __init__(self, options: Mapping[str, object]) -> None:
         self._options = dict(options)
         found = {text for text in _secret_texts(self._options) if len(text) >= _SHORTEST}
         found |= {os.environ[name] for name in _SECRET_VARIABLES if len(os.environ.get(name, "")) >= _SHORTEST}
-        self._secrets = tuple(sorted(found, key=len, reverse=True))  # the longest first: one may hold another
+        self._given = frozenset(found)
+        self._learned: tuple[str, ...] = ()
 
     def reveal(self) -> dict[str, object]:
         """A copy of the options, secrets included."""
         return dict(self._options)
 
+    def learn(self, credentials: Mapping[str, object]) -> None:
+        """Strike these out from now on, too; of those learned before, the last few stay known."""
+        found = [text for text in _secret_texts(credentials) if len(text) >= _SHORTEST]
+        self._learned = (*found, *(text for text in self._learned if text not in found))[:_LEARNED]
+
     def redact(self, text: str) -> str:
         """``text`` with every secret struck out."""
-        for secret in self._secrets:
+        for secret in sorted({*self._given, *self._learned}, key=len, reverse=True):  # one may hold another
             text = text.replace(secret, _STARS)
         return text
 
     def safe_cause(self, error: BaseException) -> BaseException | None:
         """``error``, to raise another one ``from`` it; None if its traceback would show a secret."""
         text = "".join(traceback.format_exception(error))
-        return None if any(secret in text for secret in self._secrets) else error
+        return None if any(secret in text for secret in (*self._given, *self._learned)) else error
 
     def __repr__(self) -> str:
         return f"SecretOptions({_STARS})"

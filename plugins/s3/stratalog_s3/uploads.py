@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Final
 
 from stratalog.spi import Buffer, ByteSource, StoreError
 
 CHUNK_BYTES: Final = 1 << 20
-PART_BYTES: Final = 16 << 20
+PART_BYTES: Final = 16 << 20  # where nothing else is set
 MAX_PARTS: Final = 10_000  # S3's bound
 
 
-def part_bytes(size_bytes: int) -> int:
-    """How large the parts of an upload are: 16 MiB, or more where that would make too many of them."""
-    return max(PART_BYTES, -(-size_bytes // MAX_PARTS))
+def part_bytes(size_bytes: int, wanted_bytes: int = PART_BYTES) -> int:
+    """How large the parts of an upload are: as wanted, or more where that would make too many of them."""
+    return max(wanted_bytes, -(-size_bytes // MAX_PARTS))
 
 
 def counted(source: ByteSource, key: str, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Buffer]:
@@ -38,15 +39,34 @@ def whole(source: ByteSource, key: str) -> bytes:
     return b"".join(counted(source, key))
 
 
-def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[bytes]:
+def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]:
     """The bytes of a source in parts of exactly ``size_bytes``, the last one shorter; errors as ``counted``.
 
-    Equal parts, because some stores that speak S3's protocol refuse others.
+    Equal parts, because some stores that speak S3's protocol refuse others. Each is one buffer of its size, filled in
+    place and handed on as it is: bytes would be copied once here and once more by the HTTP client below.
     """
-    pending = bytearray()
+    left_bytes = source.size_bytes
+    part = _room(min(size_bytes, left_bytes))
     for chunk in counted(source, key):
-        pending += chunk
-        while len(pending) > size_bytes:
-            yield bytes(memoryview(pending)[:size_bytes])
-            del pending[:size_bytes]
-    yield bytes(pending)
+        view = memoryview(chunk)
+        while len(view) >= (room := size_bytes - part.tell()) and left_bytes > room:
+            part.write(view[:room])
+            view, left_bytes = view[room:], left_bytes - room
+            yield _rewound(part)
+            part = _room(min(size_bytes, left_bytes))
+        left_bytes -= part.write(view)
+    yield _rewound(part)
+
+
+def _room(size_bytes: int) -> io.BytesIO:
+    """A buffer that need not grow."""
+    made = io.BytesIO()
+    if size_bytes:
+        made.seek(size_bytes - 1)
+        made.write(b"\0")
+    return _rewound(made)
+
+
+def _rewound(part: io.BytesIO) -> io.BytesIO:
+    part.seek(0)
+    return part

@@ -16,7 +16,7 @@ from stratalog.errors import (
     StoreTimeoutError,
 )
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, scripted_faults
+from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.testing.tiers import BytesSource, TierBed
 from stratalog.tier.layers import DELETE_LIMIT, LIST_LIMIT, UPLOAD_STEP_BYTES, RetryBudget, TierStore
 
@@ -66,6 +66,21 @@ def test_pauses_grow_and_stay_inside_the_deadline() -> None:
     with pytest.raises(StoreThrottledError):
         over(failing(*[Fault.THROTTLED] * 100), retries=100, deadline_ms=2_000, clock=clock).list("")
     assert 1_000 <= (clock.monotonic_ns() - began) // 1_000_000 < 2_000
+
+
+def test_a_store_that_says_how_long_is_left_alone_for_so_long() -> None:
+    def busy(request: SimRequest) -> Fault:
+        error = StoreThrottledError("slow down", request.key)
+        error.retry_after_ms = 7_000
+        raise error
+
+    for retries, deadline_ms, pauses in ((3, 60_000, 3), (100, 10_000, 1)):
+        clock = ManualClock()
+        before_ns = clock.monotonic_ns()
+        with pytest.raises(StoreThrottledError):
+            over(SimObjectStore(faults=busy), retries=retries, deadline_ms=deadline_ms, clock=clock).list("")
+        waited_ns = clock.monotonic_ns() - before_ns
+        assert pauses * 7_000_000_000 <= waited_ns < min(deadline_ms * 1_000_000, (pauses + 1) * 7_000_000_000)
 
 
 class Watching(SimObjectStore):

@@ -8,7 +8,7 @@ from typing import Self
 
 import pytest
 
-from stratalog.spi import CodecTable, Env, HandlePool, Limits, ObjectStore, OpenContext
+from stratalog.spi import CodecTable, Env, HandlePool, Limits, ObjectStore, OpenContext, Section
 from stratalog_s3 import stratalog_object_stores
 
 OpenStore = Callable[..., ObjectStore]
@@ -20,17 +20,24 @@ def open_store() -> Iterator[OpenStore]:
     opened: list[ObjectStore] = []
 
     def open_(
-        uri: str, options: Mapping[str, object] | None = None, *, env: Env | None = None, read_only: bool = False
+        uri: str,
+        options: Mapping[str, object] | None = None,
+        *,
+        env: Env | None = None,
+        read_only: bool = False,
+        section: Section | None = None,
+        limits: Limits | None = None,
     ) -> ObjectStore:
         world = env or Env()
         context = OpenContext(
             env=world,
-            limits=Limits(),
+            limits=limits or Limits(),
             handles=HandlePool(world.files, 8),
             codecs=CodecTable(),
             location=uri,
             options=options or {},
             read_only=read_only,
+            section=section,
         )
         scheme = uri.partition(":")[0]
         provider = next(found for found in stratalog_object_stores() if scheme in found.schemes)

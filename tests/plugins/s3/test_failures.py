@@ -110,6 +110,17 @@ def test_errors_of_other_clouds_are_told_by_their_status() -> None:
     assert type(typed(ResponseError(), "k", "abfs://b", NO_SECRETS)) is ObjectNotFoundError
 
 
+@pytest.mark.parametrize(
+    ("said", "pause_ms"), [("2", 2_000), ("0", 0), ("", 0), ("-1", 0), ("99999999", 0), ("Wed, 21 Oct 2026", 0)]
+)
+def test_a_store_may_say_for_how_long_it_wants_to_be_left_alone(said: str, pause_ms: int) -> None:
+    error = translated("SlowDown", 503)
+    error.__cause__.response["ResponseMetadata"]["HTTPHeaders"] = {"retry-after": said}  # type: ignore[union-attr]  # a ClientError
+    problem = typed(error, "k", "s3://b", NO_SECRETS)
+    assert isinstance(problem, StoreThrottledError)
+    assert problem.retry_after_ms == pause_ms
+
+
 def test_errors_of_the_contract_pass() -> None:
     error = ConfigError("as it is")
     assert typed(error, "k", "s3://b", NO_SECRETS) is error

@@ -26,10 +26,11 @@ from stratalog.spi import (
 )
 from stratalog.testing.s3 import LocalS3
 from stratalog.testing.tiers import BytesSource
-from stratalog_s3.uploads import PART_BYTES
+from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
 OpenStore = Callable[..., ObjectStore]
 RawServer = Callable[[bytes | None], str]
+PART = MIN_PART_BYTES
 KEYS = {"key": "made-up-key", "secret": "made-up-secret"}
 
 
@@ -51,7 +52,7 @@ class Zeros:
 
 @pytest.fixture
 def store(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> ObjectStore:
-    opened = open_store(s3_tier, local_s3.options)
+    opened = open_store(s3_tier, local_s3.options, section=S3Section(part_bytes=PART))
     opened.put_file("there", BytesSource(b"0123456789"), deadline_ns=deadline_ns)
     local_s3.counts.clear()
     return opened
@@ -168,7 +169,7 @@ def test_a_store_below_another_sees_the_same_objects(
 
 
 def test_a_large_object_goes_up_in_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
-    size_bytes = 2 * PART_BYTES + 7
+    size_bytes = 2 * PART + 7
     info = store.put_file("large", Zeros(size_bytes), deadline_ns=deadline_ns)
     assert info.size_bytes == size_bytes
     assert local_s3.counts == Counter(CreateMultipartUpload=1, UploadPart=3, CompleteMultipartUpload=1)
@@ -177,7 +178,7 @@ def test_a_large_object_goes_up_in_parts(store: ObjectStore, local_s3: LocalS3, 
 
 
 def test_an_object_of_one_part_needs_no_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
-    store.put_file("part", Zeros(PART_BYTES), deadline_ns=deadline_ns)
+    store.put_file("part", Zeros(PART), deadline_ns=deadline_ns)
     assert local_s3.counts == Counter(PutObject=1)
 
 
@@ -187,14 +188,14 @@ def test_an_upload_that_fails_is_aborted(
 ) -> None:
     local_s3.fail(operation, status=500, code="InternalError", times=3)
     with pytest.raises(StoreTimeoutError):
-        store.put_file("large", Zeros(PART_BYTES + 1), deadline_ns=deadline_ns)
+        store.put_file("large", Zeros(PART + 1), deadline_ns=deadline_ns)
     assert local_s3.counts["AbortMultipartUpload"] == 1
     assert list(store.list("large", deadline_ns=deadline_ns)) == []
 
 
 def test_a_large_source_that_ends_too_soon_is_aborted(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
     with pytest.raises(StoreError):
-        store.put_file("large", Zeros(PART_BYTES + 10, missing=5), deadline_ns=deadline_ns)
+        store.put_file("large", Zeros(PART + 10, missing=5), deadline_ns=deadline_ns)
     assert local_s3.counts["CompleteMultipartUpload"] == 0
     assert local_s3.counts["AbortMultipartUpload"] == 1
 
@@ -205,7 +206,7 @@ def test_an_abort_that_fails_does_not_hide_the_first_error(
     local_s3.fail("UploadPart", status=403, code="AccessDenied", times=3)
     local_s3.fail("AbortMultipartUpload", status=500, code="InternalError")
     with pytest.raises(StorePermissionError):
-        store.put_file("large", Zeros(PART_BYTES + 1), deadline_ns=deadline_ns)
+        store.put_file("large", Zeros(PART + 1), deadline_ns=deadline_ns)
     assert "could not be aborted" in caplog.text
 
 

@@ -187,12 +187,19 @@ class Pieces:
             yield bytes(size)
 
 
+def test_parts_join_to_the_source() -> None:
+    data = bytes(range(256)) * 5
+    found = [part.read() for part in parts(BytesSource(data), "key", 100)]
+    assert b"".join(found) == data
+    assert [len(part) for part in found] == [100] * 12 + [80]
+
+
 @pytest.mark.parametrize(
     ("sizes", "lengths"),
     [((), [0]), ((3,), [3]), ((10,), [10]), ((11,), [10, 1]), ((4, 4, 4), [10, 2]), ((35,), [10, 10, 10, 5])],
 )
 def test_parts_have_one_size(sizes: tuple[int, ...], lengths: list[int]) -> None:
-    assert [len(part) for part in parts(Pieces(*sizes), "key", 10)] == lengths
+    assert [len(part.getbuffer()) for part in parts(Pieces(*sizes), "key", 10)] == lengths
 
 
 def test_parts_are_never_too_many() -> None:

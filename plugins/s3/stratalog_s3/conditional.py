@@ -1,0 +1,59 @@
+"""Clouds whose fsspec libraries create conditionally: Google's and Azure's. One request each, decided by the store."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext, PluginImportError
+from stratalog_s3.create import create_capability
+from stratalog_s3.location import parse_location
+from stratalog_s3.secret import SecretOptions
+from stratalog_s3.store import FsspecStore
+
+_GOOGLE: Final[Mapping[str, object]] = {"mode": "create"}  # gcsfs sends ifGenerationMatch=0
+_AZURE: Final[Mapping[str, object]] = {"overwrite": False}  # adlfs sends If-None-Match: *
+CONDITIONS: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
+    {"gs": _GOOGLE, "gcs": _GOOGLE, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE}
+)
+
+
+class ConditionalStore(FsspecStore):
+    """A store whose file system takes a keyword that makes its upload conditional.
+
+    A file system that would drop the keyword in silence, as old ones do, is refused before anything is written.
+    """
+
+    @property
+    def capabilities(self) -> Capability:
+        """CREATE alone: fsspec lists whole folders."""
+        return create_capability(self._location.scheme)
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Write only if the key is free."""
+        path = self._writable(key)
+        with self._errors(key):
+            self._filesystem()  # what fails here has sent nothing
+        with self._create_errors(key) as outcome:
+            try:
+                self._call("pipe_file", path, bytes(data), deadline_ns=deadline_ns, **CONDITIONS[self._location.scheme])
+            except FileExistsError:
+                return Created.EXISTS
+        return outcome[0]
+
+    def _make(self) -> Any:
+        made, root = super()._make()
+        named = inspect.signature(made._pipe_file).parameters  # noqa: SLF001 - what pipe_file runs on the event loop
+        (keyword,) = CONDITIONS[self._location.scheme]
+        if keyword not in named:
+            library = type(made).__module__.partition(".")[0]
+            raise PluginImportError(f"this {library} is too old: it would overwrite what is there", "s3", library)
+        return made, root
+
+
+def open_conditional(context: OpenContext) -> ObjectStore:
+    """A store over Google's or Azure's storage."""
+    location, options = parse_location(context.location), SecretOptions(context.options)
+    return ConditionalStore(location, options, context.env.clock, read_only=context.read_only)

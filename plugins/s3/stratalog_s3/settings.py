@@ -1,0 +1,96 @@
+"""Settings of the S3 store, ``[plugins.s3]``: how objects are uploaded, and as what S3 keeps them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Final
+from urllib.parse import urlencode
+
+from stratalog.spi import Section, key
+
+MIN_PART_BYTES: Final = 5 << 20  # S3's bound, for all parts but the last
+MAX_PART_BYTES: Final = 5 << 30  # the same
+MAX_TAGS: Final = 10  # S3's bound
+_KMS: Final = frozenset({"aws:kms", "aws:kms:dsse"})
+_TAG_KEY: Final = re.compile(r"[\w +\-.:/@]{1,128}\Z")
+_TAG_VALUE: Final = re.compile(r"[\w +\-=.:/@]{0,256}\Z")
+
+
+def _wrong_tags(tags: tuple[str, ...]) -> str:
+    names = [tag.partition("=")[0] for tag in tags]
+    if len(tags) > MAX_TAGS:
+        return f"must be at most {MAX_TAGS} tags"
+    if len(set(names)) < len(names):
+        return "must name each tag once"
+    for tag, name in zip(tags, names, strict=True):
+        mark, value = tag.partition("=")[1:]
+        if not mark or not _TAG_KEY.match(name) or not _TAG_VALUE.match(value) or name.lower().startswith("aws:"):
+            return f"must be name=value in the characters that S3 allows, and {tag[:64]!r} is not"
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Section(Section):
+    """``[plugins.s3]``. Storage classes whose objects must be restored before they can be read are not offered.
+
+    The storage class is that of segments; manifests are small and short-lived, which colder classes charge for.
+    """
+
+    title: ClassVar[str] = "Object store s3"
+
+    part_bytes: int = key(
+        "part.bytes",
+        64 << 20,
+        at_least=MIN_PART_BYTES,
+        at_most=MAX_PART_BYTES,
+        doc="Larger objects are uploaded in parts of this size.",
+    )
+    checksum: str = key(
+        "checksum",
+        "crc32c",
+        choices=("crc32c", "crc32", "md5", "none"),
+        doc="What the store checks uploads by; md5 is what the oldest servers of S3's protocol know.",
+    )
+    encryption: str = key(
+        "encryption",
+        "none",
+        choices=("none", "AES256", "aws:kms", "aws:kms:dsse"),
+        doc="Server-side encryption to ask for; none leaves it to the bucket.",
+    )
+    encryption_key_id: str = key("encryption.key.id", "", doc="The KMS key; without one, AWS's own for S3.")
+    encryption_bucket_key: bool = key(
+        "encryption.bucket.key", True, doc="Let S3 derive object keys with aws:kms, which saves requests to KMS."
+    )
+    storage_class: str = key(
+        "storage.class",
+        "",
+        choices=("", "STANDARD", "STANDARD_IA", "ONEZONE_IA", "INTELLIGENT_TIERING", "GLACIER_IR", "EXPRESS_ONEZONE"),
+        doc="Of segments; without one, the bucket's.",
+    )
+    tags: tuple[str, ...] = key("tags", (), check=_wrong_tags, doc="name=value, for every object; at most 10.")
+
+    def contradiction(self) -> str:
+        """What S3 would refuse."""
+        if self.encryption_key_id and self.encryption not in _KMS:
+            return "encryption.key.id needs encryption = aws:kms or aws:kms:dsse"
+        return ""
+
+    @property
+    def of_objects(self) -> dict[str, object]:
+        """Parameters of each request that makes an object."""
+        said: dict[str, object] = {}
+        if self.encryption != "none":
+            said["ServerSideEncryption"] = self.encryption
+        if self.encryption_key_id:
+            said["SSEKMSKeyId"] = self.encryption_key_id
+        if self.encryption == "aws:kms" and self.encryption_bucket_key:
+            said["BucketKeyEnabled"] = True
+        if self.tags:
+            said["Tagging"] = urlencode([(name, value) for name, _, value in (tag.partition("=") for tag in self.tags)])
+        return said
+
+    @property
+    def of_segments(self) -> dict[str, object]:
+        """The same, of one that makes a segment's object."""
+        return {**self.of_objects, **({"StorageClass": self.storage_class} if self.storage_class else {})}

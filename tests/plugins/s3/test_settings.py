@@ -1,0 +1,173 @@
+"""How objects are uploaded, and as what S3 keeps them: asked of the server that got them."""
+
+from __future__ import annotations
+
+import base64
+import tracemalloc
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import boto3
+import pytest
+
+from stratalog.spi import Buffer, Capability, ConfigError, Limits, ObjectStore
+from stratalog.testing.s3 import LocalS3
+from stratalog.testing.tiers import BytesSource
+from stratalog_s3.checksums import CHECKSUMS
+from stratalog_s3.multipart import PartBudget
+from stratalog_s3.settings import MIN_PART_BYTES, S3Section
+
+OpenStore = Callable[..., ObjectStore]
+
+
+@pytest.fixture
+def client(local_s3: LocalS3) -> Iterator[Any]:
+    options = local_s3.options
+    made = boto3.client(
+        "s3",
+        "us-east-1",
+        endpoint_url=local_s3.endpoint_url,
+        aws_access_key_id=options["key"],
+        aws_secret_access_key=options["secret"],
+    )
+    yield made
+    made.close()
+
+
+def section(**values: object) -> S3Section:
+    return S3Section.from_mapping({name.replace("_", "."): value for name, value in values.items()}, "test")
+
+
+@pytest.mark.parametrize("size_bytes", [10, MIN_PART_BYTES + 1], ids=["whole", "in parts"])
+def test_a_segment_is_kept_as_the_settings_say(
+    open_store: OpenStore, local_s3: LocalS3, s3_tier: str, client: Any, deadline_ns: int, size_bytes: int
+) -> None:
+    settings = section(
+        part_bytes=MIN_PART_BYTES,
+        encryption="aws:kms",
+        encryption_key_id="alias/mine",
+        storage_class="STANDARD_IA",
+        tags=["team=data + more", "cost=7"],
+    )
+    store = open_store(s3_tier, local_s3.options, section=settings)
+    store.put_file("a", BytesSource(bytes(size_bytes)), deadline_ns=deadline_ns)
+    where = {"Bucket": local_s3.bucket, "Key": f"{s3_tier.rpartition('/')[2]}/a"}
+    kept = client.head_object(**where)
+    assert kept["ServerSideEncryption"] == "aws:kms"
+    assert kept["SSEKMSKeyId"].endswith("alias/mine")
+    assert kept["StorageClass"] == "STANDARD_IA"
+    tags = {tag["Key"]: tag["Value"] for tag in client.get_object_tagging(**where)["TagSet"]}
+    assert tags == {"team": "data + more", "cost": "7"}
+    assert store.read("a", 0, 5, deadline_ns=deadline_ns) == bytes(5)
+
+
+def test_a_manifest_is_encrypted_and_tagged_and_never_cold(
+    open_store: OpenStore, local_s3: LocalS3, s3_tier: str, client: Any, deadline_ns: int
+) -> None:
+    """Cold classes charge for at least 128 KiB and 30 days of what lives for an hour."""
+    settings = section(encryption="AES256", storage_class="GLACIER_IR", tags="team=data")
+    store = open_store(s3_tier, local_s3.options, section=settings)
+    store.create("m", b"{}", deadline_ns=deadline_ns)
+    where = {"Bucket": local_s3.bucket, "Key": f"{s3_tier.rpartition('/')[2]}/m"}
+    kept = client.head_object(**where)
+    assert kept["ServerSideEncryption"] == "AES256"
+    assert kept.get("StorageClass", "STANDARD") == "STANDARD"
+    assert client.get_object_tagging(**where)["TagSet"] == [{"Key": "team", "Value": "data"}]
+
+
+@pytest.mark.parametrize("kind", CHECKSUMS)
+@pytest.mark.parametrize("size_bytes", [10, MIN_PART_BYTES + 1], ids=["whole", "in parts"])
+def test_every_kind_of_checksum_is_taken(
+    open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int, kind: str, size_bytes: int
+) -> None:
+    settings = section(part_bytes=MIN_PART_BYTES, checksum=kind)
+    store = open_store(s3_tier, local_s3.options, section=settings)
+    store.put_file("a", BytesSource(bytes(size_bytes)), deadline_ns=deadline_ns)
+    store.create("m", b"{}", deadline_ns=deadline_ns)
+    assert [info.size_bytes for info in store.list("", deadline_ns=deadline_ns)] == [size_bytes, 2]
+    assert (Capability.CHECKSUM in store.capabilities) == (kind != "none")
+
+
+def test_checksums_are_those_of_the_standards() -> None:
+    """Check values of CRC-32C and CRC-32 of the digits 1 to 9 (their catalogues), MD5 of nothing (RFC 1321)."""
+    assert CHECKSUMS["crc32c"].of(b"123456789").hex() == "e3069283"
+    assert CHECKSUMS["crc32"].of(b"123456789").hex() == "cbf43926"
+    assert CHECKSUMS["md5"].of(b"").hex() == "d41d8cd98f00b204e9800998ecf8427e"
+    assert CHECKSUMS["none"].said(b"x") == {}
+    assert base64.b64decode(CHECKSUMS["crc32c"].said(b"")["ChecksumCRC32C"]) == bytes(4)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"part.bytes": MIN_PART_BYTES - 1},
+        {"checksum": "sha1"},
+        {"encryption": "AES"},
+        {"encryption.key.id": "alias/mine"},
+        {"encryption": "AES256", "encryption.key.id": "alias/mine"},
+        {"storage.class": "GLACIER"},
+        {"storage.class": "DEEP_ARCHIVE"},
+        {"tags": "team"},
+        {"tags": "a=1,a=2"},
+        {"tags": "aws:a=1"},
+        {"tags": "a=<1>"},
+        {"tags": f"{'a' * 129}=1"},
+        {"tags": f"a={'1' * 257}"},
+        {"tags": ",".join(f"t{number}=1" for number in range(11))},
+    ],
+    ids=str,
+)
+def test_what_s3_would_refuse_is_refused_when_the_engine_opens(values: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        S3Section.from_mapping(values, "[plugins.s3]")
+
+
+class Streamed:
+    """A source that holds one chunk at a time."""
+
+    def __init__(self, size_bytes: int) -> None:
+        self.size_bytes = size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        for start in range(0, self.size_bytes, chunk_bytes):
+            yield bytes(min(chunk_bytes, self.size_bytes - start))
+
+
+def test_uploads_stay_inside_their_share_of_memory(
+    open_store: OpenStore, raw_server: Callable[[bytes | None], str], deadline_ns: int
+) -> None:
+    """64 MiB in parts of 5 MiB, two of them at a time."""
+    answer = (
+        b'HTTP/1.1 200 OK\r\nETag: "e"\r\nContent-Type: application/xml\r\nConnection: close\r\nContent-Length: 108\r\n\r\n'
+        b"<CompleteMultipartUploadResult><UploadId>u</UploadId><Bucket>b</Bucket></CompleteMultipartUploadResult>     "
+    )
+    limits = replace(Limits(), upload_bytes=2 * MIN_PART_BYTES)
+    store = open_store(
+        "s3://bucket/p",
+        {"key": "k", "secret": "s", "endpoint_url": raw_server(answer)},
+        section=section(part_bytes=MIN_PART_BYTES),
+        limits=limits,
+    )
+    store.put_file("warm", BytesSource(b""), deadline_ns=deadline_ns)
+    tracemalloc.start()
+    try:
+        store.put_file("large", Streamed(64 << 20), deadline_ns=deadline_ns)
+        assert tracemalloc.get_traced_memory()[1] < 2 * MIN_PART_BYTES + (4 << 20)
+    finally:
+        tracemalloc.stop()
+    assert store.sent() == {"PutObject": 1, "CreateMultipartUpload": 1, "UploadPart": 13, "CompleteMultipartUpload": 1}
+
+
+def test_a_share_that_is_taken_is_waited_for_until_the_deadline() -> None:
+    from stratalog.spi import StoreTimeoutError  # noqa: PLC0415 - only here
+
+    budget = PartBudget(10)
+    budget.take(100, 0, "key")  # one part always is let in
+    with pytest.raises(StoreTimeoutError):
+        budget.take(1, 0, "key")
+    budget.give_back(100)
+    budget.take(6, 0, "key")
+    budget.take(4, 0, "key")
+    with pytest.raises(StoreTimeoutError):
+        budget.take(1, 0, "key")
