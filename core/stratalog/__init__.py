@@ -12,9 +12,10 @@ from stratalog.log.append import AppendResult
 from stratalog.log.fetch import Fetched
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
+from stratalog.log.send import Transfer
 from stratalog.model.batches import TimestampType
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import Durability, Isolation, LogOffsets
+from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
 from stratalog.model.records import Record, RecordColumns
 from stratalog.reading.open import open_reader
 from stratalog.reading.reader import Reader, TopicInfo
@@ -29,6 +30,7 @@ __all__ = [
     "Converted",
     "Durability",
     "Engine",
+    "EpochEnd",
     "Fetched",
     "Isolation",
     "Log",
@@ -44,6 +46,7 @@ __all__ = [
     "TopicId",
     "TopicInfo",
     "TopicPartition",
+    "Transfer",
     "open_engine",
     "open_reader",
 ]

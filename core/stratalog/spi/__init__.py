@@ -25,16 +25,23 @@ from stratalog.errors import (
     LogDirNotFoundError,
     LogDirOfflineError,
     LogDirPermissionError,
+    NotLeaderOrFollowerError,
     ObjectNotFoundError,
+    OffsetInTierError,
+    OffsetOutOfRangeError,
+    OffsetsOutOfOrderError,
     PluginError,
     PluginImportError,
     ReadOnlyError,
     SegmentGoneError,
+    StaleLeaderEpochError,
     StorageError,
     StoreError,
     StorePermissionError,
     StoreThrottledError,
     StoreTimeoutError,
+    UnexpectedAppendOffsetError,
+    UnknownLeaderEpochError,
     UnsupportedCompressionError,
 )
 from stratalog.extensions import extension
@@ -68,7 +75,7 @@ from stratalog.model.events import (
     SegmentsDeleted,
 )
 from stratalog.model.names import LOCK_FILE, TopicId, TopicPartition
-from stratalog.model.offsets import EpochEntry, LogOffsets, OffsetPosition, TimestampOffset
+from stratalog.model.offsets import EpochEnd, EpochEntry, LogOffsets, OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, Headers, Record, RecordColumns, int32_column, int64_column
 from stratalog.model.segments import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
 from stratalog.spi.cleanup import (
@@ -132,6 +139,7 @@ __all__ = [
     "DiskFullError",
     "EngineHandle",
     "Env",
+    "EpochEnd",
     "EpochEntry",
     "EpochFenced",
     "Fields",
@@ -160,12 +168,16 @@ __all__ = [
     "LogOpened",
     "LogRecovered",
     "LogSummary",
+    "NotLeaderOrFollowerError",
     "ObjectInfo",
     "ObjectNotFoundError",
     "ObjectSink",
     "ObjectSlice",
     "ObjectStore",
+    "OffsetInTierError",
+    "OffsetOutOfRangeError",
     "OffsetPosition",
+    "OffsetsOutOfOrderError",
     "OpenContext",
     "PluginError",
     "PluginImportError",
@@ -192,6 +204,7 @@ __all__ = [
     "SegmentSummary",
     "SegmentsDeleted",
     "Service",
+    "StaleLeaderEpochError",
     "StorageError",
     "StoreError",
     "StorePermissionError",
@@ -204,6 +217,8 @@ __all__ = [
     "TopicConfig",
     "TopicId",
     "TopicPartition",
+    "UnexpectedAppendOffsetError",
+    "UnknownLeaderEpochError",
     "UnsupportedCompressionError",
     "Verdict",
     "Vfs",

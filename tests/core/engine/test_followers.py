@@ -1,0 +1,56 @@
+"""Followers and truncation beside a tier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog.spi import OffsetInTierError
+
+TIERED = {
+    "segment.bytes": 1000,
+    "remote.storage.enable": True,
+    "local.retention.bytes": 1,
+    "retention.bytes": 2000,
+}
+
+
+def written(log: stratalog.Log, count: int) -> None:
+    for _ in range(count):
+        log.append([stratalog.Record(value=b"%d" % log.offsets().log_end + b"." * 90)])
+
+
+def held(log: stratalog.Log) -> list[tuple[int, bytes | None]]:
+    return [(record.offset, record.value) for record in log.records(isolation="log_end")]
+
+
+def test_a_follower_leaves_the_tier_to_its_leader(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    external = {"watermark": "external"}
+    with stratalog.open_engine(tmp_path / "data", tier=f"file://{tmp_path}/bucket", config=external) as engine:
+        engine.create_topic("orders", config=TIERED)
+        log = engine.log("orders", 0)
+        log.lead(1)
+        written(log, 60)
+        log.set_high_watermark(60)
+        log.follow(2)
+        assert engine.offload() == ()
+        assert [found.deleted_segments for found in engine.apply_retention()] == [0]
+        log.lead(3)
+        (moved,) = engine.offload()
+        assert moved.segments > 3
+        with pytest.raises(OffsetInTierError, match="committed"):
+            log.truncate_to(moved.tier_end - 1)
+        with pytest.raises(OffsetInTierError):
+            log.truncate_fully_and_start_at(1)
+        assert log.truncate_to(moved.tier_end) == (moved.tier_end < 60)
+        assert engine.apply_retention()[0].evicted_segments > 0
+        before = held(log)
+        assert log.end_offset_for_epoch(1) == (1, moved.tier_end)
+        assert log.end_offset_for_epoch(3) == (-1, -1), "it began at what was cut"
+        log.follow(4)
+        log.truncate_fully_and_start_at(moved.tier_end, log_start=log.offsets().log_start)
+        assert held(log) == [found for found in before if found[0] < moved.tier_end]
+        assert log.end_offset_for_epoch(1) == (1, moved.tier_end)

@@ -1,0 +1,99 @@
+"""The follower of the page on replication follows: two engines, epochs that change hands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+import stratalog
+
+PAGE = Path(__file__).parents[2] / "docs" / "replication.md"
+SMALL = {"segment.bytes": 1000}
+Replicate = Callable[[stratalog.Log, stratalog.Log], None]
+
+
+@pytest.fixture(scope="module")
+def replicate() -> Replicate:
+    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    names: dict[str, object] = {}
+    exec(source, names)  # noqa: S102 - our own page
+    return cast(Replicate, names["replicate"])
+
+
+def opened(path: Path) -> stratalog.Engine:
+    return stratalog.open_engine(path, config={"watermark": "external"})
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Iterator[tuple[stratalog.Engine, stratalog.Engine]]:
+    with ExitStack() as stack:
+        one, two = (stack.enter_context(opened(tmp_path / name)) for name in ("one", "two"))
+        for engine in (one, two):
+            engine.create_topic("orders", config=SMALL)
+        yield one, two
+
+
+def written(log: stratalog.Log, count: int) -> None:
+    for _ in range(count):
+        log.append([stratalog.Record(value=b"%d in %d" % (log.offsets().log_end, log.leader_epoch) + b"." * 90)])
+
+
+def held(log: stratalog.Log) -> list[tuple[int, int, bytes | None]]:
+    return [(record.offset, record.leader_epoch, record.value) for record in log.records(isolation="log_end")]
+
+
+def caught_up(replicate: Replicate, leader: stratalog.Log, follower: stratalog.Log) -> None:
+    for _ in range(100):
+        replicate(leader, follower)
+    leader.set_high_watermark(follower.offsets().log_end)
+    replicate(leader, follower)
+    assert held(follower) == held(leader)
+    assert follower.offsets().high_watermark == leader.offsets().high_watermark == leader.offsets().log_end
+    assert follower.view().epochs == leader.view().epochs
+
+
+def test_logs_whose_leader_changes_end_up_the_same(
+    replicate: Replicate, engines: tuple[stratalog.Engine, stratalog.Engine]
+) -> None:
+    one, two = (engine.log("orders", 0) for engine in engines)
+    for epoch in range(1, 6):
+        leader, follower = (one, two) if epoch % 2 else (two, one)
+        leader.lead(epoch)
+        follower.follow(epoch)
+        written(leader, 12)
+        for _ in range(epoch):
+            replicate(leader, follower)
+    caught_up(replicate, one, two)
+    one.delete_records(one.offsets().high_watermark)
+    engines[0].apply_retention()
+    two.truncate_to(3)
+    written(one, 3)
+    caught_up(replicate, one, two)
+    assert two.offsets().log_start == one.offsets().log_start
+
+
+def test_what_was_cut_stays_cut_when_the_engine_is_opened_again(
+    replicate: Replicate, tmp_path: Path, engines: tuple[stratalog.Engine, stratalog.Engine]
+) -> None:
+    one, two = (engine.log("orders", 0) for engine in engines)
+    written(one, 20)
+    two.follow(0)
+    caught_up(replicate, one, two)
+    engines[1].flush()
+    for log, end in ((one, 5), (two, 4)):
+        log.follow(1)
+        log.truncate_to(end)
+    one.truncate_fully_and_start_at(2)
+    folders = {
+        name: (tmp_path / name / "recovery-point-offset-checkpoint").read_text().split() for name in ("one", "two")
+    }
+    assert [lines[-1] for lines in folders.values()] == ["2", "4"]
+    engines[1].close()
+    with opened(tmp_path / "two") as again:
+        assert [offset for offset, _, _ in held(again.log("orders", 0))] == [0, 1, 2, 3]
+        assert again.log("orders", 0).is_leader
