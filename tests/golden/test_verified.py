@@ -27,9 +27,10 @@ def test_a_directory_that_was_stopped_in_order_is_sound(
 ) -> None:
     logs = golden(directory).logs
     before = hashes(logs)
-    code, items = verified(logs, capsys)
+    code, items = verified(logs, capsys, "--deep")
     assert (code, [item for item in items if "problem" in item]) == (0, [])
     assert sum(int(str(item["batches"])) for item in items) > 0
+    assert sum(int(str(item["records"])) for item in items) > 0
     assert hashes(logs) == before
 
 

@@ -47,8 +47,9 @@ CHECKPOINTS: Final = {
     help="Put right what can be without losing a good record: torn tails are cut, indexes, snapshots and epochs made "
     "again. The next engine then opens the directory as after a crash.",
 )
+@click.option("--deep", is_flag=True, help="Decompress and decode every record as well, beyond what CRCs say.")
 @json_option
-def verify(output: Output, path: Path, *, repair: bool) -> int:
+def verify(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
     """Check PATH, a log directory or the folder of one log: every batch and its CRC, offsets, indexes, snapshots,
     epochs, checkpoints.
 
@@ -66,7 +67,7 @@ def verify(output: Output, path: Path, *, repair: bool) -> int:
                 store.acquire()
             elif store.is_acquired_elsewhere():
                 raise LogDirLockedError("another engine or a running broker is writing to the directory", str(root))
-            return _Verification(output, host, store, single, root, repair=repair).run()
+            return _Verification(output, host, store, single, root, repair=repair, deep=deep).run()
         finally:
             store.close()
     finally:
@@ -93,14 +94,16 @@ class _Verification:
         root: Path,
         *,
         repair: bool,
+        deep: bool,
     ) -> None:
-        self._output, self._host, self._store, self._root, self._repair = output, host, store, root, repair
+        self._output, self._host, self._store, self._root = output, host, store, root
+        self._repair, self._deep = repair, deep
         self._topics = TopicTable(
             store, host.settings.topic_defaults, has_tier=False, sections=host.registry.topic_sections()
         )
         folders = partition_folders(store)
         self._folders = folders if single is None else {single: str(single)}
-        self._count, self._sizes = _Left(), 0
+        self._count, self._sizes, self._records = _Left(), 0, 0
         self._checkpoints = {name: self._read(name) for name in CHECKPOINTS} if single is None else {}
 
     def run(self) -> int:
@@ -115,7 +118,9 @@ class _Verification:
                 self._log(name, folder, steps.advance)
         count = self._count
         self._output.line(
-            f"{len(self._folders)} logs, {size_text(self._sizes)}: {count.wrong or 'nothing'} wrong"
+            f"{len(self._folders)} logs, {size_text(self._sizes)}"
+            + (f", {self._records:,} records" if self._deep else "")
+            + f": {count.wrong or 'nothing'} wrong"
             + (f", {count.repaired} repaired" if count.repaired else "")
         )
         return 1 if count.wrong else 0
@@ -124,7 +129,7 @@ class _Verification:
         files = self._store.open_log(folder)
         config = self._topics.config(name.topic)
         parts = self._host.parts(config)
-        report = verify_log(files, parts, progress)
+        report = verify_log(files, parts, progress, deep=self._deep)
         self._bounds(name, report)
         before = [problem for problem in report.problems if problem.is_repairable]
         if self._repair and before and name.topic != CLUSTER_METADATA_TOPIC:
@@ -133,11 +138,12 @@ class _Verification:
             for problem in before:
                 self._tell(problem, repaired=True)
             self._count.repaired += len(before)
-            report = verify_log(files, parts, lambda _: None)
+            report = verify_log(files, parts, lambda _: None, deep=self._deep)
         for problem in report.problems:
             self._tell(problem, repaired=False)
         self._count.wrong += len(report.problems)
         self._sizes += report.size_bytes
+        self._records += report.records or 0
         self._summary(name, report)
 
     def _summary(self, name: TopicPartition, report: LogReport) -> None:
@@ -148,6 +154,7 @@ class _Verification:
                     "partition": name.partition,
                     "segments": report.segments,
                     "batches": report.batches,
+                    **({"records": report.records} if self._deep else {}),
                     "size_bytes": report.size_bytes,
                     "log_end": report.log_end,
                     "wrong": len(report.problems),

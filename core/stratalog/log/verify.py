@@ -28,6 +28,7 @@ from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
+from stratalog.segment.deep import DeepCheck
 from stratalog.segment.framing import Chunk
 from stratalog.segment.recover import Progress
 from stratalog.segment.segment import Segment
@@ -39,19 +40,26 @@ from stratalog.spi.segments import LogFiles
 class LogReport:
     """What was found in a log's folder; ``log_end`` and the counts are of what is good.
 
-    ``epochs`` are those that the batches tell.
+    ``epochs`` are those that the batches tell; ``records`` are counted where every record is looked at, else None.
     """
 
     segments: int = 0
     batches: int = 0
+    records: int | None = None
     size_bytes: int = 0
     log_end: int = 0
     problems: list[Problem] = field(default_factory=list)
     epochs: EpochCache = field(default_factory=EpochCache)
 
 
-def verify_log(files: LogFiles, parts: Components, progress: Progress) -> LogReport:
+def verify_log(files: LogFiles, parts: Components, progress: Progress, *, deep: bool = False) -> LogReport:
     """Check every file of a log's folder; writes nothing, and holds a chunk of a segment in memory at a time.
+
+    Args:
+        files: the folder.
+        parts: the log's components.
+        progress: told of bytes that were looked at.
+        deep: whether every record is decompressed and decoded, beside what the CRCs say.
 
     Raises:
         LogDirError: a file cannot be read.
@@ -63,7 +71,7 @@ def verify_log(files: LogFiles, parts: Components, progress: Progress) -> LogRep
         except CorruptionError as error:
             report.problems.append(Problem(ProblemKind.DAMAGE, error.file, error.position, error.reason))
             return report
-        _Verifier(files, parts, report, segments, progress).run()
+        _Verifier(files, parts, report, segments, progress, DeepCheck(parts) if deep else None).run()
         opened.pop_all()
     for segment in segments:
         segment.close()
@@ -82,24 +90,36 @@ class _Verifier:
     """The segments of one log, the producers' state brought forward from one to the next."""
 
     def __init__(
-        self, files: LogFiles, parts: Components, report: LogReport, segments: list[Segment], progress: Progress
+        self,
+        files: LogFiles,
+        parts: Components,
+        report: LogReport,
+        segments: list[Segment],
+        progress: Progress,
+        deep: DeepCheck | None,
     ) -> None:
         self._parts, self._report, self._segments, self._progress = parts, report, segments, progress
+        self._deep, self._label = deep, ""
         first = segments[0].base_offset if segments else 0
         self._state = newest_snapshot(files, snapshot_offsets(file_names(files)), first) or ProducerState()
 
     def run(self) -> None:
         report = self._report
         for segment in self._segments:
-            is_last = segment is self._segments[-1]
+            is_last, self._label = segment is self._segments[-1], segment.label
             found = verify_segment(segment, self._parts, self._replay, self._progress, is_last=is_last)
             report.segments += 1
             report.batches += found.batches
             report.size_bytes += segment.size_bytes
             report.log_end = found.end_offset
             report.problems.extend(found.problems)
+        if self._deep is not None:
+            report.problems.extend(self._deep.problems)
+            report.records = self._deep.records
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
+        if self._deep is not None:
+            self._deep.look(self._label, chunk, table)
         if max(table.leader_epoch) > self._report.epochs.latest:
             for epoch, offset in zip(table.leader_epoch, table.base_offset, strict=True):
                 if epoch > self._report.epochs.latest:
