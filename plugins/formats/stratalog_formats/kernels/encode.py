@@ -7,6 +7,7 @@ below 4,096 come from a table.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from operator import add
 from typing import Final, NamedTuple, TypeAlias, cast
 
@@ -135,14 +136,13 @@ def _bounds(sizes: Iterable[int]) -> tuple[int, int]:
 
 def _fields(items: Sequence[bytes | None]) -> tuple[Column, Column, Sizes]:
     """The encoded lengths of nullable fields, the fields' bytes, and how many bytes those are."""
-    nulls = items.count(None)
-    if nulls == len(items):
-        return NULL, b"", 0
-    if not nulls:
+    with suppress(TypeError):  # of len(None): looking for nulls first would cost as much again
         present = cast(Sequence[bytes], items)
         sizes = list(map(len, present))
         low, high = _bounds(sizes)
         return _varints(sizes, low, high), present, low if low == high else sizes
+    if items.count(None) == len(items):
+        return NULL, b"", 0
     present = [item or b"" for item in items]
     sizes = [-1 if item is None else len(item) for item in items]
     return _varints(sizes, *_bounds(sizes)), present, map(len, present)
