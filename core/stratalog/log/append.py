@@ -11,12 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from stratalog.errors import (
-    ClosedError,
-    DiskFullError,
     InvalidRecordError,
     OffsetsExhaustedError,
     RecordBatchTooLargeError,
-    StorageError,
 )
 from stratalog.log.encoded import prepare_batches
 from stratalog.log.folder import write_epochs
@@ -138,17 +135,9 @@ def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Not
     ``noted`` is of one group that a leader has admitted; else batches are taken as they come.
     """
     try:
-        for group in groups:
-            _write_group(state, group, noted)
-    except DiskFullError:
-        raise
-    except StorageError as error:
-        state.fail(error)
-        raise
-    except BaseException as error:  # Ctrl-C, say: the file may hold what the offsets do not count, which recovery finds
-        reason = f"log {state.log} is out of service, as an append ended early ({type(error).__name__}): open it again"
-        state.failure = ClosedError(reason)
-        raise
+        with state.guarded("an append"):
+            for group in groups:
+                _write_group(state, group, noted)
     finally:
         state.publish()
 

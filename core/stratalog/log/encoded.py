@@ -60,7 +60,8 @@ def prepare_batches(
     """Check encoded batches; those that fit the topic stay as they are, others are encoded again.
 
     Plain messages of magic 0 or 1 in a row become one batch where the topic's magic has batches. A trailing partial entry
-    is left out, as Kafka does. Beyond Kafka several batches are taken at once.
+    is left out, as Kafka does. Beyond Kafka several batches are taken at once, and base offsets other than 0, which count
+    for nothing: what was fetched from another log can be appended as it is.
 
     Raises:
         CorruptBatchError: framing or a CRC is wrong; file is "append", the position that in ``data``.
@@ -139,8 +140,10 @@ def _prepared(given: _Set) -> list[Prepared]:
     is_wrapper = given.first.magic < 2 and given.first.codec_id != 0
     fields = [_check_inside(given, columns) for columns in decoded] if is_wrapper else []
     now = parts.env.clock.now_ms()
+    checked = 0
     for columns in decoded:
-        check_columns(columns, config, now)
+        check_columns(columns, config, now, first_index=checked, position=given.position)
+        checked += columns.count
     base_offset = given.first.base_offset
     offsets = fields[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
     if len(decoded) == 1 and _fits(given, offsets) and _restamped(given, decoded[0]):

@@ -6,7 +6,6 @@ Source: apache/kafka UnifiedLog.roll.
 from __future__ import annotations
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import StorageError
 from stratalog.log.replay import write_snapshot
 from stratalog.log.state import LogState
 from stratalog.model.events import SegmentRolled
@@ -32,14 +31,8 @@ def roll(state: LogState, first_offset: int = 0) -> int:
         if state.appender.is_full:
             _make_indexes_again(state, active)
         return base
-    _sync_records(state, active)
-    segment, appender = next_segment(state, base)
-    try:
-        write_snapshot(state.files, base, state.producers)
-        state.appender.finish()
-    except BaseException:
-        segment.close()
-        raise
+    with state.guarded("a roll"):
+        segment, appender = _begun(state, active, base)
     active.end_offset = base
     state.segments = [*state.segments, segment]
     state.appender = appender
@@ -58,13 +51,18 @@ def _make_indexes_again(state: LogState, active: Segment) -> None:
     state.appender = new_appender(active, state.parts, state.config)
 
 
-def _sync_records(state: LogState, active: Segment) -> None:
+def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
+    """The segment to come; the active one is closed for appends once nothing else is left to do."""
     if state.recovery_point < active.end_offset:
-        try:
-            active.log.sync()
-        except StorageError as error:
-            state.fail(error)
-            raise
+        active.log.sync()
+    segment, appender = next_segment(state, base)
+    try:
+        write_snapshot(state.files, base, state.producers)
+        state.appender.finish()
+    except BaseException:
+        segment.close()
+        raise
+    return segment, appender
 
 
 def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import ClosedError, CorruptBatchError, LogDirOfflineError, NotLeaderOrFollowerError, StorageError
+from stratalog.errors import (
+    ClosedError,
+    CorruptBatchError,
+    DiskFullError,
+    LogDirOfflineError,
+    NotLeaderOrFollowerError,
+    StorageError,
+)
 from stratalog.log.remote import RemoteLog
 from stratalog.log.turns import Turns
 from stratalog.log.view import LogView
@@ -91,6 +99,25 @@ class LogState:
             self.failure = error
         if isinstance(error, LogDirOfflineError) and self.on_offline is not None:
             self.on_offline(error)
+
+    @contextlib.contextmanager
+    def guarded(self, what: str) -> Iterator[None]:
+        """Take the log out of service if what is done inside, ``what`` in words, fails half-way.
+
+        Not for a full disk: whoever finds one leaves things as they were. After Ctrl-C, say, files may hold what the
+        state does not count, which recovery finds.
+        """
+        try:
+            yield
+        except DiskFullError:
+            raise
+        except StorageError as error:
+            self.fail(error)
+            raise
+        except BaseException as error:
+            reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"
+            self.failure = ClosedError(reason)
+            raise
 
     @property
     def high_watermark(self) -> int:

@@ -133,15 +133,21 @@ def check_records(records: Sequence[Record], config: TopicConfig, now_ms: int) -
     _check(rows, config, now_ms, least_ms=NO_TIMESTAMP)
 
 
-def check_columns(columns: RecordColumns, config: TopicConfig, now_ms: int) -> None:
+def check_columns(
+    columns: RecordColumns, config: TopicConfig, now_ms: int, *, first_index: int = 0, position: int = 0
+) -> None:
     """As ``check_records``, of what a client encoded: negative times are its own affair, LogAppendTime is not.
+
+    ``first_index`` is that of the first record in its batch, ``position`` that of the batch in the append; errors name both.
 
     Kafka lets LogAppendTime pass where it does not count: on a CreateTime topic, for records that have a timestamp.
     """
     no_keys = (size < 0 for size in columns.key_size)
     stamped = (kind == TimestampType.LOG_APPEND_TIME for kind in columns.timestamp_type)
     if _needs_look(columns, config, now_ms):
-        _check(zip(no_keys, columns.timestamp_ms, stamped, strict=True), config, now_ms, least_ms=_LEAST_MS)
+        rows = zip(no_keys, columns.timestamp_ms, stamped, strict=True)
+        where = f" position={position}"
+        _check(rows, config, now_ms, least_ms=_LEAST_MS, first_index=first_index, where=where)
 
 
 def _needs_look(columns: RecordColumns, config: TopicConfig, now_ms: int) -> bool:
@@ -157,13 +163,21 @@ def _needs_look(columns: RecordColumns, config: TopicConfig, now_ms: int) -> boo
     return outside or max(columns.timestamp_type) == TimestampType.LOG_APPEND_TIME
 
 
-def _check(rows: Iterable[tuple[bool, int, bool]], config: TopicConfig, now_ms: int, *, least_ms: int) -> None:
+def _check(
+    rows: Iterable[tuple[bool, int, bool]],
+    config: TopicConfig,
+    now_ms: int,
+    *,
+    least_ms: int,
+    first_index: int = 0,
+    where: str = "",
+) -> None:
     """Refuse rows of "has no key", timestamp and "its batch says LogAppendTime"."""
     keyed, create_time = COMPACT in config.cleanup_policy, is_create_time(config)
     earliest, latest = _window(config, now_ms)
     wrong: list[tuple[int, str]] = []
     late = False
-    for index, (has_no_key, stamp, stamped) in enumerate(rows):
+    for index, (has_no_key, stamp, stamped) in enumerate(rows, first_index):
         if keyed and has_no_key:
             wrong.append((index, "a record of a compacted topic needs a key"))
         elif stamp < least_ms:
@@ -176,7 +190,7 @@ def _check(rows: Iterable[tuple[bool, int, bool]], config: TopicConfig, now_ms: 
             late = True
     if wrong:
         kind = InvalidTimestampError if late else InvalidRecordError
-        raise kind("records were refused, none of this append was written", tuple(wrong))
+        raise kind(f"records were refused, none of this append was written{where}", tuple(wrong))
 
 
 def _window(config: TopicConfig, now_ms: int) -> tuple[int, int]:

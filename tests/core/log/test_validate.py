@@ -68,3 +68,15 @@ def test_records_take_the_topics_format_and_codec(bed: LogBed, version: int, cod
         assert piece.table.magic == version
         for batch in piece.table:
             assert (batch.codec_id == 0) == (codec == "uncompressed")
+
+
+def test_an_error_names_the_batch_and_the_records_in_it(bed: LogBed) -> None:
+    """Indexes are those of the batch, as in Kafka's answers; the text says which batch it is."""
+    bed.topic = TopicConfig(cleanup_policy=("compact",))
+    log = bed.open()
+    good = bed.batch(0, records(3))
+    bad = bed.batch(0, [Record(key=b"k"), Record(), Record(key=b"k"), Record()], codec="gzip")
+    with pytest.raises(InvalidRecordError, match=f"position={len(good)} ") as caught:
+        log.append_as_leader(good + bad)
+    assert [index for index, _ in caught.value.record_errors] == [1, 3]
+    assert log.offsets().log_end == 0
