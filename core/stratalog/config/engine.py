@@ -144,6 +144,40 @@ class EngineConfig(Section):
         doc="How often the background duties forget producers; opening a log does, too.",
     )
 
+    cleaner_enable: bool = key(
+        "log.cleaner.enable", True, doc="Whether the background duties compact topics whose cleanup.policy says so."
+    )
+    cleaner_threads: int = key(
+        "log.cleaner.threads", 1, at_least=1, doc="How many logs are compacted at a time; they share the memory."
+    )
+    cleaner_dedupe_bytes: int = key(
+        "log.cleaner.dedupe.buffer.size",
+        128 << 20,
+        at_least=1024,
+        doc="Memory for the keys of one round, 24 bytes each, of all threads together; a round ends when it is full.",
+    )
+    cleaner_load_factor: float = key(
+        "log.cleaner.io.buffer.load.factor", 0.9, at_least=0.1, at_most=0.99, doc="How full that memory may get."
+    )
+    cleaner_io_bytes: int = key(
+        "log.cleaner.io.buffer.size",
+        524_288,
+        at_least=1024,
+        doc="How much compaction reads at a time, of all threads together, unless a batch is larger.",
+    )
+    cleaner_bytes_per_second: float = key(
+        "log.cleaner.io.max.bytes.per.second",
+        1e15,
+        at_least=1,
+        doc="What compaction reads and writes a second at most, of all threads together.",
+    )
+    cleaner_backoff_ms: int = key(
+        "log.cleaner.backoff.ms",
+        15_000,
+        at_least=1,
+        doc="How often the background duties look for a log that is to be compacted.",
+    )
+
     @property
     def preferred_stores(self) -> dict[str, str]:
         """``plugins.prefer`` as URI scheme to provider name."""

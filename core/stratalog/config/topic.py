@@ -116,23 +116,23 @@ class TopicConfig(Section):
         doc=f"Has {NO_EFFECT}, and true is refused: a topic that has joined the tier keeps it.",
     )
     delete_retention_ms: int = key(
-        "delete.retention.ms", 86_400_000, at_least=0, doc="How long compaction keeps tombstones; has no effect yet."
+        "delete.retention.ms", 86_400_000, at_least=0, doc="How long compaction keeps tombstones."
     )
     min_cleanable_dirty_ratio: float = key(
         "min.cleanable.dirty.ratio",
         0.5,
         at_least=0,
         at_most=1,
-        doc="Compact when this share of a log is dirty; has no effect yet.",
+        doc="Compact when more than this share of a log is dirty.",
     )
     min_compaction_lag_ms: int = key(
-        "min.compaction.lag.ms", 0, at_least=0, doc="Leave younger records uncompacted; has no effect yet."
+        "min.compaction.lag.ms", 0, at_least=0, doc="Leave segments with younger records uncompacted."
     )
     max_compaction_lag_ms: int = key(
         "max.compaction.lag.ms",
         LONG_MAX,
         at_least=1,
-        doc="Compact older records at last: yet, a topic to be compacted rolls after this time.",
+        doc="Compact a log with an older dirty record however clean it is; a topic to be compacted rolls after this time.",
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms", 60_000, at_least=0, doc="How long a deleted segment's files stay under .deleted."

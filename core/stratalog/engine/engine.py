@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self, TypeVar, Unpack
 
+from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
 from stratalog.cleaning.runner import RetentionResult, apply_retention
 from stratalog.client.clients import Clients, ProducerKeywords
 from stratalog.client.consumer import Consumer
@@ -16,6 +17,7 @@ from stratalog.client.producer import Producer
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.changes import TopicChanges
+from stratalog.engine.cleaner import Cleaner
 from stratalog.engine.identity import check_identities
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
@@ -77,6 +79,9 @@ class Engine:
         self._closed = False
         self._background = Background()
         self._clients = Clients(self, host.parts(TopicConfig()))
+        self._cleaner = Cleaner(
+            settings.engine, host.env.clock, self._policies, self._has_tier, self._shelf.write_cleaner_checkpoint
+        )
         self._scheduler = Scheduler(host.env.clock, self._duties())
         try:
             for path in settings.engine.log_dirs:
@@ -228,7 +233,7 @@ class Engine:
     def start(self) -> Self:
         """Do the background duties on a thread from now on, until the engine is closed. Twice is fine.
 
-        They sync, roll by time, apply retention, offload, delete what was set aside, store checkpoints, and abort
+        They sync, roll by time, apply retention, compact, offload, delete what was set aside, store checkpoints, and abort
         transactions that take too long.
         """
         self._check_open()
@@ -255,6 +260,10 @@ class Engine:
             Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
             Duty("roll", settings.retention_interval_ms, lambda: self._for_each(self._serving(), Log.roll_if_due)),
             Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
+            *(
+                (Duty("cleaner", settings.cleaner_backoff_ms, lambda: self.run_cleaner(self._serving())),)
+                * settings.cleaner_enable
+            ),
             *(
                 (Duty("offload", settings.offload_interval_ms, lambda: self.offload(self._serving())),)
                 * bool(self._tier)
@@ -350,6 +359,29 @@ class Engine:
             if not dry_run:
                 self._write_checkpoints()
 
+    def run_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionResult, ...]:
+        """Compact logs, the filthiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
+
+        What is wrong with one log (it is damaged, say) is in its result, and ends no other's turn; such a log is left
+        alone until it is opened again.
+
+        Args:
+            logs: only these; None is all that could be opened.
+
+        Returns:
+            One result a round; a log whose keys do not fit ``log.cleaner.dedupe.buffer.size`` has several.
+
+        Raises:
+            StorageError: a log directory went out of service.
+        """
+        self._check_open()
+        return tuple(self._cleaner.run(self._chosen(logs)))
+
+    def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
+        """What ``run_cleaner`` would do with each log that is compacted at all, and why; changes nothing."""
+        self._check_open()
+        return tuple(self._cleaner.plan(self._chosen(logs)))
+
     @property
     def tier(self) -> Tier | None:
         """The opened tier."""
@@ -367,6 +399,7 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+        self._cleaner.stop()
         self._scheduler.close()
         self._background.close()
         with contextlib.ExitStack() as stack:
@@ -431,6 +464,9 @@ class Engine:
 
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}
+
+    def _has_tier(self, log: Log) -> bool:
+        return self._opener.remote_of(log) is not None
 
     def _write_checkpoints(self) -> None:
         with contextlib.ExitStack() as stack:  # a directory that fails does not keep the others from theirs

@@ -21,6 +21,7 @@ from stratalog.log.log import Log
 from stratalog.model.events import Event, LogDirOffline
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
     CLUSTER_METADATA_TOPIC,
     HIGH_WATERMARKS_FILE,
     LOG_STARTS_FILE,
@@ -59,6 +60,7 @@ class LogDir:
         except BaseException:
             store.close()
             raise
+        self.dirty_starts = dict(self._state.dirty_starts)  # of logs before they are opened
         self.arriving: dict[TopicPartition, LogOffsets] = {}  # bounds of logs that are being moved here
         self._leaving: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
         for name in [name for name, fate in self.left.items() if fate == "delete"]:
@@ -143,6 +145,15 @@ class LogDir:
             self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
             self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
             self._store_high_watermarks(bounds)
+        if any(log.cleaning.dirty_start is not None for log in list(self.logs.values())):
+            self.write_cleaner_checkpoint()
+
+    def write_cleaner_checkpoint(self) -> None:
+        """Store how far the logs are compacted, durable on return."""
+        with self._writing:
+            found = {name: log.cleaning.dirty_start for name, log in list(self.logs.items())}
+            known = {name: offset for name, offset in found.items() if offset is not None}
+            self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
 
     def write_high_watermarks(self) -> None:
         """Store the high watermarks alone, durable on return."""

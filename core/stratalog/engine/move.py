@@ -52,6 +52,8 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
             target.store.remove_log(copy)
         raise
     target.folders[name] = partition_folder(name)
+    if log.cleaning.dirty_start is not None:
+        target.dirty_starts[name] = log.cleaning.dirty_start
     return bounds
 
 

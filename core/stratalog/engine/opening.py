@@ -96,6 +96,7 @@ class LogOpener:
             background=self._background,
             durability=Durability.of(self._settings.durability),
         )
+        log.resume_cleaning(directory.dirty_starts.get(loading.name))
         if loaded.recovered_segments:
             recovered = LogRecovered(
                 log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes

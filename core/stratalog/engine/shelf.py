@@ -59,6 +59,12 @@ class LogShelf:
             offsets = log.offsets()
             self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
 
+    def write_cleaner_checkpoint(self, log: Log) -> None:
+        """Store how far the logs in the directory of ``log`` are compacted, durable on return."""
+        for directory in self.dirs:
+            if directory.logs.get(log.name) is log:
+                directory.write_cleaner_checkpoint()
+
     def remove(self, name: TopicPartition, delay_ms: int) -> None:
         """Take a log out of service and set its folder aside, wherever there is one."""
         log = self.logs.get(name)

@@ -12,6 +12,7 @@ from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, InvalidTopicError
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
     HIGH_WATERMARKS_FILE,
     IGNORED_FOLDERS,
     LOG_STARTS_FILE,
@@ -37,6 +38,7 @@ class DirectoryState:
     recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
     log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dirty_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
@@ -47,6 +49,7 @@ def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
         recovery_points=_offsets(store, RECOVERY_POINTS_FILE),
         log_starts=_offsets(store, LOG_STARTS_FILE),
         high_watermarks=_offsets(store, HIGH_WATERMARKS_FILE),
+        dirty_starts=_offsets(store, CLEANER_FILE),
     )
 
 

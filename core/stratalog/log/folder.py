@@ -5,7 +5,7 @@ Source: apache/kafka LogLoader, LocalLog.deleteSegmentFiles.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
 from typing import Final
 
@@ -105,10 +105,16 @@ def _renamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
     return names
 
 
-def set_aside(files: LogFiles, segment: Segment) -> list[str]:
-    """Rename a segment's files to ``.deleted``, the log first; returns the new names, for removal later."""
-    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values()), SNAPSHOT_SUFFIX]
-    there = set(file_names(files))
+def set_aside(
+    files: LogFiles, segment: Segment, *, keep_snapshot: bool = False, names: Collection[str] | None = None
+) -> list[str]:
+    """Rename a segment's files to ``.deleted``, the log first; returns the new names, for removal later.
+
+    ``names`` are those of the files there are, for who sets many aside.
+    """
+    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values())]
+    suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
+    there = set(file_names(files)) if names is None else names
     renamed = []
     for suffix in suffixes:
         name = segment.file_name(suffix)

@@ -11,6 +11,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
 from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.background import Background, Subscribers
+from stratalog.log.cleaned import CleanedSegment, CleaningState
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.follow import append_as_follower
 from stratalog.log.leadership import follow, lead
@@ -18,6 +19,7 @@ from stratalog.log.load import LoadedLog
 from stratalog.log.marker import append_marker
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteLog
+from stratalog.log.replace import replace_segments
 from stratalog.log.replay import write_snapshot
 from stratalog.log.roll import new_appender, roll
 from stratalog.log.state import LogState, make_view
@@ -338,6 +340,38 @@ class Log(LogReader):
     def drop_local(self, end: int) -> list[Segment]:
         """Take closed segments below offset ``end`` off local disk: for retention, which knows that it may."""
         return drop_segments(self._state, end)
+
+    @property
+    def cleaning(self) -> CleaningState:
+        """How far the log is compacted; changed by who compacts it."""
+        return self._state.cleaning
+
+    def producers(self) -> list[ProducerEntry]:
+        """The producers that are known, as a snapshot holds them."""
+        with self._state.lock:
+            return self._state.producers.entries()
+
+    def resume_cleaning(self, dirty_start: int | None) -> None:
+        """Take what a checkpoint says; one above the log's end is no more true, and would soon look as if it were."""
+        with self._state.lock:
+            is_true = dirty_start is not None and 0 <= dirty_start <= self._state.log_end
+            self.cleaning.dirty_start = dirty_start if is_true else None
+
+    def cleaned_up_to(self, end: int, ticket: int) -> None:
+        """Note that everything below offset ``end`` is compacted, unless ``cleaning.changes`` is no more ``ticket``."""
+        with self._state.lock:
+            if ticket == self.cleaning.changes:
+                self.cleaning.dirty_start = end
+
+    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+        """Begin a segment that shall take the place of others; errors as ``append``."""
+        state = self._state
+        state.check_writable()
+        return CleanedSegment(state.files, base_offset, state.parts, state.config)
+
+    def replace(self, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
+        """Put a finished segment in the place of others; see ``replace_segments``."""
+        return replace_segments(self._state, made, old, ticket)
 
     def remove_left(self) -> int:
         """Delete ``.deleted`` files whose delay is over; how many."""

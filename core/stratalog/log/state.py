@@ -17,6 +17,7 @@ from stratalog.errors import (
     NotLeaderOrFollowerError,
     StorageError,
 )
+from stratalog.log.cleaned import CleaningState
 from stratalog.log.remote import RemoteLog
 from stratalog.log.turns import Turns
 from stratalog.log.view import LogView
@@ -63,6 +64,7 @@ class LogState:
     folder_dirty: bool = True
     leaving: list[tuple[int, str]] = field(default_factory=list)
     is_leader: bool = True
+    cleaning: CleaningState = field(default_factory=CleaningState)
     watermark: Watermark = Watermark.WRITTEN
     given_watermark: int = 0
     synced_ns: int = 0

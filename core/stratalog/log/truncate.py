@@ -16,6 +16,7 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError, ConfigError, OffsetInTierError, StorageError
 from stratalog.log.delete import forget_epochs, leave
 from stratalog.log.folder import file_names, write_index
+from stratalog.log.replace import void_cleaning
 from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets
 from stratalog.log.roll import new_appender, next_segment
 from stratalog.log.state import LogState
@@ -191,6 +192,7 @@ class _Cut:
 
 
 def _lower_bounds(state: LogState, end: int) -> None:
+    void_cleaning(state, end)
     state.recovery_point = min(state.recovery_point, end)
     state.given_watermark = min(state.given_watermark, end)
     state.log_start = min(state.log_start, end)

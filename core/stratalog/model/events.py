@@ -55,11 +55,30 @@ class SegmentEvicted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCleaned:
-    """Compaction rewrote a log."""
+    """Compaction rewrote closed segments of a log; what stood in [``dirty_start``, ``end``) was not compacted before.
+
+    ``map_load`` is the share of the cleaner's memory that the keys filled.
+    """
 
     log: TopicPartition
     bytes_before: int
     bytes_after: int
+    records_before: int = 0
+    records_after: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    dirty_start: int = 0
+    end: int = 0
+    map_load: float = 0.0
+    elapsed_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogUncleanable:
+    """A log is not compacted any more until it is opened again."""
+
+    log: TopicPartition
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +123,7 @@ Event: TypeAlias = (
     | SegmentOffloaded
     | SegmentEvicted
     | LogCleaned
+    | LogUncleanable
     | SegmentsDeleted
     | EpochFenced
     | LogDirOffline

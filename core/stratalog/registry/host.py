@@ -26,6 +26,7 @@ from stratalog.model.events import (
     LogDirOffline,
     LogOpened,
     LogRecovered,
+    LogUncleanable,
     SegmentEvicted,
     SegmentOffloaded,
     SegmentRolled,
@@ -73,6 +74,7 @@ class Host:
             SegmentOffloaded: self.on_segment_offloaded,
             SegmentEvicted: self.on_segment_evicted,
             LogCleaned: self.on_log_cleaned,
+            LogUncleanable: self.on_log_uncleanable,
             SegmentsDeleted: self.on_segments_deleted,
             EpochFenced: self.on_epoch_fenced,
             LogDirOffline: self.on_log_dir_offline,
@@ -196,6 +198,10 @@ class Host:
     def on_log_cleaned(self, event: LogCleaned) -> None:
         """Tell ``stratalog_on_log_cleaned``."""
         self._tell("stratalog_on_log_cleaned", event)
+
+    def on_log_uncleanable(self, event: LogUncleanable) -> None:
+        """Tell ``stratalog_on_log_uncleanable``."""
+        self._tell("stratalog_on_log_uncleanable", event)
 
     def on_segments_deleted(self, event: SegmentsDeleted) -> None:
         """Tell ``stratalog_on_segments_deleted``."""

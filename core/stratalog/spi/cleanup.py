@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
-from stratalog.model.records import RecordColumns
+from stratalog.model.records import Fields, RecordColumns
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,9 @@ class SegmentSummary:
     """One segment as a policy sees it; offsets are [base_offset, end_offset).
 
     ``age_from_ms`` is the largest record timestamp, or the file's time if no record has one. A segment may be
-    ``is_local``, ``is_remote``, or both; ``is_active`` is the one that is appended to.
+    ``is_local``, ``is_remote``, or both; ``is_active`` is the one that is appended to. ``first_timestamp_ms`` is the
+    largest timestamp of its first batch, looked up only for closed segments of topics that set
+    ``max.compaction.lag.ms``; else, and if there is none, -1.
     """
 
     base_offset: int
@@ -28,16 +30,22 @@ class SegmentSummary:
     is_local: bool
     is_remote: bool
     is_active: bool
+    first_timestamp_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log as a policy sees it: all segments of both tiers, oldest first, without overlap."""
+    """A log as a policy sees it: all segments of both tiers, oldest first, without overlap.
+
+    ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says; None if it never
+    was. Log start and end may have passed it since.
+    """
 
     log: TopicPartition
     offsets: LogOffsets
     segments: tuple[SegmentSummary, ...]
     has_tier: bool
+    dirty_start: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +68,16 @@ class DeletePrefix:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """Compact [start, end): ``dirty_start`` is the first offset not compacted before."""
+    """Compact [start, end): ``dirty_start`` is the first offset not compacted before.
+
+    Both ends are those of segments. Of several logs the one with the greatest ``dirty_ratio`` has its turn first.
+    """
 
     start: int
     end: int
     dirty_start: int
     reason: str
+    dirty_ratio: float = 0.0
 
 
 Action: TypeAlias = Keep | DeletePrefix | Rewrite
@@ -73,7 +85,11 @@ Action: TypeAlias = Keep | DeletePrefix | Rewrite
 
 @dataclass(frozen=True, slots=True)
 class RewriteJob:
-    """One compaction round as a filter sees it. ``memory_bytes`` is what the filter may use."""
+    """One compaction round as a filter sees it.
+
+    ``memory_bytes`` is what the filter may use for what it remembers, of which it may fill ``load_factor`` if that is a
+    hash table (``log.cleaner.dedupe.buffer.size`` of a thread, ``log.cleaner.io.buffer.load.factor``).
+    """
 
     log: TopicPartition
     start: int
@@ -81,18 +97,40 @@ class RewriteJob:
     dirty_start: int
     now_ms: int
     memory_bytes: int
+    load_factor: float = 0.9
 
 
 class RecordFilter(ABC):
-    """Judges data records; the core has removed control and aborted batches. Offsets ascend."""
+    """Judges data records; the core has removed control and aborted batches. Offsets ascend.
+
+    One thread uses it, for one round: first all of pass 1, then all of pass 2.
+
+    Attributes:
+        fields: the columns it looks at; the others may be absent.
+    """
+
+    fields: ClassVar[Fields] = Fields.ALL
 
     @abstractmethod
-    def observe(self, records: RecordColumns) -> bool:
-        """Pass 1, over the dirty range. False: memory is full, end the round after this batch."""
+    def observe(self, records: RecordColumns) -> int:
+        """Pass 1, over the dirty range: how many of the records it took, from the first on.
+
+        Fewer than there are: memory is full, and the round ends before the first that was not taken. A filter that
+        takes none of a whole round makes no progress: the core then gives the log up and says so.
+        """
 
     @abstractmethod
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
-        """Pass 2: write one ``Verdict`` a record into ``verdicts``."""
+        """Pass 2, over everything below the round's end: write one ``Verdict`` a record into ``verdicts``.
+
+        DROP_AT_HORIZON is for tombstones: the core keeps them for ``delete.retention.ms`` after the first round that
+        met them, and then drops them.
+        """
+
+    @property
+    def load(self) -> float:
+        """The share of its memory that is in use, from 0 to 1; for people."""
+        return 0.0
 
 
 class CleanupPolicy(ABC):

@@ -20,6 +20,7 @@ from stratalog.model.events import (
     LogDirOffline,
     LogOpened,
     LogRecovered,
+    LogUncleanable,
     SegmentEvicted,
     SegmentOffloaded,
     SegmentRolled,
@@ -128,6 +129,11 @@ def stratalog_on_segment_evicted(event: SegmentEvicted) -> None:
 @hookspec
 def stratalog_on_log_cleaned(event: LogCleaned) -> None:
     """Compaction rewrote a log."""
+
+
+@hookspec
+def stratalog_on_log_uncleanable(event: LogUncleanable) -> None:
+    """A log is not compacted any more until it is opened again."""
 
 
 @hookspec

@@ -150,6 +150,10 @@ class LogFiles(ABC):
     def remove(self, name: str) -> None:
         """Delete a file; one that is missing is no error."""
 
+    def set_modified(self, name: str, modified_ms: int) -> None:
+        """Say when a file was last written: a compacted segment keeps its source's time. Stores without times do nothing."""
+        del name, modified_ms
+
     @abstractmethod
     def sync(self) -> None:
         """Make the folder's names durable."""

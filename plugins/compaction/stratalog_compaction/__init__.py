@@ -17,14 +17,18 @@ def _open_delete(context: OpenContext) -> CleanupPolicy:
 def _open_compact(context: OpenContext) -> CleanupPolicy:
     from stratalog_compaction.compact import CompactPolicy  # noqa: PLC0415 - a provider imports when it opens
 
-    del context
-    return CompactPolicy()
+    return CompactPolicy(context.env.chance)
 
 
 @hookimpl
 def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
-    """``delete`` by time, size and start offset; ``compact`` by start offset."""
+    """``delete`` by time, size and start offset; ``compact`` by key."""
     return (
         Provider(name="delete", open=_open_delete, capabilities=("time", "size", "start offset", "local tier")),
-        Provider(name="compact", open=_open_compact, capabilities=("start offset",)),
+        Provider(
+            name="compact",
+            open=_open_compact,
+            capabilities=("latest by key", "start offset"),
+            extensions=("stratalog_compaction.keymap_c",),
+        ),
     )

@@ -83,6 +83,10 @@ class LocalLogFiles(LogFiles):
         """Delete a file."""
         self._folder.remove(name)
 
+    def set_modified(self, name: str, modified_ms: int) -> None:
+        """Set a file's time."""
+        self._folder.set_modified(name, modified_ms)
+
     def sync(self) -> None:
         """Make the folder's names durable."""
         self._folder.sync()

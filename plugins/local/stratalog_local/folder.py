@@ -106,6 +106,15 @@ class Folder:
             raise typed(error, path) from error
         return True
 
+    def set_modified(self, name: str, modified_ms: int) -> None:
+        """Set a file's time."""
+        path = self.path(checked_name(name))
+        self._disk.check_writable(path)
+        try:
+            self._disk.files.set_modified(path, modified_ms)
+        except OSError as error:
+            raise typed(error, path) from error
+
     def remove_tree(self, name: str) -> None:
         """Delete a folder with everything in it; one that is not there is no error."""
         path = self.path(checked_name(name))

@@ -29,6 +29,7 @@ LISTENERS = [
     "on_segment_offloaded",
     "on_segment_evicted",
     "on_log_cleaned",
+    "on_log_uncleanable",
     "on_segments_deleted",
     "on_epoch_fenced",
     "on_log_dir_offline",

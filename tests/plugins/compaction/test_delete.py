@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from stratalog_compaction.compact import CompactPolicy
 from stratalog_compaction.delete import DeletePolicy
 
 FOREVER = TopicConfig(retention_ms=-1)
+COMPACT = CompactPolicy(random.Random(0))  # noqa: S311 - no secret here
 
 
 def log_of(
@@ -56,7 +58,7 @@ class TestDeletePolicy(CleanupPolicyContract):
 class TestCompactPolicy(CleanupPolicyContract):
     @pytest.fixture
     def policy(self) -> CleanupPolicy:
-        return CompactPolicy()
+        return COMPACT
 
 
 # --- by time -----------------------------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ def test_a_large_segment_shields_the_ones_after_it() -> None:
 
 
 @pytest.mark.parametrize(("log_start", "expected"), [(0, 0), (9, 0), (10, 1), (19, 1), (20, 2), (30, 2)])
-@pytest.mark.parametrize("policy", [DeletePolicy(), CompactPolicy()], ids=["delete", "compact"])
+@pytest.mark.parametrize("policy", [DeletePolicy(), COMPACT], ids=["delete", "compact"])
 def test_segments_go_when_the_next_one_begins_below_the_log_start(
     policy: CleanupPolicy, log_start: int, expected: int
 ) -> None:
@@ -117,7 +119,7 @@ def test_segments_go_when_the_next_one_begins_below_the_log_start(
 
 def test_compaction_deletes_neither_by_time_nor_by_size() -> None:
     config = TopicConfig(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0)
-    assert deleted(CompactPolicy().plan(log_of([100, 100, 100]), config, 10_000)) == 0
+    assert deleted(COMPACT.plan(log_of([100, 100, 100]), config, 10_000)) == 0
 
 
 # --- what never goes ---------------------------------------------------------------------------------------------
@@ -239,4 +241,4 @@ def test_local_limits_say_nothing_of_the_whole_log() -> None:
 
 def test_compaction_evicts_nothing() -> None:
     config = TopicConfig(cleanup_policy=("compact",), retention_ms=-1, local_retention_ms=0)
-    assert CompactPolicy().local_plan(log_of([100, 100]), config, 10_000) == ()
+    assert COMPACT.local_plan(log_of([100, 100]), config, 10_000) == ()

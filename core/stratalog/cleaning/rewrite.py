@@ -1,0 +1,346 @@
+"""Compacting a log in two passes: filters look at the dirty range, then every segment up to its end is written anew.
+
+Source: apache/kafka Cleaner (doClean, buildOffsetMap, cleanSegments, cleanInto), MemoryRecords.RecordFilter.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stratalog.cleaning.groups import groups_of
+from stratalog.cleaning.throttle import Throttle
+from stratalog.cleaning.transactions import TransactionPass
+from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_KEPT, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged
+from stratalog.errors import CorruptBatchError, PluginError, SegmentGoneError
+from stratalog.log.cleaned import CleanedSegment
+from stratalog.log.log import Log
+from stratalog.log.view import LogView
+from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer
+from stratalog.model.records import Fields
+from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.search import aborted_transactions, chunks_from, decode
+from stratalog.segment.segment import Segment
+from stratalog.spi.cleanup import RecordFilter, RewriteJob
+
+_SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+_NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
+
+
+class RewriteStoppedError(Exception):
+    """The log was changed below its end meanwhile, or is going away: what was done so far stays, the rest is not done."""
+
+
+@dataclass(slots=True)
+class RewriteStats:
+    """What a round read and wrote. Pass 1 reads the dirty range, pass 2 all segments that it replaces."""
+
+    bytes_observed: int = 0
+    bytes_read: int = 0
+    bytes_written: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+
+
+@dataclass(slots=True)
+class Rewriting:
+    """One round over one log.
+
+    Attributes:
+        log: the log.
+        job: its bounds: closed segments from ``start`` on, up to ``end``, where no record may be dropped any more.
+        filters: all must say KEEP for a record to stay.
+        keeps_tombstones: a tier holds older segments, so neither tombstones nor markers may go.
+        read_bytes: how much is read at a time.
+        throttle: told of bytes.
+        check: called now and then; what it raises ends the round.
+        ticket: ``CleaningState.changes`` of the log when the round began.
+        stats: what was done.
+    """
+
+    log: Log
+    job: RewriteJob
+    filters: Sequence[RecordFilter]
+    keeps_tombstones: bool
+    read_bytes: int
+    throttle: Throttle
+    check: Callable[[], None]
+    ticket: int
+    stats: RewriteStats = field(default_factory=RewriteStats)
+
+    def run(self) -> int:
+        """Both passes; the end (offset) of what is clean now.
+
+        Raises:
+            CorruptBatchError: an entry is damaged: nothing is dropped because of it, and segments before it are done.
+            DiskFullError: segments before are done.
+            PluginError: a filter takes nothing, or judges wrongly.
+            RewriteStoppedError: see there.
+        """
+        view = self.log.view()
+        try:
+            end = self._observe(view)
+            self._rewrite(view, end)
+        except SegmentGoneError as error:
+            raise RewriteStoppedError(f"a segment of {self.log.name} went away: {error}") from error
+        return end
+
+    # --- pass 1 ------------------------------------------------------------------------------------------------------
+
+    def _observe(self, view: LogView) -> int:
+        """Show the dirty range to the filters; where they had enough of it (offset)."""
+        job, parts = self.job, self.log.parts
+        transactions = TransactionPass(parts)
+        dirty = [found for found in self._segments(view, job.end) if found.end_offset > job.dirty_start]
+        transactions.expect(aborted_transactions(_from(view, job.dirty_start), job.dirty_start, job.end, parts))
+        seen = job.dirty_start
+        for segment in dirty:
+            for chunk in chunks_from(
+                segment, max(job.dirty_start, segment.base_offset), parts, below=segment.end_offset
+            ):
+                self.step(chunk.data.nbytes)
+                self.stats.bytes_observed += chunk.data.nbytes
+                for table in chunk.tables:
+                    stop = self._observe_table(segment, chunk, table, transactions, seen)
+                    if stop is not None:
+                        return self._checked_progress(stop)
+                    seen = max(seen, table.last_offset[-1] + 1)
+            seen = max(seen, segment.end_offset)  # offsets may be missing at the end
+        return job.end
+
+    def _observe_table(
+        self, segment: Segment, chunk: Chunk, table: BatchTable, transactions: TransactionPass, seen: int
+    ) -> int | None:
+        """None, or where the round ends because a filter is full."""
+        dirty_start = self.job.dirty_start
+        wanted = table
+        if _is_special(table):
+            dropped = transactions.rows(table, chunk.data)
+            wanted = table.keep(
+                [
+                    not gone and not attributes & CONTROL_BIT
+                    for gone, attributes in zip(dropped, table.attributes, strict=True)
+                ]
+            )
+        if len(wanted) and wanted.last_offset[0] < dirty_start:
+            wanted = wanted.take(bisect_left(wanted.last_offset, dirty_start), len(wanted))
+        if not len(wanted):
+            return None
+        for columns in decode(chunk, wanted, segment, self.log.parts, self.fields):
+            records = columns
+            if records.count and records.offset[0] < dirty_start:
+                records = records.take(bisect_left(records.offset, dirty_start), records.count)
+            taken = min((found.observe(records) for found in self.filters), default=records.count)
+            if not 0 <= taken <= records.count:
+                raise PluginError(f"a filter says that it took {taken} of {records.count} records")
+            if taken < records.count:
+                refused = records.offset[taken]
+                whole = bisect_left(table.last_offset, refused)  # batches before that of the refused record
+                ends = [seen, *table.last_offset[max(whole - 1, 0) : whole], *records.offset[max(taken - 1, 0) : taken]]
+                return max(ends[0], *(last + 1 for last in ends[1:])) if len(ends) > 1 else seen
+        return None
+
+    def _checked_progress(self, end: int) -> int:
+        if end <= self.job.dirty_start:
+            raise PluginError(
+                f"no record of {self.log.name} fits the {self.job.memory_bytes} bytes that its filter may use: raise "
+                "log.cleaner.dedupe.buffer.size"
+            )
+        return end
+
+    # --- pass 2 ------------------------------------------------------------------------------------------------------
+
+    def _rewrite(self, view: LogView, end: int) -> None:
+        segments = self._segments(view, end)
+        modified_ms = [found.log.modified_ms for found in segments if found.base_offset < self.job.dirty_start]
+        legacy_horizon_ms = modified_ms[-1] - self.log.config.delete_retention_ms if modified_ms else 0
+        last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in self.log.producers()}
+        transactions = TransactionPass(self.log.parts, keeps_markers=self.keeps_tombstones)
+        files = segments[0].files if segments else None
+        sizes = {} if files is None else {found.name: found.size_bytes for found in files.list()}
+        for group in groups_of(segments, sizes, self.log.config):
+            self._rewrite_group(view, group, _Pass(self, end, legacy_horizon_ms, last_records, transactions))
+
+    def _rewrite_group(self, view: LogView, group: Sequence[Segment], over: _Pass) -> None:
+        made = self.log.new_cleaned(group[0].base_offset)
+        try:
+            for segment in group:
+                over.copy(view, segment, made)
+            made.finish(group[-1].log.modified_ms)
+            self.check()
+            if not self.log.replace(made, group, self.ticket):
+                raise RewriteStoppedError(f"{self.log.name} was changed meanwhile")  # noqa: TRY301 - the files go first
+        except BaseException:
+            made.discard()
+            raise
+        self.stats.segments_before += len(group)
+        self.stats.segments_after += 1
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def _segments(self, view: LogView, end: int) -> list[Segment]:
+        """The local segments of the job that begin below ``end``."""
+        return [found for found in view.segments if self.job.start <= found.base_offset < end]
+
+    @property
+    def fields(self) -> Fields:
+        """What the filters look at."""
+        wanted = Fields.OFFSET
+        for found in self.filters:
+            wanted |= found.fields
+        return wanted
+
+    def step(self, size_bytes: int) -> None:
+        """Tell of bytes that were read."""
+        self.check()
+        self.throttle.took(size_bytes)
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What pass 2 knows: where the filters' knowledge ends, and what must stay whatever they say."""
+
+    of: Rewriting
+    end: int
+    legacy_horizon_ms: int
+    last_records: dict[int, tuple[int, int]]
+    transactions: TransactionPass
+
+    def copy(self, view: LogView, segment: Segment, made: CleanedSegment) -> None:
+        """Write what stays of a segment."""
+        of, parts = self.of, self.of.log.parts
+        after = segment.end_offset
+        aborted = aborted_transactions(_from(view, segment.base_offset), segment.base_offset, after, parts)
+        self.transactions.expect(aborted)
+        was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # by pass 1
+        chunks = walk(segment, 0, parts, check_crc=not was_checked, read_bytes=of.read_bytes, below=segment.end_offset)
+        for chunk in chunks:
+            of.step(chunk.data.nbytes)
+            of.stats.bytes_read += chunk.data.nbytes
+            for table in chunk.tables:
+                out = self._retained(segment, chunk, table)
+                if out:
+                    made.append(out, self.transactions.kept)
+                    of.throttle.took(len(out))
+                    of.stats.bytes_written += len(out)
+                self.transactions.kept.clear()
+
+    def _retained(self, segment: Segment, chunk: Chunk, table: BatchTable) -> Buffer:
+        """The batches of a table without what goes."""
+        found = self.of.log.parts.formats.of(table.magic, segment.label, chunk.position + table.position[0])
+        verdicts = self._verdicts(segment, chunk, table)
+        counts = [(len(words), bytes(words).count(DROP)) for words in verdicts]
+        total, dropped = sum(count for count, _ in counts), sum(gone for _, gone in counts)
+        self.of.stats.records_read += total
+        self.of.stats.records_kept += total - dropped
+        now_ms, retention_ms = self.of.job.now_ms, self.of.log.config.delete_retention_ms
+        try:
+            pieces = found.retain(
+                chunk.data,
+                table,
+                verdicts,
+                None if self.of.keeps_tombstones else now_ms + retention_ms,
+                retain_empty=self._stay_empty(table) if table.magic >= 2 else None,
+                limit_bytes=self.of.log.parts.limits.decompressed_bytes,
+            )
+            return b"".join(pieces)
+        except CorruptBatchError as error:
+            raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
+
+    def _verdicts(self, segment: Segment, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+        """One list of verdicts a batch."""
+        if not _is_special(table):
+            verdicts = list[Buffer](self._judged(segment, chunk, table))
+        else:
+            verdicts = self._judged_among_transactions(segment, chunk, table)
+        if table.magic < 2:
+            return self._legacy(segment, table, verdicts)
+        for row, (attributes, base_ms) in enumerate(zip(table.attributes, table.base_timestamp_ms, strict=True)):
+            if attributes & DELETE_HORIZON_BIT and base_ms <= self.of.job.now_ms and not self.of.keeps_tombstones:
+                words = bytes(verdicts[row])
+                below = self._below_end(segment, chunk, table.take(row, row + 1), len(words))
+                verdicts[row] = words[:below].translate(AT_HORIZON_IS_OVER) + words[below:]
+        return verdicts
+
+    def _below_end(self, segment: Segment, chunk: Chunk, row: BatchTable, count: int) -> int:
+        """How many of the ``count`` records of a batch the filters were asked about."""
+        if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
+            return count
+        decoded = decode(chunk, row, segment, self.of.log.parts, Fields.OFFSET)
+        return sum(bisect_left(columns.offset, self.end) for columns in decoded)
+
+    def _judged(self, segment: Segment, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
+        """What the filters say of a table of data."""
+        of = self.of
+        decoded = decode(chunk, table, segment, of.log.parts, of.fields)
+        return iter(by_batch(table, ((columns, judged(of.filters, columns, self.end)) for columns in decoded)))
+
+    def _judged_among_transactions(self, segment: Segment, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+        dropped = self.transactions.rows(table, chunk.data)
+        is_data = [
+            not gone and not attributes & CONTROL_BIT
+            for gone, attributes in zip(dropped, table.attributes, strict=True)
+        ]
+        judgements = self._judged(segment, chunk, table.keep(is_data))
+        verdicts: list[Buffer] = []
+        for row, count in enumerate(table.record_count):
+            if is_data[row]:
+                verdicts.append(next(judgements))
+            elif not dropped[row]:
+                verdicts.append(KEEP * count)
+            elif table.attributes[row] & CONTROL_BIT:
+                verdicts.append(AT_HORIZON * count)
+            else:
+                verdicts.append(DROP * count)
+        return verdicts
+
+    def _legacy(self, segment: Segment, table: BatchTable, verdicts: Sequence[Buffer]) -> list[Buffer]:
+        """Formats without horizons go by the segment's time. They have no empty batches: the round's last record stays.
+
+        Kafka gives such a log up instead.
+        """
+        is_over = segment.log.modified_ms <= self.legacy_horizon_ms and not self.of.keeps_tombstones
+        meaning = AT_HORIZON_IS_OVER if is_over else AT_HORIZON_IS_KEPT
+        words = [bytes(found).translate(meaning) for found in verdicts]
+        if words and table.last_offset[-1] + 1 == self.of.job.end:
+            last = words[-1]
+            words[-1] = last if last.count(DROP) < len(last) else last[:-1] + KEEP
+        return list[Buffer](words)
+
+    def _stay_empty(self, table: BatchTable) -> list[bool] | None:
+        """Which batches stay without records: the last one of each producer that is known, and of the round."""
+        ends_round = table.last_offset[-1] + 1 == self.of.job.end
+        ids = table.producer_id
+        if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
+            return [False] * (len(table) - 1) + [True] if ends_round else None
+        stay = [
+            self._is_last_of(batch_id, last, epoch, attributes)
+            for batch_id, last, epoch, attributes in zip(
+                ids, table.last_offset, table.producer_epoch, table.attributes, strict=True
+            )
+        ]
+        stay[-1] = stay[-1] or ends_round
+        return stay
+
+    def _is_last_of(self, producer_id: int, last_offset: int, epoch: int, attributes: int) -> bool:
+        found = self.last_records.get(producer_id)
+        if producer_id == NO_PRODUCER or found is None:
+            return False
+        last_data_offset, last_epoch = found
+        if last_data_offset >= 0:
+            return last_offset == last_data_offset
+        return bool(attributes & CONTROL_BIT) and epoch == last_epoch
+
+
+def _is_special(table: BatchTable) -> bool:
+    """Whether there is a batch of a transaction, or a marker."""
+    return table.magic >= 2 and any(attributes & _SPECIAL for attributes in table.attributes)
+
+
+def _from(view: LogView, offset: int) -> Iterator[Segment]:
+    """The local segments from the one that holds ``offset`` on."""
+    return (segment for segment in view.segments if segment.end_offset > offset)

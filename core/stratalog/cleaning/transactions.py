@@ -1,0 +1,82 @@
+"""Which batches of transactions a pass over a log may drop, and which markers have nothing left to end.
+
+Source: apache/kafka CleanedTransactionMetadata.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from stratalog.model.batches import NO_PRODUCER, BatchTable, Buffer, RecordBatch
+from stratalog.model.control import ControlType, EndMarker
+from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.segment.control import read_control
+
+
+@dataclass(slots=True)
+class _Aborted:
+    """A transaction that a later marker aborts; ``seen`` is whether a batch of it was met."""
+
+    entry: AbortedTransaction
+    seen: bool = False
+
+
+@dataclass(slots=True)
+class TransactionPass:
+    """What one pass knows of transactions; it is told of every batch, in order.
+
+    Attributes:
+        parts: the log's components.
+        keeps_markers: no marker may go, and each stays in the index: a tier may hold data of its transaction.
+        kept: the abort markers that stay, with the index entries of their transactions, by the marker's offset.
+    """
+
+    parts: Components
+    keeps_markers: bool = False
+    kept: dict[int, AbortedTransaction] = field(default_factory=dict)
+    _coming: list[tuple[int, int, AbortedTransaction]] = field(default_factory=list)  # a heap, by first offset
+    _aborted: dict[int, _Aborted] = field(default_factory=dict)
+    _committed: set[int] = field(default_factory=set)
+
+    def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Tell of aborted transactions before their first batch; the same one may be told of again."""
+        for entry in aborted:
+            heapq.heappush(self._coming, (entry.first_offset, entry.last_offset, entry))
+
+    def rows(self, table: BatchTable, data: Buffer) -> list[bool]:
+        """For each batch of a table whether it can be dropped: aborted data, or a marker whose transaction is empty."""
+        return [self._is_dropped(batch, data) for batch in table]
+
+    def _is_dropped(self, batch: RecordBatch, data: Buffer) -> bool:
+        while self._coming and self._coming[0][0] <= batch.last_offset:
+            entry = heapq.heappop(self._coming)[2]
+            self._aborted.setdefault(entry.producer_id, _Aborted(entry))
+        if batch.is_control:
+            return self._ends_nothing(batch, data)
+        if not batch.is_transactional or batch.producer_id == NO_PRODUCER:
+            return False
+        found = self._aborted.get(batch.producer_id)
+        if found is None:
+            self._committed.add(batch.producer_id)
+            return False
+        found.seen = True
+        return True
+
+    def _ends_nothing(self, batch: RecordBatch, data: Buffer) -> bool:
+        if batch.record_count <= 0:
+            return not self.keeps_markers  # emptied by an earlier round
+        control = read_control(data, batch, self.parts)
+        if not isinstance(control, EndMarker):
+            return False
+        if control.kind is ControlType.COMMIT:
+            had_data = batch.producer_id in self._committed
+            self._committed.discard(batch.producer_id)
+            return not (had_data or self.keeps_markers)
+        found = self._aborted.pop(batch.producer_id, None)
+        if found is None or not (found.seen or self.keeps_markers):
+            return not self.keeps_markers
+        self.kept[batch.last_offset] = found.entry
+        return False

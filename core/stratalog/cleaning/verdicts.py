@@ -1,0 +1,68 @@
+"""What filters say of records, batch by batch."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from stratalog.errors import PluginError
+from stratalog.model.batches import BatchTable
+from stratalog.model.records import RecordColumns
+from stratalog.spi.cleanup import RecordFilter
+from stratalog.spi.formats import Verdict
+
+KEEP: Final = bytes((Verdict.KEEP,))
+DROP: Final = bytes((Verdict.DROP,))
+AT_HORIZON: Final = bytes((Verdict.DROP_AT_HORIZON,))
+_KNOWN: Final = bytes(Verdict)
+_WEIGHTS: Final = bytes((Verdict.KEEP, Verdict.DROP_AT_HORIZON, Verdict.DROP))  # the heavier word of several counts
+_TO_WEIGHT: Final = bytes.maketrans(_WEIGHTS, bytes(range(len(_WEIGHTS))))
+_TO_VERDICT: Final = bytes.maketrans(bytes(range(len(_WEIGHTS))), _WEIGHTS)
+AT_HORIZON_IS_OVER: Final = bytes.maketrans(AT_HORIZON, DROP)
+AT_HORIZON_IS_KEPT: Final = bytes.maketrans(AT_HORIZON, KEEP)
+
+
+def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) -> bytearray:
+    """One verdict a record: dropped if any filter says so.
+
+    Records from offset ``end`` on stay; as in Kafka the time to the horizon of tombstones among them begins all the same.
+
+    Raises:
+        PluginError: a filter gives something else than one verdict a record.
+    """
+    below = bisect_left(records.offset, end)
+    wanted = records if below == records.count else records.take(0, below)
+    total: bytearray | None = None
+    for found in filters if below else ():
+        verdicts = bytearray(below)
+        found.judge(wanted, verdicts)
+        if len(verdicts) != below or verdicts.translate(None, _KNOWN):
+            raise PluginError(f"{type(found).__name__} gives no verdict that there is, or not one a record")
+        total = verdicts if total is None else _joined(total, verdicts)
+    if below == records.count:
+        return total or bytearray()
+    sizes = records.value_size[below:] if len(records.value_size) else memoryview(b"")
+    above = b"".join(AT_HORIZON if size < 0 else KEEP for size in sizes) or KEEP * (records.count - below)
+    return (total or bytearray()) + above
+
+
+def _joined(one: bytearray, other: bytearray) -> bytearray:
+    weights = map(max, one.translate(_TO_WEIGHT), other.translate(_TO_WEIGHT))
+    return bytearray(weights).translate(_TO_VERDICT)
+
+
+def by_batch(table: BatchTable, judgements: Iterable[tuple[RecordColumns, bytearray]]) -> Iterator[memoryview]:
+    """The verdicts of each row of a table, whose records came in pieces: runs of batches, or one wrapper each."""
+    pieces = iter(judgements)
+    left = memoryview(b"")
+    for count in table.record_count:
+        if not count:
+            yield left[:0]
+            continue
+        if not left:
+            left = memoryview(next(pieces)[1])
+        if count < 0:
+            count = len(left)  # noqa: PLW2901 - only what is inside a wrapper says how much that is
+        yield left[:count]
+        left = left[count:]

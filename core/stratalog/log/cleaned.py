@@ -1,0 +1,141 @@
+"""A segment in the making, under ``.cleaned`` names: nobody reads it until it takes the place of others.
+
+Source: apache/kafka UnifiedLog.createNewCleanedSegment, LogSegment.append, onBecomeInactiveSegment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
+from stratalog.model.batches import NO_TIMESTAMP, BatchTable, Buffer
+from stratalog.model.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file
+from stratalog.model.offsets import TimestampOffset
+from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.segment.framing import scan
+from stratalog.segment.rebuild import appended
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.segments import LogFiles
+
+NONE_ABORTED: Final[Mapping[int, AbortedTransaction]] = {}
+
+
+@dataclass(slots=True)
+class CleaningState:
+    """What is known of the compaction of one log. Changed under the log's lock.
+
+    ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says, None if there is
+    none. ``changes`` counts what makes a round under way void. ``uncleanable`` says why the log is left alone until it is
+    opened again, "" if it is not.
+    """
+
+    dirty_start: int | None = None
+    changes: int = 0
+    uncleanable: str = ""
+
+
+class CleanedSegment:
+    """Written by one thread, without the log's lock.
+
+    Index entries are collected in memory, at most ``segment.index.bytes`` of each kind but for aborted transactions.
+
+    Args:
+        files: the log's folder.
+        base_offset: of the first segment whose place it takes.
+        parts: the log's components.
+        config: of the topic.
+    """
+
+    def __init__(self, files: LogFiles, base_offset: int, parts: Components, config: TopicConfig) -> None:
+        self.base_offset, self._files, self._parts = base_offset, files, parts
+        self._suffixes = {role: found.suffix for role, found in parts.indexes.items()}
+        self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        self.entries = {role: bytearray() for role in self._suffixes}
+        self._builders = {role: found.builder(base_offset, config) for role, found in parts.indexes.items()}
+        for suffix in self.suffixes:
+            files.remove(self.name(suffix))
+        self._log = files.open_segment(self.name(LOG_SUFFIX), create=True)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:
+        """Of all files that it may have, the log first."""
+        return (LOG_SUFFIX, *self._suffixes.values())
+
+    def name(self, suffix: str) -> str:
+        """The name of a file of it, until it is published."""
+        return segment_file(self.base_offset, suffix) + CLEANED_SUFFIX
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the records written so far."""
+        return self._log.size_bytes
+
+    def append(self, data: Buffer, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
+        """Write whole batches of any magic.
+
+        Args:
+            data: the batches.
+            aborted: the transactions that abort markers among them end, by the marker's offset.
+
+        Raises:
+            DiskFullError: no space for them.
+            LogDirOfflineError: writing failed.
+        """
+        start = self._log.append([data])
+        for table in scan(self._parts.formats, data, 0, memoryview(data).nbytes, check_crc=False).tables:
+            self._index(table, start, aborted)
+
+    def _index(self, table: BatchTable, start: int, aborted: Mapping[int, AbortedTransaction]) -> None:
+        for role, builder in self._builders.items():
+            if builder.full:
+                continue
+            if not aborted:
+                self.entries[role] += builder.add_table(table, start)
+                continue
+            for batch in table:
+                if not builder.full:
+                    told = appended(batch, start + batch.position, aborted.get(batch.last_offset))
+                    self.entries[role] += builder.add(told)
+        top = max(table.max_timestamp_ms)
+        if top > self.largest.timestamp_ms:
+            row = table.max_timestamp_ms.tolist().index(top)
+            self.largest = TimestampOffset(top, table.last_offset[row])
+
+    def finish(self, modified_ms: int) -> None:
+        """Write the indexes; make all of it durable, names included, with the time of the segments that it replaces.
+
+        Raises:
+            DiskFullError, LogDirOfflineError: as ``append``.
+        """
+        self._log.sync()
+        self._log.close()
+        self._files.set_modified(self.name(LOG_SUFFIX), modified_ms)
+        for role, builder in self._builders.items():
+            entries = self.entries[role]
+            entries += builder.finish()
+            if role is not IndexRole.TRANSACTION or entries:
+                self._write_index(role, entries, modified_ms)
+        self._files.sync()
+
+    def _write_index(self, role: IndexRole, entries: Buffer, modified_ms: int) -> None:
+        name = self.name(self._suffixes[role])
+        index = self._files.open_index(name, max_bytes=memoryview(entries).nbytes, writable=True, reserve=False)
+        try:
+            index.append(entries)
+            index.sync()
+        finally:
+            index.close()
+        self._files.set_modified(name, modified_ms)
+
+    def discard(self) -> None:
+        """Remove what was written, as far as the disk allows: opening the log removes the rest."""
+        with contextlib.suppress(StorageError):
+            self._log.close()
+        for suffix in self.suffixes:
+            with contextlib.suppress(StorageError):
+                self._files.remove(self.name(suffix))

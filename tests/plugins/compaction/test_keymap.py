@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stratalog.extensions import extension
+from stratalog.spi import Record, RecordColumns, Verdict
+from stratalog_compaction.keymap import EXTENSIONS, SLOT_BYTES, KeyMap, PythonKeyMap, open_key_map
+
+SECRET = bytes(range(16))
+KEEP, DROP, AT_HORIZON = Verdict.KEEP, Verdict.DROP, Verdict.DROP_AT_HORIZON
+Opener = Callable[[int, int, bytes], KeyMap]
+
+keys = st.one_of(st.none(), st.binary(max_size=3), st.binary(min_size=7, max_size=17))
+values = st.sampled_from([None, b"", b"v"])
+
+
+@pytest.fixture(params=["python", "compiled"])
+def opener(request: pytest.FixtureRequest) -> Opener:
+    if request.param == "python":
+        return PythonKeyMap
+    twin = extension(EXTENSIONS[0])
+    if twin is None:
+        pytest.skip("the compiled twin was not built")
+    made: Opener = twin.CompiledKeyMap
+    return made
+
+
+def columns(listed: list[tuple[bytes | None, bytes | None]], start: int = 0) -> RecordColumns:
+    return RecordColumns.from_records(
+        Record(offset=offset, key=key, value=value) for offset, (key, value) in enumerate(listed, start)
+    )
+
+
+def verdicts(found: KeyMap, records: RecordColumns) -> list[int]:
+    into = bytearray(records.count)
+    found.judge(records, into)
+    return list(into)
+
+
+def test_the_last_of_each_key_stays(opener: Opener) -> None:
+    records = columns([(b"a", b"1"), (b"b", b"1"), (b"a", None), (None, b"x"), (b"", b"1")])
+    found = opener(10, 9, SECRET)
+    assert found.observe(records) == 5
+    assert len(found) == 3
+    assert verdicts(found, records) == [DROP, KEEP, AT_HORIZON, DROP, KEEP]
+
+
+def test_what_is_newer_than_the_map_or_unknown_to_it_stays(opener: Opener) -> None:
+    found = opener(10, 9, SECRET)
+    found.observe(columns([(b"a", b"1")], start=7))
+    assert verdicts(found, columns([(b"a", b"1"), (b"z", b"1")], start=8)) == [KEEP, KEEP]
+
+
+def test_a_full_map_takes_no_further_key_not_even_one_that_it_has(opener: Opener) -> None:
+    """As Kafka's: and records without keys need no room."""
+    found = opener(10, 2, SECRET)
+    listed: list[tuple[bytes | None, bytes | None]] = [(b"a", b""), (b"a", b""), (b"b", b""), (None, b""), (b"a", b"")]
+    assert found.observe(columns(listed)) == 4
+    assert len(found) == 2
+    assert found.observe(columns([(None, b"")])) == 1
+
+
+def test_every_slot_but_one_can_be_filled(opener: Opener) -> None:
+    count = 200
+    found = opener(count + 1, count, SECRET)
+    records = columns([(b"%d" % key, b"") for key in range(count)])
+    assert found.observe(records) == count
+    assert verdicts(found, records) == [KEEP] * count
+    assert verdicts(found, columns([(b"%d" % key, b"") for key in range(count, 2 * count)])) == [KEEP] * count
+
+
+@given(st.lists(st.tuples(keys, values), max_size=300), st.integers(2, 40), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_twins_agree(listed: list[tuple[bytes | None, bytes | None]], slots: int, chance: random.Random) -> None:
+    records, usable = columns(listed), chance.randrange(1, slots)
+    maps = [PythonKeyMap(slots, usable, SECRET), open_key_map(slots, usable, chance.randbytes(16))]
+    taken = {found.observe(records) for found in maps}
+    assert len(taken) == 1
+    assert len({len(found) for found in maps}) == 1
+    assert verdicts(maps[0], records) == verdicts(maps[1], records)
+
+
+@given(st.lists(st.tuples(keys, values), max_size=200))
+def test_it_is_a_dictionary(listed: list[tuple[bytes | None, bytes | None]]) -> None:
+    records, found = columns(listed), open_key_map(401, 400, SECRET)
+    found.observe(records)
+    last = {key: offset for offset, (key, _) in enumerate(listed)}
+    wanted = [
+        DROP if key is None or last[key] > offset else AT_HORIZON if value is None else KEEP
+        for offset, (key, value) in enumerate(listed)
+    ]
+    assert verdicts(found, records) == wanted
+
+
+@pytest.mark.parametrize(("slots", "usable", "secret"), [(1, 1, SECRET), (2, 0, SECRET), (4, 2, b"short")])
+def test_sizes_that_make_no_map_are_refused(opener: Opener, slots: int, usable: int, secret: bytes) -> None:
+    with pytest.raises(ValueError, match="no map"):
+        opener(slots, usable, secret)
+
+
+def test_a_key_outside_the_arena_is_refused(opener: Opener) -> None:
+    found, records = opener(4, 3, SECRET), columns([(b"key", b"")])
+    wrong = RecordColumns(
+        b"ke", 1, offset=records.offset, key_position=records.key_position, key_size=records.key_size,
+        value_position=records.value_position, value_size=records.value_size,
+    )  # fmt: skip
+    with pytest.raises(IndexError):
+        found.observe(wrong)
+    with pytest.raises(IndexError):
+        found.judge(wrong, bytearray(1))
+
+
+def test_a_slot_has_24_bytes() -> None:
+    assert SLOT_BYTES == 24

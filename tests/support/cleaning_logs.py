@@ -1,0 +1,149 @@
+"""Logs that are to be compacted, made by seed, and rounds over them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, plan_compaction
+from stratalog.cleaning.throttle import Throttle
+from stratalog.config.topic import TopicConfig
+from stratalog.log.log import Log
+from stratalog.model.batches import BatchTable
+from stratalog.model.records import Fields, Record
+from stratalog.segment.framing import scan
+from stratalog.spi import CleanupPolicy
+from stratalog.testing.logs import LogBed
+
+LIMITS = CleanerLimits(memory_bytes=1 << 20, load_factor=0.9, read_bytes=1 << 18)
+DAY_MS = 86_400_000
+
+
+@dataclass
+class Script:
+    """Appends by seed: keys that come again, tombstones, and what the settings ask for.
+
+    Attributes:
+        log: what is appended to.
+        bed: where it is.
+        chance: decides.
+        magic: of the records.
+        codecs: names to draw from, None for no compression.
+        transactions: whether producers write, some in transactions that end either way.
+        keys: how many there are.
+        sequences: of the producers, the next ones.
+        open: producers with an open transaction.
+    """
+
+    log: Log
+    bed: LogBed
+    chance: random.Random
+    magic: int = 2
+    codecs: tuple[str | None, ...] = (None,)
+    transactions: bool = False
+    keys: int = 30
+    sequences: dict[int, int] = field(default_factory=dict)
+    open: set[int] = field(default_factory=set)
+
+    def append(self, batches: int) -> None:
+        """So many appends, and the clock goes on with each."""
+        for _ in range(batches):
+            self.bed.clock.advance_ms(self.chance.randrange(500))
+            if self.transactions and self.chance.random() < 0.7:
+                self._append_of_producer()
+            else:
+                self._append_records((-1, -1, -1), transactional=False)
+            if self.chance.random() < 0.05:
+                self.log.roll()
+
+    def end_all(self) -> None:
+        """End the open transactions."""
+        for producer_id in sorted(self.open):
+            self._end(producer_id)
+
+    def _append_of_producer(self) -> None:
+        producer_id = self.chance.randrange(1, 7)
+        if producer_id in self.open and self.chance.random() < 0.4:
+            self._end(producer_id)
+            return
+        transactional = producer_id > 2
+        if transactional:
+            self.open.add(producer_id)
+        sequence = self.sequences.get(producer_id, 0)
+        count = self._append_records((producer_id, 0, sequence), transactional=transactional)
+        self.sequences[producer_id] = sequence + count
+
+    def _end(self, producer_id: int) -> None:
+        self.open.discard(producer_id)
+        self.log.end_transaction(producer_id, 0, commit=self.chance.random() < 0.5, coordinator_epoch=0)
+
+    def _append_records(self, producer: tuple[int, int, int], *, transactional: bool) -> int:
+        written = [self._record() for _ in range(self.chance.choice([1, 1, 2, 5, 9]))]
+        codec = self.chance.choice(self.codecs)
+        self.log.append_as_leader(
+            self.bed.batch(0, written, magic=self.magic, codec=codec, producer=producer, transactional=transactional)
+        )
+        return len(written)
+
+    def _record(self) -> Record:
+        chance, now_ms = self.chance, self.bed.clock.now_ms()
+        key = None if chance.random() < 0.03 else b"key-%d" % int(chance.random() ** 2 * self.keys)
+        value = None if chance.random() < 0.15 else bytes(chance.choices(b"abcdefgh", k=chance.choice([0, 10, 60])))
+        headers = ((("h", b"x"),) if chance.random() < 0.1 else ()) if self.magic == 2 else ()
+        return Record(key=key, value=value, timestamp_ms=now_ms + chance.randrange(-50, 50), headers=headers)
+
+
+def topic(**settings: object) -> TopicConfig:
+    """Small segments, to be compacted whenever there is something dirty."""
+    base = {
+        "cleanup.policy": "compact",
+        "segment.bytes": 4000,
+        "index.interval.bytes": 300,
+        "min.cleanable.dirty.ratio": 0,
+        "delete.retention.ms": 10_000,
+        "file.delete.delay.ms": 0,
+    }
+    return TopicConfig.from_mapping({**base, **{name.replace("_", "."): value for name, value in settings.items()}}, "")
+
+
+def uncompacted(config: TopicConfig) -> TopicConfig:
+    """The same settings for whoever writes: records without keys are taken."""
+    return replace(config, cleanup_policy=("delete",), retention_ms=-1)
+
+
+def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS, **more: CleanupPolicy) -> CompactionResult | None:
+    """One round, if there is anything to do."""
+    policies = {"compact": bed.host.policy("compact"), **more}
+    now_ms = bed.clock.now_ms()
+    plan = plan_compaction(log, policies, has_tier=False, now_ms=now_ms)
+    assert plan is not None
+    if plan.rewrite is None:
+        return None
+    return compact(plan, policies, limits, Throttle(bed.clock, 1e15), lambda: None, now_ms)
+
+
+def described(bed: LogBed, data: bytes) -> list[object]:
+    """All batches: header and records, without what compression makes of the bytes."""
+    found: list[object] = []
+    scanned = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    assert not scanned.reason, scanned
+    for table in scanned.tables:
+        form = bed.parts.formats.of(table.magic, "", 0)
+        for row, batch in enumerate(table):
+            one: BatchTable = table.take(row, row + 1)
+            pieces = form.decode(data, one, fields=Fields.ALL, limit_bytes=1 << 26)
+            listed = [record for piece in pieces for record in piece.to_records()]
+            is_packed = bool(batch.codec_id)
+            found.append((replace(batch, position=0, **({"size_bytes": 0, "crc": 0} if is_packed else {})), listed))
+    return found
+
+
+def contents(bed: LogBed, data: bytes) -> list[tuple[object, ...]]:
+    """All records, whatever the format that they stand in."""
+    scanned = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    found: list[tuple[object, ...]] = []
+    for table in scanned.tables:
+        form = bed.parts.formats.of(table.magic, "", 0)
+        for piece in form.decode(data, table, fields=Fields.ALL, limit_bytes=1 << 26):
+            found += [(one.offset, one.timestamp_ms, one.key, one.value) for one in piece.to_records()]
+    return found

@@ -1,0 +1,46 @@
+"""Kafka's own Cleaner, in a process that stays for many rounds."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from stratalog.config.topic import TopicConfig
+
+
+class KafkaCleaner:
+    """A process that cleans log folders when it is told to, one at a time. A context manager.
+
+    Args:
+        command: runs ``KafkaCleaner.java``.
+    """
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def clean(self, folder: Path, now_ms: int, dirty_start: int, memory_bytes: int, config: TopicConfig) -> list[int]:
+        """One round: its end, bytes read, records read, records kept."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        stored = config.to_mapping()
+        settings = [f"{name}={stored[name]}" for name in ("index.interval.bytes", "delete.retention.ms")]
+        settings.append(f"internal.segment.bytes={config.segment_bytes}")  # which may be as small as a test needs it
+        print(folder, now_ms, dirty_start, memory_bytes, *settings, file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer[:1].isdigit(), answer
+        return [int(word) for word in answer.split()]
