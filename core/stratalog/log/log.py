@@ -120,6 +120,9 @@ class Log(LogReader):
     ) -> AppendResult | Future[AppendResult]:
         """Append records as leader, in batches of at most ``max.message.bytes``: all of them, or none.
 
+        They stand in one segment. If the process, or the power, ends in the midst of an append, the log may hold whole
+        batches from the front of it when it is opened again, never others.
+
         Args:
             records: offsets, epochs and partition are ignored; a timestamp of -1 becomes the clock's time.
             durability: ``"written"`` or ``"durable"``; None is the engine's setting.
@@ -142,11 +145,13 @@ class Log(LogReader):
     def append_as_leader(self, data: Buffer, durability: str | None = None) -> AppendResult:
         """Append batches that a producer encoded: checked, offsets and leader epoch assigned; all of them, or none.
 
-        A retry of what an idempotent producer has just written is answered with the earlier offsets. Batches that do not fit the topic's ``record.version`` or ``compression.type`` are encoded again.
+        A retry of what an idempotent producer has just written is answered with the earlier offsets. Batches that do not
+        fit the topic's ``record.version`` or ``compression.type`` are encoded again.
 
         Raises:
             CorruptBatchError: framing or CRC is wrong.
             OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError: see the idempotent producer.
+            OffsetsExhaustedError: the log has no offsets left.
             Others as ``append``.
         """
         return append_batches(self._state, data, self._durability_of(durability))

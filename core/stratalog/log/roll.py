@@ -33,10 +33,10 @@ def roll(state: LogState, first_offset: int = 0) -> int:
         return base
     with state.guarded("a roll"):
         segment, appender = _begun(state, active, base)
-    active.end_offset = base
-    state.segments = [*state.segments, segment]
-    state.appender = appender
-    state.folder_dirty = True
+        active.end_offset = base
+        state.segments = [*state.segments, segment]
+        state.appender = appender
+        state.folder_dirty = True
     state.publish()
     state.notify(SegmentRolled(log=state.log, base_offset=base))
     return base

@@ -75,3 +75,22 @@ def test_an_append_that_is_interrupted_at_any_line_leaves_whole_records_once(
         if not reached():
             break
     assert refused > 20
+
+
+def test_a_roll_that_is_interrupted_at_any_line_loses_nothing(tmp_path: Path, bed: LogBed) -> None:
+    for line in itertools.count(1, 3):
+        again = LogBed(tmp_path / str(line), bed.registry, TopicConfig(index_interval_bytes=1))
+        log = again.open()
+        log.append([Record(value=b"first")])
+        log.append([Record(value=b"second")])
+        with interrupted_at(line) as reached, contextlib.suppress(KeyboardInterrupt):
+            log.roll()
+        expected: list[bytes | None] = [b"first", b"second"]
+        with contextlib.suppress(ClosedError):
+            log.append([Record(value=b"next")])
+            expected.append(b"next")
+        assert reopened(again, clean=log.close()) == expected, line
+        again.close()
+        if not reached():
+            break
+    assert line > 20
