@@ -74,6 +74,7 @@ for command in (check, consume, demo, dump, explain, offload, plugins, produce, 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; its exit code."""
     given = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in given
     try:
         with app.make_context("stratalog", list(given)) as context:
             result = app.invoke(context)
@@ -81,27 +82,30 @@ def run(arguments: list[str] | None = None) -> int:
     except click.exceptions.Exit as stop:  # after --help and --version
         return stop.exit_code
     except click.ClickException as error:
-        error.show()
+        if as_json:
+            _report(error, error.format_message(), as_json=True)
+        else:
+            error.show()
         return 2
     except (click.Abort, KeyboardInterrupt):
         sys.stderr.write("interrupted\n")
         return INTERRUPTED
     except StorageError as error:
-        _report(error, as_json="--json" in given)
+        _report(error, str(error), as_json=as_json)
         return 2
     except BrokenPipeError:  # the reader of our output has gone, as `head` does; nothing is wrong
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else the flush at exit fails as well
         return 0
     except OSError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _report(error, str(error), as_json=as_json)
         return 2
     return result if isinstance(result, int) else 0
 
 
-def _report(error: StorageError, *, as_json: bool) -> None:
+def _report(error: Exception, message: str, *, as_json: bool) -> None:
     notes = list(getattr(error, "__notes__", ()))
     if as_json:
-        told: dict[str, object] = {"error": type(error).__name__, "message": str(error)}
+        told: dict[str, object] = {"error": type(error).__name__, "message": message}
         sys.stderr.write(json.dumps({**told, "notes": notes} if notes else told) + "\n")
     else:
-        sys.stderr.write("\n  ".join([f"error: {error}", *notes]) + "\n")
+        sys.stderr.write("\n  ".join([f"error: {message}", *notes]) + "\n")

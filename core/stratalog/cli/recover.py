@@ -17,14 +17,15 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.open import open_engine
 from stratalog.errors import LogDirLockedError, LogDirNotFoundError, StorageError
-from stratalog.log.directory import DirectoryState, partition_folders, read_directory
+from stratalog.log.directory import DirectoryState, is_log_directory, partition_folders, read_directory
 from stratalog.log.load import LoadRequest, load
 from stratalog.model.events import LogRecovered
-from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_partition_folder
 from stratalog.reading.open import open_host
+from stratalog.reading.parts import ComponentHost
 from stratalog.segment.components import Components
 from stratalog.spi import hookimpl
-from stratalog.spi.segments import LogFiles
+from stratalog.spi.segments import LogFiles, SegmentStore
 
 COLUMNS = ("topic", "partition", "recovered_segments", "truncated_bytes", "log_start", "log_end", "error")
 
@@ -59,10 +60,36 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
     """
     if not directory.is_dir():
         raise LogDirNotFoundError("there is no such directory", str(directory))
+    if parse_partition_folder(directory.resolve().name):
+        raise click.UsageError(
+            f"{directory} is the folder of one log: give its directory, {directory.resolve().parent}"
+        )
+    _check_holds_logs(directory)
     with _bar(output) as progress:
         outcomes = _planned(directory, progress) if dry_run else _recovered(directory, progress)
     output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
     return 1 if any(found.error for found in outcomes) else 0
+
+
+@contextmanager
+def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
+    """The directory, to look at alone."""
+    host = open_host(Settings(), (), None)
+    try:
+        store = host.segment_store(str(directory), read_only=True)
+        try:
+            yield host, store
+        finally:
+            store.close()
+    finally:
+        host.close()
+
+
+def _check_holds_logs(directory: Path) -> None:
+    """Nothing is written to a directory that is no log directory: another one was meant."""
+    with _untouched(directory) as (_, store):
+        if not is_log_directory(store):
+            raise LogDirNotFoundError("there are no logs in the directory", str(directory))
 
 
 @contextmanager
@@ -116,22 +143,15 @@ def _recovered(directory: Path, progress: LogProgress) -> list[Outcome]:
 
 def _planned(directory: Path, progress: LogProgress) -> list[Outcome]:
     """What recovery would give, worked out in memory."""
-    host = open_host(Settings(), (), None)
-    try:
-        store = host.segment_store(str(directory), read_only=True)
-        try:
-            if store.is_acquired_elsewhere():
-                raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
-            state = read_directory(store, live=False)
-            return [
-                _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, progress)
-                for name, folder in partition_folders(store).items()
-                if name.topic != CLUSTER_METADATA_TOPIC
-            ]
-        finally:
-            store.close()
-    finally:
-        host.close()
+    with _untouched(directory) as (host, store):
+        if store.is_acquired_elsewhere():
+            raise LogDirLockedError("another engine or a running broker holds the directory", str(directory))
+        state = read_directory(store, live=False)
+        return [
+            _plan(name, store.open_log(folder), host.parts(TopicConfig()), state, progress)
+            for name, folder in partition_folders(store).items()
+            if name.topic != CLUSTER_METADATA_TOPIC
+        ]
 
 
 def _plan(

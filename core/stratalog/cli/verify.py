@@ -14,7 +14,7 @@ from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.files import Settings
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError
-from stratalog.log.directory import partition_folders
+from stratalog.log.directory import is_log_directory, partition_folders
 from stratalog.log.verify import LogReport, is_log_file, repair_log, verify_log
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -63,6 +63,8 @@ def verify(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
     try:
         store = host.segment_store(str(root), read_only=not repair)
         try:
+            if single is None and not is_log_directory(store):
+                raise LogDirNotFoundError("there are no logs in the directory", str(root))
             if repair:
                 store.acquire()
             elif store.is_acquired_elsewhere():

@@ -16,6 +16,7 @@ from stratalog.model.names import (
     HIGH_WATERMARKS_FILE,
     IGNORED_FOLDERS,
     LOG_STARTS_FILE,
+    META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
     TopicId,
@@ -70,6 +71,12 @@ def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
         if log is not None:
             found[log] = name
     return dict(sorted(found.items()))
+
+
+def is_log_directory(store: SegmentStore) -> bool:
+    """Whether somebody has used a directory as one: it holds logs, or what is written beside them."""
+    beside = (META_PROPERTIES_FILE, RECOVERY_POINTS_FILE, CLEAN_SHUTDOWN_FILE)
+    return bool(partition_folders(store)) or any(store.read_small(name) is not None for name in beside)
 
 
 def read_topic_id(files: LogFiles) -> TopicId | None:

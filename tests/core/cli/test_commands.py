@@ -264,6 +264,24 @@ def test_errors_are_json_when_asked(stratalog: Run) -> None:
     assert json.loads(ended.err)["error"] == "LogDirNotFoundError"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["topics", "alter", "t", "--dir", "d"], "say what to change"),
+        (["topics", "create", "t", "--dir", "d", "--set", "segment.bytes"], "KEY=VALUE"),
+        (["explain", "t", "x", "5", "--dir", "d"], "PARTITION"),
+        (["no-such-command"], "no-such-command"),
+    ],
+)
+def test_wrong_arguments_are_json_when_asked(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert run([*arguments, "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert words in json.loads(captured.err)["message"]
+
+
 def test_plugins_lists_ours_with_kinds_and_versions(stratalog: Run) -> None:
     ended = stratalog("plugins", "--json")
     assert ended.code == 0

@@ -57,6 +57,23 @@ def state(folder: Path) -> dict[str, bytes]:
 # --- recover ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_nothing_is_written_to_what_is_no_log_directory(
+    stratalog: Call, filled: Path, tmp_path: Path, options: list[str]
+) -> None:
+    before = sorted(path.name for path in (filled / "t-0").iterdir())
+    code, told, error = stratalog("recover", filled / "t-0", *options)
+    assert (code, told) == (2, [])
+    assert f"give its directory, {filled}" in json.loads(error)["message"]
+    assert sorted(path.name for path in (filled / "t-0").iterdir()) == before
+    other = tmp_path / "other"
+    other.mkdir()
+    code, told, error = stratalog("recover", other, *options)
+    assert (code, told) == (2, [])
+    assert "there are no logs" in json.loads(error)["message"]
+    assert list(other.iterdir()) == []
+
+
 def test_recover_cuts_tells_and_leaves_the_directory_clean(stratalog: Call, torn: Path) -> None:
     last = max((torn / "t-1").glob("*.log")).stat().st_size
     code, rows, _ = stratalog("recover", torn)

@@ -187,6 +187,21 @@ def test_small_files_are_looked_at(verify: Call, sound: Path, name: str, kind: s
     assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [(kind, str(sound / name))])
 
 
+def test_a_directory_without_logs_is_not_sound_but_the_wrong_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options in ([], ["--repair"]):
+        assert run(["verify", str(tmp_path), *options]) == 2
+        assert "there are no logs in the directory" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_without_topics_is_sound(verify: Call, tmp_path: Path) -> None:
+    with open_engine(tmp_path):
+        pass
+    assert verify(tmp_path) == (0, [])
+
+
 def test_what_cannot_be_verified_ends_with_2(sound: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_engine(sound):
         for options in ([], ["--repair"]):
