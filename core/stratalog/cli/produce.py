@@ -15,7 +15,9 @@ from stratalog.cli.options import Place, choice_option, json_option, place_optio
 from stratalog.cli.output import Output
 from stratalog.client.logs import partitions_of
 from stratalog.client.partitioner import partition_of_key
+from stratalog.errors import RecordBatchTooLargeError
 from stratalog.log.append import AppendResult
+from stratalog.log.log import Log
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 
@@ -82,8 +84,8 @@ def produce(
             for lines in _lines(file):
                 records = [_record(line, separator) for line in lines]
                 for number, group in _by_partition(records, numbers, partition).items():
-                    result = engine.log(topic, number).append(group, durability)
-                    done.setdefault(number, Appended()).add(result)
+                    for result in _append(engine.log(topic, number), group, durability):
+                        done.setdefault(number, Appended()).add(result)
             engine.log(topic, numbers[0] if partition is None else partition)  # even if there were no lines
         ended = True
     finally:
@@ -95,6 +97,18 @@ def produce(
                 ("topic", "partition", "records", "first_offset", "last_offset"),
                 [(topic, number, found.records, found.first, found.last) for number, found in sorted(done.items())],
             )
+
+
+def _append(log: Log, records: Sequence[Record], durability: str) -> Iterator[AppendResult]:
+    """Append in as few pieces as it takes: a single append has to fit a segment."""
+    try:
+        yield log.append(records, durability)
+    except RecordBatchTooLargeError:
+        if len(records) == 1:
+            raise
+        middle = len(records) // 2
+        yield from _append(log, records[:middle], durability)
+        yield from _append(log, records[middle:], durability)
 
 
 def _by_partition(records: Sequence[Record], numbers: Sequence[int], chosen: int | None) -> dict[int, list[Record]]:

@@ -394,6 +394,19 @@ def test_lines_that_were_appended_before_an_error_are_told(stratalog: Run, fille
     ]
 
 
+def test_lines_that_do_not_fit_one_segment_together_are_appended_in_pieces(
+    stratalog: Run, filled: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_bytes(b"".join(b"%d\n" % number for number in range(3000)))
+    with open_reader(filled) as reader:
+        before = len(list(reader.log("orders", 0).records()))
+    (told,) = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--partition", "0", "--json").items
+    assert told["records"] == 3000
+    with open_reader(filled) as reader:
+        values = [record.value for record in reader.log("orders", 0).records()]
+    assert values[before:] == [b"%d" % number for number in range(3000)]
+
+
 def test_a_command_that_appended_nothing_only_says_why(stratalog: Run, filled: Path, tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"y" * 3_000_000)
     ended = stratalog("produce", "orders", tmp_path / "lines", "--dir", filled, "--json")
