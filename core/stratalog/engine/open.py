@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from stratalog.config.files import Settings, read_settings
 from stratalog.config.topic import TopicConfig
@@ -81,9 +82,19 @@ def _settings(
         raise ConfigError(
             "say where the logs are: open_engine(DIRECTORY), --dir DIRECTORY, or log.dirs in the settings"
         )
-    if len(set(engine.log_dirs)) < len(engine.log_dirs):
-        raise ConfigError(f"a log directory is named twice: {', '.join(engine.log_dirs)}")
+    _check_places(engine.log_dirs)
     defaults = {**settings.topic_defaults, **(topic_defaults or {})}
     plain = TopicConfig()  # what plugins have is known when they are loaded
     plain.replaced(plain.known(defaults), "topic_defaults")
     return dataclasses.replace(settings, engine=engine, topic_defaults=defaults)
+
+
+def _check_places(log_dirs: Sequence[str]) -> None:
+    """Raise ConfigError if a directory is named twice, whatever the names, or lies in another one."""
+    places = [Path(os.path.realpath(path.removeprefix("file://"))) for path in log_dirs]
+    for index, place in enumerate(places):
+        for other, path in zip(places[:index], log_dirs, strict=False):
+            if place == other:
+                raise ConfigError(f"a log directory is named twice: {path} and {log_dirs[index]}")
+            if place.is_relative_to(other) or other.is_relative_to(place):
+                raise ConfigError(f"of two log directories one lies in the other: {path} and {log_dirs[index]}")

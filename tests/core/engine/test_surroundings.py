@@ -1,0 +1,170 @@
+"""What others do to log directories: each has a typed error or none, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import ConfigError, LogDirLockedError, StorageError, TopicExistsError
+from stratalog.testing.faults import FaultyVfs
+
+ONE = [Record(value=b"v")]
+
+
+def filled(path: Path, *topics: str) -> Path:
+    with open_engine(path) as engine:
+        for topic in topics or ("t",):
+            engine.create_topic(topic)
+            engine.log(topic, 0).append(ONE)
+    return path
+
+
+@pytest.mark.parametrize("others", [["a"], ["a/"], ["./a"], ["link"], ["a/inner"], ["b", "a/inner/deeper"], ["."]])
+def test_directories_that_are_one_or_lie_in_each_other_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to("a", target_is_directory=True)
+    with pytest.raises(ConfigError, match=r"named twice|lies in the other"):
+        open_engine(["a", *others])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link"]
+
+
+def test_names_that_only_look_alike_are_fine(tmp_path: Path) -> None:
+    with open_engine([tmp_path / "a", tmp_path / "ab"]) as engine:
+        engine.create_topic("t", partitions=2)
+
+
+def test_one_directory_under_two_names_has_one_owner(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    (tmp_path / "link").symlink_to("a", target_is_directory=True)
+    with open_engine(tmp_path / "a") as engine:
+        with pytest.raises(LogDirLockedError):
+            open_engine(tmp_path / "link")
+        engine.log("t", 0).append(ONE)
+    with open_engine(tmp_path / "link") as engine:
+        assert engine.log("t", 0).offsets().log_end == 2
+
+
+def test_nobody_else_may_read_what_an_engine_writes(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        path = filled(tmp_path / "above" / "logs")
+    finally:
+        os.umask(before)
+    modes = {found.stat().st_mode & 0o777 for found in path.rglob("*") if found.is_file()}
+    assert modes == {0o600}
+    assert {found.stat().st_mode & 0o777 for found in (path.parent, path, path / "t-0")} == {0o700}
+
+
+def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    path = filled(tmp_path / "a")
+    foreign = {"notes.txt": b"n", "t-0/notes": b"n", "lost+found/x": b"n", "t-0/0001.log.bak": b"n", "x-y/z": b""}
+    for name, data in foreign.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_bytes(data)
+    for _ in range(2):
+        with open_engine(path) as engine:
+            assert list(engine.topics()) == ["t"]
+            engine.log("t", 0).append(ONE)
+            engine.log("t", 0).roll()
+    assert {name: (path / name).read_bytes() for name in foreign} == foreign
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "leader-epoch-checkpoint", "partition.metadata"])
+def test_links_in_a_log_are_not_followed(tmp_path: Path, name: str) -> None:
+    path = filled(tmp_path / "a", "t", "u")
+    elsewhere = tmp_path / "elsewhere"
+    (path / "t-0" / name).rename(elsewhere)
+    (path / "t-0" / name).symlink_to(elsewhere)
+    before = elsewhere.read_bytes()
+    with open_engine(path) as engine:
+        with pytest.raises(StorageError):
+            engine.log("t", 0).append(ONE)
+        assert engine.log("u", 0).append(ONE).base_offset == 1
+    assert elsewhere.read_bytes() == before
+    (path / "t-0" / name).unlink()
+    elsewhere.rename(path / "t-0" / name)
+    with open_engine(path) as engine:
+        assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
+
+
+def test_a_link_in_the_place_of_a_log_is_nobodys(tmp_path: Path) -> None:
+    path = filled(tmp_path / "a", "t", "u")
+    (path / "t-0").rename(tmp_path / "t-0")
+    (path / "t-0").symlink_to(tmp_path / "t-0", target_is_directory=True)
+    with open_engine(path) as engine:
+        assert "t" not in engine.topics()
+        with pytest.raises(TopicExistsError):
+            engine.create_topic("t")
+    assert (tmp_path / "t-0" / "00000000000000000000.log").stat().st_size
+
+
+def test_a_directory_that_became_read_only_takes_no_more_and_goes_on_reading(tmp_path: Path) -> None:
+    filled(tmp_path / "a")
+    files = FaultyVfs()
+
+    def refuse(operation: str, path: str) -> None:
+        if operation not in {"open", "read", "sync", "lock", "map"}:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(files=files)) as engine:
+        log = engine.log("t", 0)
+        log.append(ONE)
+        engine.flush()
+        files.rule = refuse
+        with pytest.raises(StorageError, match="read-only"):
+            log.append(ONE)
+        with pytest.raises(StorageError, match="read-only"):
+            engine.create_topic("u")
+        assert len(list(log.records())) == 2
+        files.rule = None
+    with open_engine(tmp_path / "a") as engine:
+        assert len(list(engine.log("t", 0).records())) == 2
+
+
+def test_a_log_that_vanished_does_not_keep_the_others_from_serving(tmp_path: Path) -> None:
+    path = filled(tmp_path / "a", "t", "u")
+    with open_engine(path) as engine:
+        shutil.rmtree(path / "t-0")
+        with pytest.raises(StorageError):
+            engine.log("t", 0).roll()
+        assert [record.value for record in engine.log("u", 0).records()] == [b"v"]
+        with pytest.raises(StorageError):
+            engine.close()
+    with open_engine(path) as engine:
+        assert (list(engine.topics()), engine.log("u", 0).offsets().log_end) == (["u"], 1)
+
+
+class WallClock(ManualClock):
+    """Somebody sets its time, and only that."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
+def test_a_clock_that_goes_back_loses_nothing(tmp_path: Path) -> None:
+    clock = WallClock(now_ms=1_000_000_000)
+    with open_engine(tmp_path, env=Env(clock=clock)) as engine:
+        engine.create_topic("t", config={"message.timestamp.type": "LogAppendTime", "segment.ms": 1000})
+        log = engine.log("t", 0)
+        for step in (0, 500, -900_000_000, 5, -5, 2000):
+            clock.ahead_ms += step
+            log.append(ONE, "durable")
+            engine.run_duties()
+        assert [record.offset for record in log.records()] == list(range(6))
+        first = next(log.records())
+        assert log.offset_for_timestamp(first.timestamp_ms) == 0
+    clock.ahead_ms = -999_999_999
+    with open_engine(tmp_path, env=Env(clock=clock)) as engine:
+        engine.apply_retention()
+        assert [record.offset for record in engine.log("t", 0).records()] == list(range(6))

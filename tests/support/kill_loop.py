@@ -1,0 +1,66 @@
+"""Kills writers at any moment, again and again, and looks whether what they were told is there.
+
+kill_loop.py FOLDER CYCLES SEED: exit code 0, or the story of what was lost. Each writer is a fork of this process.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from typing import Final
+
+from stratalog import Record, open_engine
+
+CONFIG: Final = {"segment.bytes": 4000, "index.interval.bytes": 0, "file.delete.delay.ms": 0}
+MOST_APPENDS: Final = 40
+
+
+def write_for_ever(folder: str, told: int) -> None:
+    """Append numbers, one after the other; tells each offset when it is written."""
+    with open_engine(folder) as engine:
+        log = engine.log("t", 0)
+        while True:
+            offset = log.append([Record(value=b"%d" % log.offsets().log_end)]).last_offset
+            os.write(told, offset.to_bytes(8, "big"))
+
+
+def kill_one(folder: str, appends: int) -> int:
+    """Let a writer do so many appends, or die while it opens; gives the last offset that it told, -1 if none."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        write_for_ever(folder, theirs)
+        os._exit(1)
+    os.close(theirs)
+    last = -1
+    for _ in range(appends):
+        last = int.from_bytes(os.read(ours, 8), "big")
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while rest := os.read(ours, 8):
+        last = int.from_bytes(rest, "big")
+    os.close(ours)
+    return last
+
+
+def main(folder: str, cycles: int, seed: int) -> str:
+    """What was lost, "" if nothing."""
+    chance, told = random.Random(seed), -1  # noqa: S311 - a run that can be repeated
+    with open_engine(folder) as engine:
+        engine.create_topic("t", config=CONFIG)
+    for cycle in range(cycles):
+        told = max(told, kill_one(folder, chance.randrange(MOST_APPENDS)))
+        if cycle % 10 and cycle < cycles - 1:
+            continue  # the next writer recovers what this one left
+        with open_engine(folder) as engine:
+            values = [int(record.value or b"") for record in engine.log("t", 0).records()]
+            if values != list(range(len(values))) or len(values) <= told:
+                return f"seed {seed}, cycle {cycle}: told {told}, there are {len(values)}: {values[-5:]}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])) or 0)
