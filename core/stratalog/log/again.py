@@ -8,6 +8,7 @@ from typing import TypeAlias
 from stratalog.errors import SegmentGoneError, StorageError
 from stratalog.log.view import LogView
 from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.segment import Segment
 
 ViewSource: TypeAlias = Callable[[], LogView]
 
@@ -16,7 +17,8 @@ class Again:
     """Decides for one read whether there is a point in another try.
 
     A segment that retention took away is looked for in a newer view, where the tier or a later segment has its place.
-    One that gave bad bytes is read once more, if they may have been damaged on the way.
+    So is one that was cut while it was read. One that gave bad bytes is read once more, if they may have been damaged on
+    the way.
     """
 
     def __init__(self, views: ViewSource) -> None:
@@ -36,6 +38,10 @@ class Again:
             if newer is view:
                 raise error
             return newer
+        if isinstance(segment, Segment):
+            newer = self._views()
+            if all(segment is not found for found in newer.segments):
+                return newer  # it was truncated, or replaced, in the middle of a read
         if segment is None or segment.label == self._damaged or not segment.forget():
             raise error
         self._damaged = segment.label

@@ -6,6 +6,7 @@ Source: apache/kafka UnifiedLog.deleteSegments, maybeIncrementLogStartOffset; li
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import DiskFullError, OffsetOutOfRangeError
@@ -59,11 +60,14 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
     return gone
 
 
-def leave(state: LogState, segment: Segment) -> None:
-    """Close a segment that is no part of the log any more; its files go after ``file.delete.delay.ms``."""
+def leave(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:
+    """Close a segment that is no part of the log any more; its files go after ``file.delete.delay.ms``.
+
+    ``names`` are those of the files there are, for whoever knows them.
+    """
     segment.close()
     due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
-    state.leaving.extend((due_ns, name) for name in set_aside(state.files, segment))
+    state.leaving.extend((due_ns, name) for name in set_aside(state.files, segment, names=names))
 
 
 def remove_left(state: LogState, *, all_now: bool = False) -> int:

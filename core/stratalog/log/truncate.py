@@ -113,13 +113,9 @@ def _store_bounds(state: LogState) -> None:
 
     A log start above the log's end, say, would make the next opening drop everything.
     """
-    if state.on_truncated is None:
-        return
-    try:
-        state.on_truncated()
-    except StorageError as error:
-        state.fail(error)
-        raise
+    if state.on_truncated is not None:
+        with _in_service(state):
+            state.on_truncated()
 
 
 # --- cutting back ----------------------------------------------------------------------------------------------------
@@ -127,9 +123,11 @@ def _store_bounds(state: LogState) -> None:
 
 def _cut_back(state: LogState, offset: int) -> None:
     """Make the log end at ``offset``, which is not below its first segment."""
-    for found in snapshot_offsets(file_names(state.files)):
+    there = set(file_names(state.files))
+    for found in snapshot_offsets(there):
         if found > offset:
             state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
+            there.discard(segment_file(found, SNAPSHOT_SUFFIX))
     gone = [segment for segment in state.segments if segment.base_offset > offset]
     left = state.segments[: len(state.segments) - len(gone)]
     cut = _Cut(left[-1], offset)
@@ -137,7 +135,7 @@ def _cut_back(state: LogState, offset: int) -> None:
     _lower_bounds(state, offset)
     state.publish()  # readers turn to what is left before the rest goes away under them
     for segment in reversed(gone):
-        leave(state, segment)
+        leave(state, segment, there)
         state.files.sync()
     segment = cut.made(state.config.segment_index_bytes)
     state.segments = [*left[:-1], segment]

@@ -62,7 +62,8 @@ def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> Lo
         last_stable=end if unstable is None else max(unstable, remote.log_start),
         log_end=end,
     )
-    return LogView(name, (), offsets, EpochCache(remote.leader_epochs), remote)
+    epochs = EpochCache(remote.leader_epochs)
+    return LogView(name, (), offsets, epochs, remote, leader_epoch=epochs.latest)
 
 
 def producers_at_end(remote: RemoteView, parts: Components) -> ProducerState:

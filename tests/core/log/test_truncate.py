@@ -2,11 +2,20 @@ from __future__ import annotations
 
 import errno
 import itertools
+import random
+import threading
 
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, LogDirOfflineError, OffsetOutOfRangeError, StorageError
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    LogDirOfflineError,
+    OffsetOutOfRangeError,
+    SegmentGoneError,
+    StorageError,
+)
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
@@ -214,6 +223,69 @@ def test_who_asks_for_what_was_cut_is_told(log: Log) -> None:
     assert log.fetch(4).size_bytes == 0
 
 
+def test_what_is_cut_between_finding_and_reading_it_is_not_damage(bed: LogBed) -> None:
+    files = bed.files_port = FaultyVfs()
+    log = bed.open()
+    for offset in range(3):
+        log.append(records(1, start=offset, value_bytes=50_000))
+    reads = list[str]()
+
+    def cut(operation: str, path: str) -> None:
+        if operation == "read" and path.endswith(".log"):
+            reads.append(path)
+            if len(reads) == at:
+                log.truncate_to(1)
+
+    for at in range(1, 20):
+        reads.clear()
+        files.rule = cut
+        try:
+            with log.fetch(1) as fetched:
+                assert fetched.size_bytes in (0, log.segments()[0].size_bytes // 2)
+        finally:
+            files.rule = None
+        if len(reads) < at:
+            break
+        log.truncate_to(1)
+        log.append(records(1, start=1, value_bytes=50_000))
+    assert at > 2
+
+
+def test_readers_beside_truncations_see_records_or_are_told(bed: LogBed) -> None:
+    """Each record says at which offset it was written: what a reader gets was there, at that place, at some time."""
+    bed.topic = TopicConfig(segment_bytes=2000, index_interval_bytes=100)
+    log = bed.open()
+    chance, stop = random.Random(7), threading.Event()  # noqa: S311 - the same cuts in every run
+    wrong = list[StorageError | int]()
+
+    def read() -> None:
+        while not stop.is_set() and not wrong:
+            try:
+                wrong.extend(record.offset for record in log.records() if int(record.value or b"") != record.offset)
+                log.fetch(log.offsets().log_end // 2).release()
+            except (OffsetOutOfRangeError, SegmentGoneError):
+                continue
+            except StorageError as error:
+                wrong.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(40):
+            end = log.offsets().log_end
+            for offset in range(end, end + 12):
+                log.append([Record(value=b"%d" % offset + b" " * chance.randrange(150))])
+            log.truncate_to(chance.randrange(max(end - 10, 0), end + 12))
+            if chance.random() < 0.1:
+                log.truncate_fully_and_start_at(chance.randrange(end + 12))
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+
+
 # --- a disk that fails -----------------------------------------------------------------------------------------------
 
 
@@ -234,3 +306,19 @@ def test_a_disk_that_fails_meanwhile_leaves_a_prefix(bed: LogBed, log: Log, oper
     found = offsets_in(bed.open(clean=False))
     assert found == list(range(len(found)))
     assert fully or len(found) >= 3
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), LogDirOfflineError("no", "somewhere")])
+def test_bounds_that_are_not_stored_take_the_log_out_of_service(log: Log, error: BaseException) -> None:
+    """What was appended then could be dropped by the next opening, which would believe the old ones."""
+
+    def interrupted() -> None:
+        raise error
+
+    log._state.on_truncated = interrupted
+    with pytest.raises(type(error)):
+        log.truncate_to(3)
+    assert not log.healthy
+    with pytest.raises((ClosedError, LogDirOfflineError)):
+        log.append(records(1))
+    assert offsets_in(log) == [0, 1, 2]
