@@ -5,12 +5,15 @@ Source: apache/kafka KafkaConsumer, OffsetsInitializer; there is one reader of a
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import TracebackType
 from typing import Final, Self
 
 from stratalog.client.cursor import Cursor
+from stratalog.client.delivery import NS_IN_MS
 from stratalog.client.logs import Logs, partitions_of
 from stratalog.client.offsets import Committable, CommittedOffset, GroupOffsets
 from stratalog.env.clock import Clock
@@ -20,7 +23,7 @@ from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
 
 MAX_POLL_RECORDS: Final = 500
-LOOK_AGAIN_MS: Final = 10
+LOOK_AGAIN_MS: Final = 100  # logs tell of what they get, but not of another one that has taken their place
 
 
 class OffsetReset(StrEnum):
@@ -108,9 +111,23 @@ class Consumer:
         self._check_open()
         if max_records < 1:
             raise ConfigError(f"max_records is at least 1, not {max_records}")
-        end_ns = self._clock.monotonic_ns() + timeout_ms * 1_000_000
-        while not (found := self._take(max_records)) and self._clock.monotonic_ns() < end_ns:
-            self._clock.sleep_ms(min(LOOK_AGAIN_MS, timeout_ms))
+        found = self._take(max_records)
+        return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
+
+    def _wait(self, max_records: int, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
+        """The next records, as soon as a log tells of some; nothing when the time is over."""
+        end_ns = self._clock.monotonic_ns() + timeout_ms * NS_IN_MS
+        moved = threading.Event()
+        with contextlib.ExitStack() as subscribed:
+            for cursor in list(self._cursors.values()):
+                if not cursor.paused:
+                    subscribed.callback(cursor.subscribe(moved.set))
+            while not (found := self._take(max_records)):
+                left_ns = end_ns - self._clock.monotonic_ns()
+                if left_ns <= 0:
+                    break
+                self._clock.wait(moved, min(LOOK_AGAIN_MS, -(-left_ns // NS_IN_MS)))
+                moved.clear()
         return found
 
     def _take(self, max_records: int) -> dict[TopicPartition, list[Record]]:

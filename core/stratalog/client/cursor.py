@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from stratalog.client.logs import Logs
@@ -47,6 +47,10 @@ class Cursor:
     def seek(self, position: int | None) -> None:
         """Go on elsewhere."""
         self.position, self.leader_epoch, self._records = position, NO_EPOCH, None
+
+    def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """Have ``callback`` called when there may be more to read; what is returned ends that."""
+        return self._logs.log(*self.name).subscribe(lambda _: callback())
 
     def first(self) -> int:
         """The log start."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Protocol
 
@@ -18,6 +19,9 @@ class Clock(Protocol):
     def sleep_ms(self, duration_ms: int) -> None:
         """Wait. Only retries with backoff call it."""
 
+    def wait(self, event: threading.Event, duration_ms: int) -> bool:
+        """Wait until an event is set, but not longer; whether it is."""
+
 
 class SystemClock:
     """The machine's clock."""
@@ -33,6 +37,10 @@ class SystemClock:
     def sleep_ms(self, duration_ms: int) -> None:
         """Wait."""
         time.sleep(duration_ms / 1000)  # noqa: TID251 - this is the port
+
+    def wait(self, event: threading.Event, duration_ms: int) -> bool:
+        """Wait until an event is set, but not longer; whether it is."""
+        return event.wait(duration_ms / 1000)
 
 
 class ManualClock:
@@ -52,6 +60,12 @@ class ManualClock:
     def sleep_ms(self, duration_ms: int) -> None:
         """Move on at once."""
         self.advance_ms(duration_ms)
+
+    def wait(self, event: threading.Event, duration_ms: int) -> bool:
+        """Move on at once, unless the event is set."""
+        if not event.is_set():
+            self.advance_ms(duration_ms)
+        return event.is_set()
 
     def advance_ms(self, duration_ms: int) -> None:
         """Move on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,24 @@ def test_a_poll_waits_for_a_record(engine: Engine, clock: ManualClock) -> None:
         fill(engine, ONE, 1)
         assert offsets(consumer.poll(timeout_ms=250)) == {ONE: [0]}
         assert clock.now_ms() - before == 250
+
+
+def test_a_poll_that_waits_is_woken_by_what_is_appended(
+    engine: Engine, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looked every 10 ms: a hundred times a second for nothing, and half of that too late."""
+    waits = []
+
+    def wait(event: threading.Event, duration_ms: int) -> bool:
+        waits.append(duration_ms)
+        fill(engine, ONE, 1)
+        return event.wait(30)
+
+    monkeypatch.setattr(clock, "wait", wait)
+    with early(engine) as consumer:
+        before = clock.now_ms()
+        assert offsets(consumer.poll(timeout_ms=60_000)) == {ONE: [0]}
+        assert (len(waits), clock.now_ms()) == (1, before)
 
 
 def test_committed_reading_leaves_out_what_was_aborted_or_is_open(engine: Engine) -> None:
