@@ -51,6 +51,7 @@
     │   ├── BucketNotFoundError
     │   ├── StoreTimeoutError       retriable
     │   └── StoreThrottledError     retriable
+    ├── LocalLimitError             retriable; appends wait for the tier
     ├── FencedEpochError            another writer owns this log's tier now: stop
     ├── ReplicaError                the log is not in the role or epoch that the call takes for granted
     │   ├── NotLeaderOrFollowerError    retriable
@@ -430,6 +431,14 @@ class StoreThrottledError(StoreError):
     retriable = True
     advice = "lower the request rate; the same call may succeed later"
     retry_after_ms: int = 0
+
+
+class LocalLimitError(StorageError):
+    """Local disk holds as much of a tiered log as it may, and the tier takes nothing. Later the append may succeed."""
+
+    retriable = True
+    kafka_code = 89
+    advice = "see to the tier, or raise local.hard.limit.bytes, or set tier.outage.policy=grow"
 
 
 class FencedEpochError(StorageError):

@@ -43,6 +43,7 @@ KAFKA_CODES = {
     "UNKNOWN_LEADER_EPOCH": (75, ["UnknownLeaderEpochError"]),
     "OFFSET_MOVED_TO_TIERED_STORAGE": (109, ["OffsetInTierError"]),
     "UNSUPPORTED_COMPRESSION_TYPE": (76, ["UnsupportedCompressionError"]),
+    "THROTTLING_QUOTA_EXCEEDED": (89, ["LocalLimitError"]),
     "INVALID_RECORD": (87, ["InvalidRecordError"]),
     "PRODUCER_FENCED": (90, ["ProducerFencedError"]),
     "TRANSACTION_ABORTABLE": (120, ["TransactionAbortedError"]),

@@ -13,6 +13,7 @@ from stratalog.cleaning.summary import evictable, summarise
 from stratalog.log.log import Log
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
 from stratalog.model.names import TopicPartition
+from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, LogSummary
 from stratalog.tier.log import TierLog
 
@@ -43,11 +44,26 @@ class _Cut:
 
 def plan_retention(
     log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
-) -> tuple[Sequence[Action], Sequence[Action]]:
-    """What the policies want: for the whole log, and for its local part."""
+) -> tuple[LogSummary, Sequence[Action], Sequence[Action]]:
+    """What the policies see and want: for the whole log, and for its local part.
+
+    Of a tier of very many segments they see the oldest one by one, as far as anything goes, and the rest page by page.
+    """
     summary = summarise(log, has_tier=has_tier)
+    while True:
+        total, local = _planned(log, policies, summary, now_ms)
+        end = _cut(total, summary.offsets.high_watermark).end
+        following = next((found for found in summary.segments if found.end_offset > end), None)
+        if following is None or not following.is_page:
+            return summary, total, local
+        summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset)
+
+
+def _planned(
+    log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
+) -> tuple[Sequence[Action], Sequence[Action]]:
     total = [action for policy in policies.values() for action in policy.plan(summary, log.config, now_ms)]
-    if not has_tier:
+    if not summary.has_tier:
         return total, ()
     local_summary = evictable(summary)
     local = [action for policy in policies.values() for action in policy.local_plan(local_summary, log.config, now_ms)]
@@ -58,8 +74,7 @@ def apply_retention(
     log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool = False
 ) -> RetentionResult:
     """One pass over one log."""
-    total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
-    before = summarise(log, has_tier=tier is not None)
+    before, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
     follows_tier = tier is not None and not log.is_leader  # its leader says what goes, from the tier too
     whole = _cut(() if follows_tier else total, before.offsets.high_watermark)
     deleted = [
@@ -68,7 +83,7 @@ def apply_retention(
         if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
     ]
     remote_end = tier.view().end_offset if tier is not None else 0
-    evict = _cut(local, remote_end)
+    evict = _widened(_cut(local, remote_end), _pressed(log, log.view().segments, remote_end))
     evicted = [
         segment
         for segment in before.segments
@@ -95,6 +110,34 @@ def _cut(actions: Sequence[Action], limit: int) -> _Cut:
     return _Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
 
 
+def relieve(log: Log, tier: TierLog) -> int:
+    """Take off local disk what the tier has, as far as ``local.hard.limit.bytes`` wants it; how many segments."""
+    end = _pressed(log, log.view().segments, tier.view().end_offset).end
+    gone = log.drop_local(end) if end else []
+    for segment in gone:
+        log.notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
+    return len(gone)
+
+
+def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> _Cut:
+    """The oldest local segments that the tier has, while there is more on local disk than there should be.
+
+    A quarter of the limit is kept free, so that appends meet it only when the tier takes nothing.
+    """
+    limit = log.config.local_hard_limit_bytes
+    left = sum(segment.size_bytes for segment in segments)
+    end = 0
+    for segment in segments[:-1]:
+        if limit < 0 or left <= limit - limit // 4 or segment.end_offset > remote_end:
+            break
+        left, end = left - segment.size_bytes, segment.end_offset
+    return _Cut(end, (f"the local part has little room below local.hard.limit.bytes={limit}",) if end else ())
+
+
+def _widened(cut: _Cut, other: _Cut) -> _Cut:
+    return _Cut(max(cut.end, other.end), (*cut.reasons, *other.reasons))
+
+
 def _execute(
     log: Log, tier: TierLog | None, before: LogSummary, whole: _Cut, local_end: int, result: RetentionResult
 ) -> None:
@@ -102,7 +145,8 @@ def _execute(
     if whole.end > before.offsets.log_start:
         log.raise_log_start(whole.end)
     if tier is not None and whole.end:
-        tier.expire(whole.end, leader_epoch=log.leader_epoch, reason="; ".join(whole.reasons))
+        with log.stopped_if_fenced():
+            tier.expire(whole.end, leader_epoch=log.leader_epoch, reason="; ".join(whole.reasons))
         log.refresh_remote()
     if result.deleted_segments:
         notify(

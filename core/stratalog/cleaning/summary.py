@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from stratalog.config.keys import LONG_MAX
@@ -10,15 +11,34 @@ from stratalog.log.reader import LogReader, summaries
 from stratalog.log.view import LogView
 from stratalog.segment.search import batch_at
 from stratalog.spi.cleanup import LogSummary, SegmentSummary
+from stratalog.tier.pages import page_of
+from stratalog.tier.root import PageRef
+from stratalog.tier.segments import PagedSegments
 
 
-def summarise(log: LogReader, *, has_tier: bool) -> LogSummary:
-    """All segments of both tiers, oldest first."""
+def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSummary:
+    """All segments of both tiers, oldest first.
+
+    Args:
+        log: whose.
+        has_tier: whether closed segments go to a tier.
+        detailed_to: of a tier of very many segments, those of a page of the manifest that begins at or above this
+            offset stand as one: the page is not read.
+    """
     view = log.view()
+    if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
+        listed = (*_coarse(view, view.remote.segments, detailed_to), *summaries(replace(view, remote=None)))
+        remote_end = view.remote.end_offset
+        segments = tuple(
+            replace(segment, is_remote=True)
+            if segment.is_local and not segment.is_active and segment.end_offset <= remote_end
+            else segment
+            for segment in listed
+        )
+    else:
+        segments = summaries(view)
     dirty_start = log.cleaning.dirty_start if isinstance(log, Log) else None
-    return LogSummary(
-        log=log.name, offsets=view.offsets, segments=summaries(view), has_tier=has_tier, dirty_start=dirty_start
-    )
+    return LogSummary(log=log.name, offsets=view.offsets, segments=segments, has_tier=has_tier, dirty_start=dirty_start)
 
 
 def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
@@ -42,3 +62,22 @@ def _with_first(summary: SegmentSummary, view: LogView, log: Log, dirty_start: i
 def evictable(summary: LogSummary) -> LogSummary:
     """The local part of a log alone: what local retention decides over."""
     return replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
+
+
+def _coarse(view: LogView, remote: PagedSegments, detailed_to: int) -> Iterator[SegmentSummary]:
+    """What only the tier has; a local segment hides its copy."""
+    local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
+    for item in remote.coarse(detailed_to, local_start):
+        page = item if isinstance(item, PageRef) else page_of(item)
+        if page.base_offset >= local_start:
+            return
+        yield SegmentSummary(
+            base_offset=page.base_offset,
+            end_offset=page.end_offset,
+            size_bytes=page.size_bytes,
+            age_from_ms=page.newest_ms,
+            is_local=False,
+            is_remote=True,
+            is_active=False,
+            is_page=isinstance(item, PageRef),
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stratalog.config.keys import INT_MAX, Section, key
+from stratalog.config.keys import INT_MAX, LONG_MAX, Section, key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +124,30 @@ class EngineConfig(Section):
         30_000,
         at_least=1,
         doc="How often the background duties move closed segments to the tier.",
+    )
+    copier_threads: int = key(
+        "remote.log.manager.copier.thread.pool.size",
+        4,
+        at_least=1,
+        doc="How many partitions are moved to the tier at a time.",
+    )
+    copy_bytes_per_second: int = key(
+        "remote.log.manager.copy.max.bytes.per.second",
+        LONG_MAX,
+        at_least=1,
+        doc="Moving to the tier begins no further segment while it is above this rate, over all partitions.",
+    )
+    collect_interval_ms: int = key(
+        "tier.collect.interval.ms",
+        3_600_000,
+        at_least=1,
+        doc="How often the background duties delete what the tier no longer needs; logs without news cost nothing.",
+    )
+    tier_history_ms: int = key(
+        "tier.history.ms",
+        3_600_000,
+        at_least=0,
+        doc="How long a superseded state of a log's tier can be read (as_of), with all it names; at least an hour.",
     )
     recovery_threads: int = key(
         "num.recovery.threads.per.data.dir",

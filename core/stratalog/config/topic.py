@@ -21,10 +21,6 @@ NO_EFFECT: Final = "no effect here"  # of what a broker has and a log has not: i
 COMPRESSION_CHOICES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
-def _not_on_disable(value: bool) -> str:  # noqa: FBT001 - called with what the setting holds
-    return "must be false: a topic keeps its tier; remote.log.copy.disable stops copying" if value else ""
-
-
 def _gzip_level(value: int) -> str:
     return "" if value == -1 or 1 <= value <= 9 else "must be -1 or 1 to 9"
 
@@ -112,8 +108,7 @@ class TopicConfig(Section):
     remote_log_delete_on_disable: bool = key(
         "remote.log.delete.on.disable",
         False,
-        check=_not_on_disable,
-        doc=f"Has {NO_EFFECT}, and true is refused: a topic that has joined the tier keeps it.",
+        doc="Needed to turn remote.storage.enable off: all that the tier has of the topic is deleted then.",
     )
     delete_retention_ms: int = key(
         "delete.retention.ms", 86_400_000, at_least=0, doc="How long compaction keeps tombstones."
@@ -152,6 +147,30 @@ class TopicConfig(Section):
     record_version: int = key("record.version", 2, at_least=0, at_most=2, doc="The record format that appends write.")
     index_formats: tuple[str, ...] = key(
         "index.formats", ("offset", "time", "transaction"), doc="The index formats of new segments, by name."
+    )
+    segment_offload_delay_ms: int = key(
+        "segment.offload.delay.ms",
+        0,
+        at_least=0,
+        doc="Move a closed segment to the tier only when it was last written to so long ago.",
+    )
+    local_hard_limit_bytes: int = key(
+        "local.hard.limit.bytes",
+        UNLIMITED,
+        at_least=UNLIMITED,
+        doc="With a tier: what a partition may have on local disk. Above three quarters of it, segments leave that the tier has; above all of it, tier.outage.policy says what appends do. -1 is no limit.",
+    )
+    tier_outage_policy: str = key(
+        "tier.outage.policy",
+        "grow",
+        choices=("block", "reject", "grow"),
+        doc="Appends above local.hard.limit.bytes wait for room (tier.outage.block.ms), are refused, or go on.",
+    )
+    tier_outage_block_ms: int = key(
+        "tier.outage.block.ms",
+        60_000,
+        at_least=0,
+        doc="How long an append waits for room with tier.outage.policy=block; then it is refused.",
     )
     tier_layout: str = key("tier.layout", "single", doc="How a segment becomes objects, by the layout's name.")
     min_insync_replicas: int = key(
@@ -211,11 +230,18 @@ class TopicConfig(Section):
             ("bytes", self.retention_bytes, self.local_retention_bytes),
         ):
             if self.remote_log_copy_disable and local not in {USE_TOTAL, total}:
-                return f"local.retention.{name}={local} must be -2 or retention.{name}={total} with remote.log.copy.disable"
+                return (
+                    f"Invalid value {local} for configuration local.retention.{name}: When `remote.log.copy.disable` is set "
+                    f"to true, the `local.retention.{name}` and `retention.{name}` must be set to the identical value because "
+                    "there will be no more logs copied to the remote storage."
+                )
             if local == USE_TOTAL or total < 0:
                 continue
-            if local == UNLIMITED or local > total:
-                return f"local.retention.{name}={local} must not be above retention.{name}={total}"
+            invalid = f"Invalid value {local} for configuration local.retention.{name}: Value must not be"
+            if local == UNLIMITED:
+                return f"{invalid} -1 as retention.{name} value is set as {total}."
+            if local > total:
+                return f"{invalid} more than property: retention.{name} value."
         return ""
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stratalog.engine.create import altered, create_partition, new_topic_id
@@ -20,6 +20,13 @@ from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topics import TopicEntry, TopicTable
 
 NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
+
+# Source: apache/kafka LogConfig.validateNoRemoteLogStorageForCompactedTopic and its neighbours: the message is Kafka's.
+LEAVES_TIER: Final = (
+    "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote data and turn to "
+    "read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. If you want to disable remote storage "
+    "and delete all remote data, please set `remote.storage.enable=false,remote.log.delete.on.disable=true`."
+)
 
 
 class TopicChanges:
@@ -81,15 +88,27 @@ class TopicChanges:
         now = self._topics.config(name)
         entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
         self._host.check_topic_config(checked)
-        if now.remote_storage_enable and not checked.remote_storage_enable:
-            raise ConfigError(
-                f"remote.storage.enable of {name} stays on, as segments are in the tier alone: remote.log.copy.disable stops copying"
-            )
+        leaves = now.remote_storage_enable and not checked.remote_storage_enable
+        if leaves and not checked.remote_log_delete_on_disable:
+            raise ConfigError(LEAVES_TIER)
+        logs = [self._shelf.logs[found] for found in names if found in self._shelf.logs]
+        if leaves:
+            self._leave_tier(logs)
         self._topics.put(name, entry)
         parts = self._host.parts(checked)
-        for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:
+        for log in logs:
             log.configure(checked, parts, self._opener.remote(log.name, entry.topic_id, checked))
         return self.info(name, names)
+
+    def _leave_tier(self, logs: Iterable[Log]) -> None:
+        """Let each log begin where local disk does, then let go of what the tier has. Can be repeated."""
+        for log in logs:
+            remote = self._opener.remote_of(log)
+            if remote is None:
+                continue
+            start = log.delete_records(log.offsets().local_log_start)
+            with log.stopped_if_fenced():
+                remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
 
     def delete(self, name: str) -> None:
         """As ``Engine.delete_topic``."""
@@ -97,9 +116,8 @@ class TopicChanges:
         delay_ms = self._topics.config(name).file_delete_delay_ms
         for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:
             remote = self._opener.remote_of(log)
-            if remote is not None and remote.view().segments:
-                end = remote.view().end_offset
-                remote.expire(end, leader_epoch=log.leader_epoch, reason="the topic was deleted")
+            if remote is not None and remote.root is not None:
+                remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
         for found in names:
             self._shelf.remove(found, delay_ms)
         self._topics.put(name, None)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self, TypeVar, Unpack
+from typing import Final, Self, Unpack
 
 from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
 from stratalog.cleaning.runner import RetentionResult, apply_retention
@@ -18,21 +18,20 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.changes import TopicChanges
 from stratalog.engine.cleaner import Cleaner
+from stratalog.engine.each import for_each
 from stratalog.engine.identity import check_identities
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.move import settle_moves
 from stratalog.engine.notify import Notifier
-from stratalog.engine.offload import OffloadResult, offload_log
+from stratalog.engine.offload import OffloadResult, TierLag
 from stratalog.engine.opening import LogOpener
 from stratalog.engine.schedule import Duty, DutyStatus, Scheduler
 from stratalog.engine.shelf import LogShelf
+from stratalog.engine.tiering import Tiering
 from stratalog.errors import (
     ClosedError,
     ConfigError,
-    ObjectNotFoundError,
-    StorageError,
-    StoreError,
     UnknownTopicError,
 )
 from stratalog.log.background import Background
@@ -42,11 +41,9 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topics import TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.tier.collect import CollectReport
 from stratalog.tier.tier import Tier
 
-R = TypeVar("R")
-
-NAMED_FAILURES: Final = 10
 LONGEST_SYNC_TICK_MS: Final = 1000  # flush.ms of topics is looked at so often, whatever sync.interval.ms says
 DELETE_TICK_MS: Final = 1000
 TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers look for transactions that take too long
@@ -82,7 +79,9 @@ class Engine:
         self._cleaner = Cleaner(
             settings.engine, host.env.clock, self._policies, self._has_tier, self._shelf.write_cleaner_checkpoint
         )
+        self._tiering: Tiering | None = None
         self._scheduler = Scheduler(host.env.clock, self._duties())
+        self._tier_scheduler = Scheduler(host.env.clock, self._tier_duties(), "stratalog-tier")
         try:
             for path in settings.engine.log_dirs:
                 self._dirs.append(LogDir(host.segment_store(path, read_only=False), host.env, self._notifier))
@@ -105,6 +104,8 @@ class Engine:
                 self._background,
             )
             self._changes = TopicChanges(self._shelf, self._topics, self._opener, host)
+            if tier is not None:
+                self._tiering = Tiering(tier, self._opener, settings.engine, host.env.clock)
             for directory in self._dirs:
                 self._open_logs(directory)
         except BaseException:
@@ -238,16 +239,17 @@ class Engine:
         """
         self._check_open()
         self._scheduler.start()
+        self._tier_scheduler.start()
         return self
 
     def run_duties(self) -> int:
         """Do the background duties that are due now, on this thread; how long (ms) until one is due again."""
         self._check_open()
-        return self._scheduler.run_due()
+        return min(self._scheduler.run_due(), self._tier_scheduler.run_due())
 
     def duties(self) -> tuple[DutyStatus, ...]:
         """How the background duties fare."""
-        return self._scheduler.status()
+        return (*self._scheduler.status(), *self._tier_scheduler.status())
 
     def _duties(self) -> Sequence[Duty]:
         settings = self._settings.engine
@@ -258,16 +260,24 @@ class Engine:
             Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
             Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self._write_checkpoints),
             Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
-            Duty("roll", settings.retention_interval_ms, lambda: self._for_each(self._serving(), Log.roll_if_due)),
+            Duty(
+                "roll", settings.retention_interval_ms, lambda: for_each(self._chosen(self._serving()), Log.roll_if_due)
+            ),
             Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
             *(
                 (Duty("cleaner", settings.cleaner_backoff_ms, lambda: self.run_cleaner(self._serving())),)
                 * settings.cleaner_enable
             ),
-            *(
-                (Duty("offload", settings.offload_interval_ms, lambda: self.offload(self._serving())),)
-                * bool(self._tier)
-            ),
+        )
+
+    def _tier_duties(self) -> Sequence[Duty]:
+        """On a thread of their own: an upload may take minutes, and syncs do not wait for it."""
+        if self._tier is None:
+            return ()
+        settings = self._settings.engine
+        return (
+            Duty("offload", settings.offload_interval_ms, lambda: self.offload(self._serving())),
+            Duty("collect", settings.collect_interval_ms, self.collect),
         )
 
     def _serving(self) -> list[TopicPartition]:
@@ -276,14 +286,14 @@ class Engine:
 
     def _sync_due(self) -> None:
         interval_ms = self._settings.engine.sync_interval_ms // 2
-        self._for_each(self._serving(), lambda log: log.sync_if_due(interval_ms))
+        for_each(self._chosen(self._serving()), lambda log: log.sync_if_due(interval_ms))
 
     def _forget_producers(self) -> None:
         silent_ms = self._settings.engine.producer_expiration_ms
-        self._for_each(self._serving(), lambda log: log.forget_producers(silent_ms))
+        for_each(self._chosen(self._serving()), lambda log: log.forget_producers(silent_ms))
 
     def _delete_due(self) -> None:
-        self._for_each(self._serving(), Log.remove_left)
+        for_each(self._chosen(self._serving()), Log.remove_left)
         for directory in self._dirs:
             directory.remove_left()
 
@@ -300,7 +310,7 @@ class Engine:
         """
         self._check_open()
         try:
-            self._for_each(None, Log.flush)
+            for_each(self._chosen(None), Log.flush)
         finally:
             self._write_checkpoints()
 
@@ -322,17 +332,26 @@ class Engine:
             StorageError: what was wrong with the first log that failed, after all had their turn.
         """
         self._check_open()
-        if self._tier is None:
+        if self._tiering is None:
             raise ConfigError(
                 "there is no tier to move segments to: open_engine(tier=URI), --tier URI, or tier in the settings"
             )
+        found = for_each(self._chosen(logs), self._tiering.offload, self._settings.engine.copier_threads)
+        return tuple(result for result in found if result is not None)
 
-        def work(log: Log) -> OffloadResult | None:
-            remote = self._opener.remote_of(log)
-            copies = log.is_leader and not log.config.remote_log_copy_disable
-            return offload_log(log, remote) if copies and remote is not None else None
+    def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
+        """How far the tier is behind each log that has one, and what its last try failed with."""
+        self._check_open()
+        return () if self._tiering is None else self._tiering.lag(self._chosen(logs))
 
-        return tuple(result for result in self._for_each(logs, work) if result is not None)
+    def collect(self) -> CollectReport:
+        """Delete what no reader of the tier can need any more, of all logs: see ``tier.history.ms``.
+
+        Raises:
+            StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
+        """
+        self._check_open()
+        return CollectReport() if self._tiering is None else self._tiering.collect(self._chosen(None))
 
     def apply_retention(
         self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False
@@ -354,7 +373,7 @@ class Engine:
             return apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
 
         try:
-            return tuple(self._for_each(logs, work))
+            return tuple(for_each(self._chosen(logs), work))
         finally:
             if not dry_run:
                 self._write_checkpoints()
@@ -400,6 +419,9 @@ class Engine:
                 return
             self._closed = True
         self._cleaner.stop()
+        if self._tiering is not None:
+            self._tiering.close()
+        self._tier_scheduler.close()
         self._scheduler.close()
         self._background.close()
         with contextlib.ExitStack() as stack:
@@ -430,25 +452,6 @@ class Engine:
         if logs is None:
             return [log for _, log in sorted(self._shelf.logs.items())]
         return [self.log(*name) for name in logs]
-
-    def _for_each(self, logs: Iterable[TopicPartition] | None, work: Callable[[Log], R]) -> list[R]:
-        """Do something to each log. Where the store fails nothing else is tried; where a log fails the others are."""
-        chosen = self._chosen(logs)
-        results, failed = list[R](), list[tuple[TopicPartition, StorageError]]()
-        for log in chosen:
-            try:
-                results.append(work(log))
-            except StorageError as error:
-                failed.append((log.name, error))
-                if isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError):
-                    failed.insert(0, failed.pop())  # the one that tells why the work ended is the one to raise
-                    break
-        if failed and len(chosen) > 1:
-            notes = [f"{name}: {error}" for name, error in failed[:NAMED_FAILURES]]
-            failed[0][1].__notes__ = [*notes, f"{len(results)} of {len(chosen)} logs are done, {len(failed)} failed"]
-        if failed:
-            raise failed[0][1]
-        return results
 
     def _open_logs(self, directory: LogDir) -> None:
         duplicates = [name for name in directory.folders if name in self._shelf.logs]

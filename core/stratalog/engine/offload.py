@@ -5,11 +5,13 @@ Source: KIP-405, RemoteLogManager: closed segments, in order, up to the last sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.log.log import Log
+from stratalog.log.remote import RemoteLog
 from stratalog.log.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
@@ -59,22 +61,68 @@ class OffloadResult:
     tier_end: int
 
 
-def offload_log(log: Log, remote: TierLog) -> OffloadResult:
-    """Move the closed segments that the tier lacks, synced first. Errors as ``TierLog.offload``."""
+@dataclass(frozen=True, slots=True)
+class TierLag:
+    """What of one log should be in the tier and is not: closed segments below the last stable offset.
+
+    ``lag_ms`` is how long ago the oldest of them was written to for the last time. ``local_bytes`` are all on local disk,
+    ``is_pressed`` says whether they are above ``local.hard.limit.bytes``. ``error`` is what the last try failed with.
+
+    Source: apache/kafka BrokerTopicMetrics RemoteCopyLagBytes, RemoteCopyLagSegments.
+    """
+
+    log: TopicPartition
+    segments: int
+    size_bytes: int
+    lag_ms: int
+    local_bytes: int
+    is_pressed: bool
+    error: str = ""
+
+
+def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierLag:
+    """How far a log's tier is behind, as last seen; asks the store nothing if it was asked before."""
     view = log.view()
     waiting = segments_to_offload(view, remote.view().end_offset)
+    local_bytes = sum(segment.size_bytes for segment in view.segments)
+    return TierLag(
+        log=log.name,
+        segments=len(waiting),
+        size_bytes=sum(segment.size_bytes for segment in waiting),
+        lag_ms=max(0, now_ms - min((segment.log.modified_ms for segment in waiting), default=now_ms)),
+        local_bytes=local_bytes,
+        is_pressed=0 <= log.config.local_hard_limit_bytes < local_bytes,
+        error=error,
+    )
+
+
+def offload_log(log: Log, remote: TierLog, may_begin: Callable[[int], bool] = lambda _: True) -> OffloadResult:
+    """Move the closed segments that the tier lacks, synced first; one that was written to lately waits.
+
+    Args:
+        log: with closed segments.
+        remote: its part of the tier.
+        may_begin: asked with the size of each segment before it begins; False ends the call.
+
+    Raises:
+        FencedEpochError: another writer owns the log; from now on it takes no appends here.
+        Others: as ``TierLog.offload``.
+    """
+    view = log.view()
+    now_ms = log.parts.env.clock.now_ms()
+    waiting = segments_to_offload(view, remote.view().end_offset)
+    written_by_ms = now_ms - log.config.segment_offload_delay_ms
+    if log.config.segment_offload_delay_ms:
+        waiting = list(takewhile(lambda found: found.log.modified_ms <= written_by_ms, waiting))
     report = OffloadReport()
     if waiting:
         log.flush()
-        report = remote.offload(
-            (segment_source(log, view, segment) for segment in waiting),
-            layout=log.config.tier_layout,
-            section=log.config.sections.get(log.config.tier_layout),
-            leader_epoch=log.leader_epoch,
-            log_start=view.offsets.log_start,
-            high_watermark=view.offsets.high_watermark,
-        )
-        log.refresh_remote()
+        begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
+        try:
+            with log.stopped_if_fenced():
+                report = _offload(log, remote, view, (segment_source(log, view, segment) for segment in begun))
+        finally:
+            log.refresh_remote()  # also what was committed before an error
     for entry in report.committed:
         info = entry.info
         log.notify(
@@ -83,6 +131,17 @@ def offload_log(log: Log, remote: TierLog) -> OffloadResult:
             )
         )
     return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
+
+
+def _offload(log: Log, remote: TierLog, view: LogView, sources: Iterable[SegmentSource]) -> OffloadReport:
+    return remote.offload(
+        sources,
+        layout=log.config.tier_layout,
+        section=log.config.sections.get(log.config.tier_layout),
+        leader_epoch=log.leader_epoch,
+        log_start=view.offsets.log_start,
+        high_watermark=view.offsets.high_watermark,
+    )
 
 
 def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:

@@ -57,15 +57,16 @@ class Scheduler:
     Args:
         clock: its monotonic time says what is due.
         duties: run in this order when several are due.
+        name: of the thread.
     """
 
-    def __init__(self, clock: Clock, duties: Iterable[Duty]) -> None:
+    def __init__(self, clock: Clock, duties: Iterable[Duty], name: str = "stratalog-duties") -> None:
         self._clock = clock
         now = clock.monotonic_ns()
         self._entries = [_Entry(duty, now + duty.interval_ms * _NS, DutyStatus(duty.name)) for duty in duties]
         self._running = threading.RLock()  # a duty may close the engine, which waits for the duties
         self._closed = False
-        self._loop = Loop("stratalog-duties", self._step)
+        self._loop = Loop(name, self._step)
 
     def start(self) -> None:
         """Run duties on a thread from now on. Twice is fine."""

@@ -17,6 +17,7 @@ from stratalog.errors import (
 )
 from stratalog.log.encoded import prepare_batches
 from stratalog.log.folder import write_epochs
+from stratalog.log.pressure import wait_for_room
 from stratalog.log.replay import admit, replay
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
@@ -86,6 +87,7 @@ def write(
         OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError: a
             producer, or a coordinator, broke a rule.
         OffsetsExhaustedError: offsets end at 2^63 - 2.
+        LocalLimitError: local disk holds as much of the log as it may, and tier.outage.policy refuses more.
         DiskFullError: no space; the log stays as it was, and goes on reading.
         LogDirOfflineError: writing failed; the log is out of service.
         KeyboardInterrupt and others that are not ours: the log is out of service, and recovered when it is opened again.
@@ -98,7 +100,9 @@ def write(
         if size > state.config.segment_bytes:
             raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
         result = _duplicate(state, prepared) if has_producers else None
-        result = result or _written(state, prepared, has_producers=has_producers)
+        if result is None:
+            wait_for_room(state, size)
+            result = _written(state, prepared, has_producers=has_producers)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
     if due or durability is Durability.DURABLE:  # a retry, too, waits for what its first try may not have waited for
         (sync or sync_records)(state, result.last_offset + 1)

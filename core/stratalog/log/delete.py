@@ -56,6 +56,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         for segment in gone:
             leave(state, segment)
         state.files.sync()
+        state.room.notify_all()
     remove_left(state)
     return gone
 

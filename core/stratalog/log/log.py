@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Literal, overload
@@ -29,7 +30,7 @@ from stratalog.log.view import LogView
 from stratalog.log.watermarks import set_high_watermark
 from stratalog.model.batches import Buffer
 from stratalog.model.control import ControlType, EndMarker
-from stratalog.model.events import Event
+from stratalog.model.events import EpochFenced, Event
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability, LogOffsets, Watermark
 from stratalog.model.records import Record
@@ -341,6 +342,17 @@ class Log(LogReader):
     def raise_log_start(self, before: int) -> int:
         """The same in either role: for retention."""
         return raise_log_start(self._state, self.offsets().high_watermark if before == -1 else before)
+
+    @contextlib.contextmanager
+    def stopped_if_fenced(self) -> Iterator[None]:
+        """Stop acknowledging at once when work on the tier finds that another writer owns the log; reads go on."""
+        try:
+            yield
+        except FencedEpochError as error:
+            if self._state.failure is None:
+                self._state.fail(error)
+                self.notify(EpochFenced(log=self.name, leader_epoch=self.leader_epoch, reason=str(error)))
+            raise
 
     def drop_local(self, end: int) -> list[Segment]:
         """Take closed segments below offset ``end`` off local disk: for retention, which knows that it may."""

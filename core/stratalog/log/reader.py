@@ -186,8 +186,7 @@ class LogReader(ABC):
 
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
     """The segments of a view, for tables and for cleanup policies."""
-    remote = {} if view.remote is None else {found.base_offset: found for found in view.remote.segments}
-    remote_end = max((found.end_offset for found in remote.values()), default=-1)
+    remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
     listed = []
     for segment in view.stored():
         local = isinstance(segment, Segment)

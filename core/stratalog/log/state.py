@@ -40,7 +40,7 @@ class LogState:
     ``on_truncated`` stores the directory's checkpoints, which may be above the log's bounds then. ``watermark`` says what
     moves the high watermark of a leader; ``given_watermark`` is the one from outside, or from a follower's leader. ``syncing`` is held
     over a sync, taken before ``lock``; what takes bytes away holds it too. ``turns`` says who syncs for those
-    who wait for it. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    who wait for it. ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
 
     log: TopicPartition
@@ -75,6 +75,11 @@ class LogState:
     turns: Turns = field(default_factory=Turns)
     syncing: threading.RLock = field(default_factory=threading.RLock)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    is_pressed: bool = False
+    room: threading.Condition = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.room = threading.Condition(self.lock)
 
     @property
     def log_end(self) -> int:

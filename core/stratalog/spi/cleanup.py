@@ -21,6 +21,8 @@ class SegmentSummary:
     ``is_local``, ``is_remote``, or both; ``is_active`` is the one that is appended to. ``first_timestamp_ms`` is the
     largest timestamp of its first batch, looked up only for closed segments of topics that set
     ``max.compaction.lag.ms``; else, and if there is none, -1.
+    Of a tier of very many segments some stand as one, ``is_page``: its time is that of the newest of them, and a prefix
+    that ends inside it is asked for again when they are looked at one by one.
     """
 
     base_offset: int
@@ -31,6 +33,7 @@ class SegmentSummary:
     is_remote: bool
     is_active: bool
     first_timestamp_ms: int = -1
+    is_page: bool = False
 
 
 @dataclass(frozen=True, slots=True)

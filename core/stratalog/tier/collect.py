@@ -17,7 +17,7 @@ Rules, each with the loss it prevents:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -37,11 +37,16 @@ LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """What was deleted: roots; objects (and pages) that only they named; objects and pages that no root ever named."""
+    """What was deleted: roots; objects (and pages) that only they named; objects and pages that no root ever named.
+
+    ``left`` are the roots and uploads that will go when they are old enough: 0 means that without a new commit nothing
+    is to be done.
+    """
 
     roots: int = 0
     objects: int = 0
     orphans: int = 0
+    left: int = field(default=0, compare=False)
 
 
 class Collector:
@@ -54,6 +59,7 @@ class Collector:
         clock: tells ages; it and the clocks of writers and store may differ by much less than the grace time.
         grace_ms: how long superseded roots and orphans are kept at least.
         history_ms: how long superseded roots are kept for ``as_of``; what they name is kept with them.
+        with_orphans: whether to look for uploads that were never committed, which lists all objects.
 
     Raises:
         ConfigError: the grace time is below ``LEAST_GRACE_MS``, so that warm readers could miss a root.
@@ -68,10 +74,12 @@ class Collector:
         *,
         grace_ms: int = GRACE_MS,
         history_ms: int = 0,
+        with_orphans: bool = True,
     ) -> None:
         if grace_ms < LEAST_GRACE_MS:
             raise ConfigError(f"a grace time of {grace_ms} ms is below the least one, {LEAST_GRACE_MS} ms")
         self._store, self._finder, self._pages, self._clock = store, finder, pages, clock
+        self._with_orphans = with_orphans
         self._grace_ms, self._history_ms = grace_ms, max(grace_ms, history_ms)
 
     def collect(self) -> CollectReport:
@@ -95,7 +103,9 @@ class Collector:
         ):
             return self._collect_log(roots, objects, head)
         kept = [version for version, _ in listed[roots:-1]]
-        return CollectReport(roots, objects, self._collect_orphans(kept, head))
+        orphans, young = self._collect_orphans(kept, head) if self._with_orphans else (0, 0)
+        awaits_its_end = head.root.change == ChangeKind.DELETE
+        return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
 
     def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
         """Delete superseded roots from the oldest on; how many, and how many objects with them."""
@@ -124,33 +134,32 @@ class Collector:
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
         return CollectReport(roots + 1, objects, len(left))
 
-    def _collect_orphans(self, kept_versions: Sequence[int], head: Head) -> int:
-        """Delete uploads of lower epochs that no kept root names; how many."""
-        listed = (info for prefix in self._prefixes() for info in self._store.list_all(prefix))
-        orphans = {info.key for info in listed if self._may_be_orphan(info, head)}
+    def _collect_orphans(self, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
+        """Delete uploads of lower epochs that no kept root names; how many, and how many are still too young."""
+        orphans, young = set[str](), set[str]()
+        for prefix in self._prefixes():
+            for info in self._store.list_all(prefix):
+                if self._may_be_orphan(info, head):
+                    (orphans if self._is_past(info.modified_ms) else young).add(info.key)
         known = set[str]()
         for version in (head.root.version, *kept_versions):
-            if not orphans:
+            if not orphans and not young:
                 break
             kept = head if version == head.root.version else self._finder.read(version)
             if kept is not None:
                 named = page_keys(kept.root, self._pages)
-                orphans -= named
-                orphans -= object_keys(unshared(kept.root, known, self._pages))
+                named_now = named | object_keys(unshared(kept.root, known, self._pages))
+                orphans -= named_now
+                young -= named_now
                 known |= named
         self._delete(sorted(orphans))
-        return len(orphans)
+        return len(orphans), len(young)
 
     def _may_be_orphan(self, info: ObjectInfo, head: Head) -> bool:
         """Whether a fenced writer chose the key; an object whose store tells no time stays."""
         prefix = self._finder.prefix
         named = parse_segment_key(prefix, info.key) or parse_page_key(prefix, info.key)
-        return (
-            named is not None
-            and named.leader_epoch < head.root.leader_epoch
-            and info.modified_ms > 0
-            and self._is_past(info.modified_ms)
-        )
+        return named is not None and named.leader_epoch < head.root.leader_epoch and info.modified_ms > 0
 
     def _prefixes(self) -> tuple[str, str]:
         return segments_prefix(self._finder.prefix), pages_prefix(self._finder.prefix)

@@ -25,24 +25,31 @@ class Expiry:
     Args:
         log_start: the new log start; one that is not above the committed one changes nothing.
         reason: why, for people.
+        kind: EXPIRE removes what lies below the log start; CLEAR and DELETE remove everything.
     """
 
-    def __init__(self, log_start: int, reason: str) -> None:
-        self._log_start, self._reason = log_start, reason
+    def __init__(self, log_start: int, reason: str, kind: ChangeKind = ChangeKind.EXPIRE) -> None:
+        self._log_start, self._reason, self._kind = log_start, reason, kind
         self._before: Root | None = None
 
     def decide(self, root: Root | None) -> Change | None:
         """What to commit on top of ``root``; a ``Decide``."""
         self._before = root
-        if root is None or self._log_start <= root.log_start:
+        if root is None or self._is_done(root):
             return None
+        log_start = max(self._log_start, root.log_start)
         return Change(
-            kind=ChangeKind.EXPIRE,
+            kind=self._kind,
             reason=self._reason,
-            log_start=self._log_start,
-            high_watermark=max(root.high_watermark, self._log_start),
+            log_start=log_start,
+            high_watermark=max(root.high_watermark, log_start),
             first_dirty_offset=root.first_dirty_offset,
         )
+
+    def _is_done(self, root: Root) -> bool:
+        if self._kind is ChangeKind.EXPIRE:
+            return self._log_start <= root.log_start
+        return root.change == self._kind
 
     def report(self, head: Root | None) -> ExpireReport:
         """What became of it, with the head after the commit."""

@@ -20,7 +20,7 @@ from stratalog.tier.head import HeadFinder
 from stratalog.tier.layers import TierStore
 from stratalog.tier.offload import Offloader, OffloadReport, Standing
 from stratalog.tier.pages import PageCache, Pages
-from stratalog.tier.root import Root
+from stratalog.tier.root import ChangeKind, Root
 from stratalog.tier.segments import PagedSegments
 
 
@@ -117,18 +117,40 @@ class TierLog:
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""
-        self._check_writable()
-        made = Expiry(log_start, reason)
-        return made.report(self._commit(leader_epoch, made.decide))
+        return self._expire(leader_epoch, Expiry(log_start, reason))
 
-    def collect(self, *, grace_ms: int = GRACE_MS, history_ms: int = 0) -> CollectReport:
+    def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
+        """Remove everything, because the topic leaves the tier; ``log_start`` is where the log begins from now on.
+
+        Errors as ``offload``.
+        """
+        return self._expire(leader_epoch, Expiry(log_start, reason, ChangeKind.CLEAR))
+
+    def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
+        """Remove everything, because the topic was deleted: after the grace time ``collect`` takes the roots, too.
+
+        Errors as ``offload``.
+        """
+        return self._expire(leader_epoch, Expiry(self.view().end_offset, reason, ChangeKind.DELETE))
+
+    def collect(self, *, grace_ms: int = GRACE_MS, history_ms: int = 0, with_orphans: bool = True) -> CollectReport:
         """Delete superseded roots and unneeded objects older than the grace time; as ``Collector``."""
         self._check_writable()
         with self._duty:
             finder = self._new_finder()  # collecting begins with a listing anyway, and must not hold up commits
             return Collector(
-                self._store, finder, self._pages, self._env.clock, grace_ms=grace_ms, history_ms=history_ms
+                self._store,
+                finder,
+                self._pages,
+                self._env.clock,
+                grace_ms=grace_ms,
+                history_ms=history_ms,
+                with_orphans=with_orphans,
             ).collect()
+
+    def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
+        self._check_writable()
+        return made.report(self._commit(leader_epoch, made.decide))
 
     def _commit(self, leader_epoch: int, decide: Decide) -> Root | None:
         with self._lock:

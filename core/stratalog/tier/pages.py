@@ -115,7 +115,7 @@ class Pages:
         Raises:
             StoreError: the store failed or refused; the page may be there.
         """
-        rows = [item if isinstance(item, PageRef) else _row_of(item) for item in items]
+        rows = [item if isinstance(item, PageRef) else page_of(item) for item in items]
         level = rows[0].level + 1
         data = encode_page(self._log, self._topic_id, level, items)
         sha256 = sha256_of(data)
@@ -137,7 +137,7 @@ class Pages:
         return ref
 
 
-def _row_of(entry: StoredSegment) -> PageRef:
+def page_of(entry: StoredSegment) -> PageRef:
     """An entry as if it were a page of one segment, one level below those of entries."""
     info, time_ms = entry.info, segment_time_ms(entry)
     return PageRef(

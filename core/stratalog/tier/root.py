@@ -23,7 +23,11 @@ class ChangeKind(StrEnum):
     OFFLOAD = "offload"
     EXPIRE = "expire"
     REPLACE = "replace"
+    CLEAR = "clear"
     DELETE = "delete"
+
+
+EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # nothing that was there counts any more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import overload
 
 from stratalog.log.remote import RemoteSegments
 from stratalog.segment.readable import ReadableSegment
+from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.fetch import Fetcher, RemoteSegment
 from stratalog.tier.pages import Pages
-from stratalog.tier.root import Root
+from stratalog.tier.root import PageRef, Root
 from stratalog.tier.tree import walk, walk_back
 
 
@@ -60,6 +62,21 @@ class PagedSegments(RemoteSegments):
     def end_offset(self) -> int | None:
         """The first offset after the last one, None if there is none."""
         return self._root.end_offset if self._root.segments else None
+
+    def coarse(self, detailed_to: int, bound: int) -> Iterator[PageRef | StoredSegment]:
+        """The list, with a page as one item that is not read, where that may be.
+
+        Args:
+            detailed_to: pages that begin below it are read, and so is one of which a part does not count any more.
+            bound: so are pages that reach above it.
+        """
+        start = self._root.log_start
+        for ref in self._root.pages:
+            if ref.base_offset >= max(detailed_to, start) and ref.end_offset <= bound:
+                yield ref
+            else:
+                yield from walk(replace(self._root, pages=(ref,), entries=()), self._pages)
+        yield from self._root.entries
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """Those that end above ``offset``, ascending; of pages whose segments are all older than ``since_ms``, none."""

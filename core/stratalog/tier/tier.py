@@ -157,6 +157,11 @@ class Tier:
                 return tuple(found)
             after = after_log_prefix(seen) if seen else page[-1].key
 
+    def opened(self) -> tuple[TierLog, ...]:
+        """The logs that were asked for so far."""
+        with self._lock:
+            return tuple(self._logs.values())
+
     def metrics(self) -> TierMetrics:
         """Requests and caches since the tier was opened."""
         return TierMetrics(self._store.metrics(), self._fetcher.chunk_metrics, self._fetcher.index_metrics)

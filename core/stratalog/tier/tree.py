@@ -15,7 +15,7 @@ from stratalog.log.remote import merged_epochs
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.pages import Pages
-from stratalog.tier.root import INLINE_PAGES, PAGE_ITEMS, Change, PageRef, Root
+from stratalog.tier.root import EMPTYING, INLINE_PAGES, PAGE_ITEMS, Change, PageRef, Root
 
 
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
@@ -87,8 +87,10 @@ def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -
         StorageError: the change does not fit: a gap, or borders inside an entry.
         StoreError: the store failed or refused; pages that no root names are left for the collector.
     """
-    refs, entries = (before.pages, before.entries) if before else ((), ())
-    epochs = before.leader_epochs if before else ()
+    if before is None or change.kind in EMPTYING:
+        refs, entries, epochs = tuple[PageRef, ...](), tuple[StoredSegment, ...](), tuple[EpochEntry, ...]()
+    else:
+        refs, entries, epochs = before.pages, before.entries, before.leader_epochs
     if change.replaced is None:
         entries = (*entries, *change.added)
         epochs = merged_epochs((epochs, *(entry.info.leader_epochs for entry in change.added)))
@@ -109,7 +111,12 @@ def _totals(
     before: Root | None, change: Change, refs: Sequence[PageRef], entries: Sequence[StoredSegment], pages: Pages
 ) -> tuple[int, int, int]:
     """Where the entries that count begin, how many they are, and the bytes of their logs."""
-    if before is not None and before.segments and (change.log_start, change.replaced) == (before.log_start, None):
+    if (
+        before is not None
+        and before.segments
+        and change.kind not in EMPTYING
+        and (change.log_start, change.replaced) == (before.log_start, None)
+    ):
         added_bytes = sum(entry.info.size_bytes for entry in change.added)
         return before.start_offset, before.segments + len(change.added), before.size_bytes + added_bytes
     start, segments, size_bytes = _totals_of(refs, change.log_start, pages)

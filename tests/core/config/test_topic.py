@@ -110,7 +110,9 @@ def test_local_retention_stays_inside_the_whole(unit: str, total: int, local: in
     if is_allowed:
         assert TopicConfig.from_mapping(values, "test").to_mapping(only_changed=True).items() <= values.items()
     else:
-        with pytest.raises(ConfigError, match=rf"local\.retention\.{unit}={local} must not be above"):
+        with pytest.raises(
+            ConfigError, match=rf"value {local} for configuration local\.retention\.{unit}: Value must not be"
+        ):
             TopicConfig.from_mapping(values, "test")
 
 

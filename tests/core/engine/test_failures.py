@@ -280,9 +280,10 @@ def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: p
         raise StorePermissionError("no", "key")
 
     (tmp_path / "bucket").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+    one_at_a_time = {"log.dirs": [str(tmp_path / "data")], "remote.log.manager.copier.thread.pool.size": 1}
+    with open_engine(config=one_at_a_time, tier=(tmp_path / "bucket").as_uri()) as engine:
         engine.create_topic("orders", partitions=3)
-        monkeypatch.setattr("stratalog.engine.engine.offload_log", refused)
+        monkeypatch.setattr("stratalog.engine.tiering.offload_log", refused)
         with pytest.raises(StorePermissionError):
             engine.offload()
     assert len(asked) == 1
@@ -297,9 +298,10 @@ def test_what_ended_a_duty_is_raised_and_not_what_failed_before(
         raise failures.pop(0)
 
     (tmp_path / "bucket").mkdir()
-    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+    one_at_a_time = {"log.dirs": [str(tmp_path / "data")], "remote.log.manager.copier.thread.pool.size": 1}
+    with open_engine(config=one_at_a_time, tier=(tmp_path / "bucket").as_uri()) as engine:
         engine.create_topic("orders", partitions=3)
-        monkeypatch.setattr("stratalog.engine.engine.offload_log", refused)
+        monkeypatch.setattr("stratalog.engine.tiering.offload_log", refused)
         with pytest.raises(StorePermissionError) as caught:
             engine.offload()
     assert [note.partition(":")[0] for note in caught.value.__notes__[:2]] == ["orders-1", "orders-0"]
@@ -390,7 +392,7 @@ def test_an_object_that_is_gone_is_the_trouble_of_its_log_alone(
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
         engine.create_topic("orders", partitions=12)
-        monkeypatch.setattr("stratalog.engine.engine.offload_log", refused)
+        monkeypatch.setattr("stratalog.engine.tiering.offload_log", refused)
         with pytest.raises(ObjectNotFoundError) as caught:
             engine.offload()
     assert len(asked) == 12

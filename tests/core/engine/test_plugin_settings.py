@@ -117,7 +117,5 @@ def test_what_a_broker_has_and_a_log_has_not_may_be_set(tmp_path: Path) -> None:
     }
     with open_engine(tmp_path) as engine:
         engine.create_topic("t", config=config)
-        with pytest.raises(ConfigError, match=r"remote\.log\.copy\.disable"):
-            engine.create_topic("u", config={"remote.log.delete.on.disable": True})
     with open_engine(tmp_path) as engine:
         assert config.items() <= engine.topics()["t"].config.to_mapping().items()

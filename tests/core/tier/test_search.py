@@ -367,7 +367,7 @@ def delete_what_older_roots_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Collector, "_collect_orphans", _orphans_of_the_head_only(Collector._collect_orphans))
 
 
-def _orphans_of_the_head_only(collect: Callable[..., int]) -> Callable[..., int]:
+def _orphans_of_the_head_only(collect: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:
     return lambda self, _, head: collect(self, (), head)
 
 

@@ -1,0 +1,60 @@
+"""Doing something to each of many logs, whatever becomes of one of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+from stratalog.env.threads import outcomes
+from stratalog.errors import ObjectNotFoundError, StorageError, StoreError
+from stratalog.log.log import Log
+
+R = TypeVar("R")
+
+NAMED_FAILURES: Final = 10
+
+
+def for_each(logs: Sequence[Log], work: Callable[[Log], R], threads: int = 1) -> list[R]:
+    """Do something to each log, ``threads`` at a time; the results in the order of the logs.
+
+    Where the store fails nothing else is begun, as the others would fare the same; where a log fails the others go on.
+
+    Raises:
+        StorageError: what failed first, with notes about the others, after all had their turn.
+        Exception: what ``work`` raised that is none of ours.
+    """
+    failing = threading.Event()
+
+    def guarded(log: Log) -> tuple[R, ...]:
+        if failing.is_set():
+            return ()
+        try:
+            return (work(log),)
+        except StorageError as error:
+            if _is_of_store(error):
+                failing.set()
+            raise
+
+    results, failed = list[R](), list[StorageError]()
+    notes = list[str]()
+    for log, outcome in zip(logs, outcomes(logs, guarded, threads, "stratalog-log"), strict=True):
+        if isinstance(outcome, tuple):
+            results.extend(outcome)
+        elif isinstance(outcome, StorageError):
+            place = 0 if _is_of_store(outcome) else len(failed)  # what ended the work is what to raise
+            failed.insert(place, outcome)
+            notes.insert(place, f"{log.name}: {outcome}")
+        else:
+            raise outcome
+    if failed and len(logs) > 1:
+        said = f"{len(results)} of {len(logs)} logs are done, {len(failed)} failed"
+        failed[0].__notes__ = [*notes[:NAMED_FAILURES], said]
+    if failed:
+        raise failed[0]
+    return results
+
+
+def _is_of_store(error: StorageError) -> bool:
+    """Whether the store as a whole fails, and not one object."""
+    return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)

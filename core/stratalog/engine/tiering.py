@@ -1,0 +1,131 @@
+"""The duties that an engine has towards its tier: moving segments there, and deleting what is no longer needed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from stratalog.cleaning.runner import relieve
+from stratalog.config.engine import EngineConfig
+from stratalog.config.keys import LONG_MAX
+from stratalog.engine.offload import OffloadResult, TierLag, offload_log, tier_lag
+from stratalog.engine.opening import LogOpener
+from stratalog.env import Clock
+from stratalog.errors import StorageError
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition
+from stratalog.tier.collect import GRACE_MS, CollectReport
+from stratalog.tier.log import TierLog
+from stratalog.tier.rate import CopyRate
+from stratalog.tier.root import ChangeKind
+from stratalog.tier.tier import Tier, TierLogName
+
+
+class Tiering:
+    """Offload and collection of the logs of one engine. Thread-safe.
+
+    Args:
+        tier: borrowed.
+        opener: knows which log has a tier.
+        settings: rate and history.
+        clock: of the engine.
+    """
+
+    def __init__(self, tier: Tier, opener: LogOpener, settings: EngineConfig, clock: Clock) -> None:
+        self._tier, self._opener, self._settings, self._clock = tier, opener, settings, clock
+        rate = settings.copy_bytes_per_second
+        self._rate = CopyRate(None if rate == LONG_MAX else rate, clock)
+        self._lock = threading.Lock()
+        self._errors: dict[TopicPartition, str] = {}  # of the last try of each log; under _lock
+        self._tidy: dict[TierLogName, int] = {}  # the version after which there was nothing to collect; under _lock
+        self._swept: dict[TierLogName, int] = {}  # the epoch up to which there are no orphans; under _lock
+        self._looked_for_deleted = False
+        self._closed = False
+
+    @property
+    def throttled_ms(self) -> int:
+        """How long uploads have waited for the rate so far, together."""
+        return self._rate.waited_ms
+
+    def offload(self, log: Log) -> OffloadResult | None:
+        """One pass over one log; None if it has no tier, or takes no copies. Errors as ``offload_log``."""
+        remote = self._opener.remote_of(log)
+        if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
+            return None
+        try:
+            result = offload_log(log, remote, lambda size_bytes: self._rate.take(size_bytes, self._is_open))
+            relieve(log, remote)
+            if _is_pressed(log) and remote.view().end_offset >= log.view().segments[-1].base_offset:
+                log.roll()  # all that is left is in the active segment: the next pass moves it
+        except StorageError as error:
+            self._note(log.name, str(error))
+            raise
+        self._note(log.name, "")
+        return result
+
+    def lag(self, logs: Iterable[Log]) -> tuple[TierLag, ...]:
+        """How far the tier is behind, for each log that has one."""
+        now_ms = self._clock.now_ms()
+        found = ((log, self._opener.remote_of(log)) for log in logs)
+        return tuple(
+            tier_lag(log, remote, now_ms, self._errors.get(log.name, "")) for log, remote in found if remote is not None
+        )
+
+    def collect(self, logs: Iterable[Log]) -> CollectReport:
+        """Delete what the tier no longer needs of these logs, and of topics that were deleted.
+
+        Logs about which there is no news are not looked at.
+
+        Raises:
+            StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
+            CorruptManifestError: a root is damaged.
+        """
+        total = CollectReport()
+        remotes = [remote for remote in map(self._opener.remote_of, logs) if remote is not None]
+        for remote in [*remotes, *self._deleted({TierLogName(found.log, found.topic_id) for found in remotes})]:
+            report = self._collect(remote)
+            total = CollectReport(
+                total.roots + report.roots,
+                total.objects + report.objects,
+                total.orphans + report.orphans,
+                left=total.left + report.left,
+            )
+        return total
+
+    def close(self) -> None:
+        """Let uploads begin no further segment."""
+        self._closed = True
+
+    def _collect(self, remote: TierLog) -> CollectReport:
+        name, root = TierLogName(remote.log, remote.topic_id), remote.root
+        if root is None or self._tidy.get(name) == root.version:
+            return CollectReport()
+        with_orphans = self._swept.get(name, -1) < root.leader_epoch
+        report = remote.collect(grace_ms=GRACE_MS, history_ms=self._settings.tier_history_ms, with_orphans=with_orphans)
+        with self._lock:
+            if not report.left:
+                self._tidy[name] = root.version
+                self._swept[name] = root.leader_epoch
+        return report
+
+    def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
+        """Logs of deleted topics that are still there; looked for once, as others are deleted by this engine."""
+        if not self._looked_for_deleted:
+            for name in self._tier.logs():
+                if name not in known:
+                    self._tier.log(*name)
+            self._looked_for_deleted = True
+        opened = [found for found in self._tier.opened() if TierLogName(found.log, found.topic_id) not in known]
+        return [found for found in opened if found.root is not None and found.root.change == ChangeKind.DELETE]
+
+    def _note(self, name: TopicPartition, error: str) -> None:
+        with self._lock:
+            self._errors[name] = error
+
+    def _is_open(self) -> bool:
+        return not self._closed
+
+
+def _is_pressed(log: Log) -> bool:
+    limit = log.config.local_hard_limit_bytes
+    return 0 <= limit < sum(segment.size_bytes for segment in log.view().segments)

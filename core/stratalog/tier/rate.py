@@ -1,0 +1,62 @@
+"""How fast segments may go to a tier."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from stratalog.env import Clock
+
+_SLICE_MS: Final = 1000
+_NS_PER_SECOND: Final = 1_000_000_000
+
+
+class CopyRate:
+    """Bytes a second, for all logs together. Thread-safe.
+
+    A segment is counted whole when it begins, and the next one waits until the rate has caught up: what one upload does
+    inside is the store's business, and its deadline does not suffer.
+
+    Source: apache/kafka RLMQuotaManager, which does the same over windows.
+
+    Args:
+        bytes_per_second: None is no bound.
+        clock: tells the time and sleeps.
+    """
+
+    def __init__(self, bytes_per_second: int | None, clock: Clock) -> None:
+        self._rate, self._clock = bytes_per_second, clock
+        self._lock = threading.Lock()
+        self._free_ns = clock.monotonic_ns()  # when the bytes begun so far are paid for; under _lock
+        self._waited_ns = 0
+
+    @property
+    def waited_ms(self) -> int:
+        """How long uploads have waited so far, together."""
+        return self._waited_ns // 1_000_000
+
+    def take(self, size_bytes: int, is_wanted: Callable[[], bool]) -> bool:
+        """Wait until a segment of this size may begin.
+
+        Args:
+            size_bytes: of the segment.
+            is_wanted: asked about once a second; False ends the wait.
+
+        Returns:
+            Whether it may begin; False if nobody wants it any more.
+        """
+        if self._rate is None:
+            return is_wanted()
+        while is_wanted():
+            with self._lock:
+                now = self._clock.monotonic_ns()
+                wait_ns = self._free_ns - now
+                if wait_ns <= 0:
+                    self._free_ns = now + size_bytes * _NS_PER_SECOND // self._rate
+                    return True
+            pause_ms = min(_SLICE_MS, -(-wait_ns // 1_000_000))
+            self._clock.sleep_ms(pause_ms)
+            with self._lock:
+                self._waited_ns += pause_ms * 1_000_000
+        return False
