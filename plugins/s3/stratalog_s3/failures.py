@@ -81,6 +81,9 @@ _NEVER_SENT: Final = frozenset({
     "ParamValidationError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError",
     "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOError",
 })  # fmt: skip
+_NO_ANSWERS: Final = frozenset(
+    {"HttpProcessingError"}
+)  # of aiohttp: a reply cut short, with a "code" of its own making
 _EXPIRED: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"})
 _LONGEST_DIGITS: Final = 7  # of a Retry-After in seconds
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -97,6 +100,8 @@ class Reply(NamedTuple):
 def reply_of(error: BaseException) -> Reply | None:
     """The store's answer in an error or its cause; None if there was none."""
     for found in (error, error.__cause__):
+        if any(kind.__name__ in _NO_ANSWERS for kind in type(found).__mro__):
+            continue
         response = getattr(found, "response", None)
         if isinstance(response, dict) and isinstance(response.get("Error"), dict):
             answer = response["Error"]

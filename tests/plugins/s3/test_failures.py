@@ -121,6 +121,14 @@ def test_a_store_may_say_for_how_long_it_wants_to_be_left_alone(said: str, pause
     assert problem.retry_after_ms == pause_ms
 
 
+def test_a_reply_that_is_cut_short_is_no_answer_of_the_store() -> None:
+    """aiohttp gives such errors the code 400, which would not be worth another try."""
+    error = aiohttp.ClientPayloadError("not completed")
+    error.__cause__ = aiohttp.http_exceptions.ContentLengthError("50 of 100 bytes")
+    assert type(typed(error, "k", "s3://b", NO_SECRETS)) is StoreTimeoutError
+    assert failed_create(error, "k", "s3://b", NO_SECRETS) is Created.UNKNOWN
+
+
 def test_errors_of_the_contract_pass() -> None:
     error = ConfigError("as it is")
     assert typed(error, "k", "s3://b", NO_SECRETS) is error

@@ -1,0 +1,284 @@
+"""An HTTP proxy on loopback that misbehaves as asked, to be put between a client and an object store.
+
+It speaks plain HTTP/1.1 and knows S3's names of operations. What it can do to a request, or to the reply, are those
+things that networks, proxies and overloaded stores do; see ``Misdeed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections import Counter
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final, NamedTuple
+
+from stratalog.env.threads import Worker
+from stratalog.testing.s3 import HOST, operation_of
+
+_NO_BODY: Final = frozenset({"204", "304"})
+_MAX_HEAD_BYTES: Final = 1 << 18
+_DRIP_S: Final = 0.02
+_ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the test asked</Message></Error>"
+
+
+class Misdeed(Enum):
+    """What becomes of a request.
+
+    STATUS answers an error, the request is not passed on. RESET_BEFORE breaks the connection before the server has
+    seen it, RESET_AFTER after it was carried out. SILENT carries it out and never answers. DRIP sends the reply byte by
+    byte, and never the last one. CUT ends a reply in its middle. FLIP changes a bit of a reply's body.
+    STALE repeats the first reply that this GET ever got. GARBAGE answers something that is no HTTP. UNCONDITIONAL
+    takes ``If-None-Match`` out of the request, as servers do that never heard of it.
+    """
+
+    STATUS = auto()
+    RESET_BEFORE = auto()
+    RESET_AFTER = auto()
+    SILENT = auto()
+    DRIP = auto()
+    CUT = auto()
+    FLIP = auto()
+    STALE = auto()
+    GARBAGE = auto()
+    UNCONDITIONAL = auto()
+
+
+@dataclass(slots=True)
+class Fault:
+    """A misdeed, and whom it hits.
+
+    Attributes:
+        do: what happens.
+        operation: S3's name of the requests, ``GetObject`` for instance; "" hits all.
+        times: how many requests are hit; the ones after them go well.
+        status, code: of the answer, for STATUS.
+        headers: further ones of that answer, each with its line end.
+        hits: how many requests were hit so far.
+    """
+
+    do: Misdeed
+    operation: str = ""
+    times: int = 1
+    status: int = 503
+    code: str = "SlowDown"
+    headers: str = ""
+    hits: int = 0
+
+
+@dataclass(slots=True)
+class FaultProxy:
+    """A running proxy. Stopped by the context manager that made it.
+
+    Attributes:
+        endpoint_url: ``http://127.0.0.1:port``.
+        counts: requests so far, by S3's name of the operation.
+    """
+
+    endpoint_url: str
+    counts: Counter[str] = field(default_factory=Counter)
+    _faults: list[Fault] = field(default_factory=list, repr=False)
+
+    def plan(self, *faults: Fault) -> None:
+        """Let these happen, to the next requests that they fit; the first that fits is taken."""
+        self._faults = [*self._faults, *faults]
+
+    def heal(self) -> None:
+        """Forget what was planned."""
+        self._faults = []
+
+    def _due(self, operation: str) -> Fault | None:
+        self.counts[operation] += 1
+        for fault in self._faults:
+            if fault.operation in {"", operation} and fault.hits < fault.times:
+                fault.hits += 1
+                return fault
+        return None
+
+
+@contextlib.contextmanager
+def fault_proxy(upstream_port: int) -> Iterator[FaultProxy]:
+    """Pass requests on to a server on this machine, while the ``with`` block lasts. On a free port, in a thread."""
+    loop = asyncio.new_event_loop()
+    worker = Worker("stratalog-fault-proxy")
+    worker.submit(loop.run_forever)
+    listening = socket.create_server((HOST, 0))
+    proxy = FaultProxy(f"http://{HOST}:{listening.getsockname()[1]}")
+    serving = _Serving(proxy, upstream_port)
+    server = _on(loop, asyncio.start_server(serving.connection, sock=listening, limit=_MAX_HEAD_BYTES)).result()
+    try:
+        yield proxy
+    finally:
+        _on(loop, serving.stop(server)).result()
+        loop.call_soon_threadsafe(loop.stop)
+        worker.close()
+        loop.close()
+
+
+def _on(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Future[Any]:
+    return asyncio.run_coroutine_threadsafe(call, loop)
+
+
+class _Message(NamedTuple):
+    """A request or a reply: its first line in words, its head as received, its headers, its body as on the wire."""
+
+    words: tuple[str, ...]
+    head: bytes
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Serving:
+    """What runs on the proxy's event loop."""
+
+    def __init__(self, proxy: FaultProxy, upstream_port: int) -> None:
+        self._proxy, self._upstream_port = proxy, upstream_port
+        self._first: dict[tuple[str, ...], _Message] = {}
+        self._tasks: set[asyncio.Task[Any] | None] = set()  # a loop alone does not keep them, once the client is gone
+
+    async def stop(self, server: asyncio.Server) -> None:
+        """End all connections."""
+        server.close()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one client until it goes, or is thrown out."""
+        task = asyncio.current_task()
+        self._tasks.add(task)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while await self._request(reader, writer):
+                await writer.drain()
+        writer.close()
+        self._tasks.discard(task)
+
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Handle one request; whether the connection lives on."""
+        request = await _read(reader, writer)
+        path, _, query = request.words[1].partition("?")
+        environ = {"REQUEST_METHOD": request.words[0], "PATH_INFO": path, "QUERY_STRING": query}
+        fault = self._proxy._due(operation_of(environ))  # noqa: SLF001 - one noun in two halves
+        if fault is None:
+            reply = await self._passed_on(request)
+            writer.write(reply.head + reply.body)
+            return True
+        return await self._misdo(fault, request, reader, writer)
+
+    async def _misdo(
+        self, fault: Fault, request: _Message, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        if fault.do is Misdeed.STATUS:
+            writer.write(_refusal(fault, with_body=request.words[0] != "HEAD"))
+            return True
+        if fault.do is Misdeed.RESET_BEFORE:
+            return _reset(writer)
+        stale = self._first.get(request.words) if fault.do is Misdeed.STALE and request.words[0] == "GET" else None
+        if fault.do is Misdeed.UNCONDITIONAL:
+            request = request._replace(head=_without(request.head, b"if-none-match"))
+        reply = stale or await self._passed_on(request)
+        if fault.do is Misdeed.RESET_AFTER:
+            return _reset(writer)
+        if fault.do is Misdeed.SILENT:
+            await reader.read()  # until the client goes
+            return False
+        if fault.do is Misdeed.GARBAGE:
+            writer.write(b"\0\1\2 what is this\r\n\r\n")
+            return False
+        if fault.do is Misdeed.CUT:
+            writer.write(reply.head + reply.body[: len(reply.body) // 2])
+            await writer.drain()
+            return False
+        if fault.do is Misdeed.DRIP:
+            await _drip(reply, writer)
+            await reader.read()
+            return False
+        body = _flipped(reply.body) if fault.do is Misdeed.FLIP else reply.body
+        writer.write(reply.head + body)
+        return True
+
+    async def _passed_on(self, request: _Message) -> _Message:
+        reader, writer = await asyncio.open_connection(HOST, self._upstream_port, limit=_MAX_HEAD_BYTES)
+        try:
+            writer.write(request.head + request.body)
+            await writer.drain()
+            reply = await _read(reader, None, to_end=True, bodiless=request.words[0] == "HEAD")
+        finally:
+            writer.close()
+        self._first.setdefault(request.words, reply)
+        return reply
+
+
+async def _drip(reply: _Message, writer: asyncio.StreamWriter) -> None:
+    """Send the head, then the body byte by byte, but for the last one; a reply without body drips its head."""
+    whole = reply.head + reply.body
+    start = len(reply.head) if reply.body else len(reply.head) // 2
+    writer.write(whole[:start])
+    for at in range(start, len(whole) - 1):
+        writer.write(whole[at : at + 1])
+        await writer.drain()
+        await asyncio.sleep(_DRIP_S)
+
+
+async def _read(
+    reader: asyncio.StreamReader,
+    client: asyncio.StreamWriter | None,
+    *,
+    to_end: bool = False,
+    bodiless: bool = False,
+) -> _Message:
+    """The next message; a client that asks whether to go on with the body is told so."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    first, *lines = head.decode("latin-1").split("\r\n")
+    pairs = (line.split(":", 1) for line in lines if ":" in line)
+    headers = {name.strip().lower(): value.strip() for name, value in pairs}
+    words = tuple(first.split(" "))
+    if client is not None and headers.get("expect", "").lower() == "100-continue":
+        client.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        head = _without(head, b"expect")
+    if client is None and words[1] == "100":
+        return await _read(reader, None, to_end=to_end, bodiless=bodiless)
+    none = bodiless or (client is None and words[1] in _NO_BODY)
+    return _Message(words, head, headers, b"" if none else await _body(reader, headers, to_end=to_end))
+
+
+async def _body(reader: asyncio.StreamReader, headers: dict[str, str], *, to_end: bool) -> bytes:
+    """As it is on the wire; ``to_end`` reads what has no length until the server closes."""
+    if "chunked" in headers.get("transfer-encoding", ""):
+        body, size = b"", -1
+        while size:
+            line = await reader.readline()
+            size = int(line.split(b";")[0], 16)
+            body += line + await reader.readexactly(size + 2)
+        return body
+    if "content-length" in headers:
+        return await reader.readexactly(int(headers["content-length"]))
+    return await reader.read() if to_end else b""
+
+
+def _without(head: bytes, name: bytes) -> bytes:
+    lines = head.split(b"\r\n")
+    return b"\r\n".join(line for line in lines if not line.lower().startswith(name + b":"))
+
+
+def _flipped(body: bytes) -> bytes:
+    middle = len(body) // 2
+    return body[:middle] + bytes([body[middle] ^ 0x01]) + body[middle + 1 :] if body else body
+
+
+def _reset(writer: asyncio.StreamWriter) -> bool:
+    """Break the connection by a TCP reset, as a dying peer does."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    return False
+
+
+def _refusal(fault: Fault, *, with_body: bool) -> bytes:
+    body = _ERROR.format(code=fault.code).encode() if with_body else b""
+    head = f"HTTP/1.1 {fault.status} As Asked\r\nContent-Type: application/xml\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}{fault.headers}\r\n".encode() + body
