@@ -18,6 +18,7 @@ from stratalog.spi.formats import BatchHeader
 REMEMBERED: Final = 5
 SEQUENCES: Final = 1 << 31
 _COMMITTED: Final = 0.6  # share of ends
+_TAKEN_OVER: Final = 0.2  # share of markers before which another coordinator begins
 UNCOMPRESSED: Final = "none"
 CODECS: Final = (UNCOMPRESSED, "gzip", "snappy", "lz4", "zstd")
 
@@ -67,6 +68,7 @@ class _Author:
     sequence: int
     epoch: int = 0
     is_open: bool = False
+    ended_by: int = -1  # coordinator epoch of the last marker
     sent: deque[bytes] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
 
@@ -108,6 +110,7 @@ class ScriptWriter:
             self._end,
             self._fence,
             self._late_end,
+            self._old_coordinator,
         ]
         order = [(topic, kind) for topic in self._authors for kind in [*kinds * rounds, self._cut]]
         self.chance.shuffle(order)
@@ -178,6 +181,11 @@ class ScriptWriter:
     def _cut(self, topic: str) -> Iterator[Step]:
         yield Cut("cut", topic, self.chance.random() / 2)
 
+    def _old_coordinator(self, topic: str) -> Iterator[Step]:
+        """A marker of a coordinator that another one has taken over from."""
+        for author in self._one(topic, lambda found: found.ended_by > 0):
+            yield End("old coordinator", topic, author.producer_id, author.epoch, True, author.ended_by - 1, False)
+
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _one(self, topic: str, fits: Callable[[_Author], bool] = lambda _: True) -> list[_Author]:
@@ -204,7 +212,11 @@ class ScriptWriter:
         return Append(what, topic, self._encoded(header, old), accepted=False)
 
     def _marker(self, what: str, topic: str, author: _Author, epoch: int, *, accepted: bool = True) -> End:
-        commit = self.chance.random() < _COMMITTED
+        chance = self.chance
+        self._coordinator_epoch += chance.random() < _TAKEN_OVER
+        if accepted:
+            author.ended_by = self._coordinator_epoch
+        commit = chance.random() < _COMMITTED
         return End(what, topic, author.producer_id, epoch, commit, self._coordinator_epoch, accepted)
 
     def _encoded(self, header: BatchHeader, records: Sequence[Record] | None = None) -> bytes:
