@@ -19,6 +19,7 @@ from stratalog.cli.plugins import plugins
 from stratalog.cli.produce import produce
 from stratalog.cli.recover import recover
 from stratalog.cli.retention import retention
+from stratalog.cli.tier import tier
 from stratalog.cli.topics import topics
 from stratalog.cli.verify import verify
 from stratalog.config.files import read_settings
@@ -67,7 +68,21 @@ def app() -> None:
     """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
 
 
-for command in (check, consume, demo, dump, explain, offload, plugins, produce, recover, retention, topics, verify):
+for command in (
+    check,
+    consume,
+    demo,
+    dump,
+    explain,
+    offload,
+    plugins,
+    produce,
+    recover,
+    retention,
+    tier,
+    topics,
+    verify,
+):
     app.add_command(command)
 
 

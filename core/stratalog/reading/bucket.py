@@ -18,6 +18,7 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.segment.components import Components
 from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.history import AsOf
 from stratalog.tier.tier import Tier
 
 
@@ -28,9 +29,9 @@ class BucketReader(Reader):
     in a segment that is not in the tier: alone, the tier is stable up to the first such transaction.
     """
 
-    def __init__(self, location: str, host: ComponentHost, tier: Tier) -> None:
+    def __init__(self, location: str, host: ComponentHost, tier: Tier, as_of: AsOf | None = None) -> None:
         super().__init__(location, host, tier)
-        self._bucket = tier
+        self._bucket, self._as_of = tier, as_of
         self._ids: dict[TopicPartition, TopicId] | None = None
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
@@ -43,7 +44,8 @@ class BucketReader(Reader):
 
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]
-        remote = self._bucket.log(name, topic_id).view()
+        found = self._bucket.log(name, topic_id)
+        remote = found.view() if self._as_of is None else found.view_as_of(self._as_of)
         return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)
 
     def _close(self) -> None:

@@ -13,6 +13,7 @@ from stratalog.reading.directory import DirectoryReader
 from stratalog.reading.parts import ComponentHost, open_component, split_scheme
 from stratalog.reading.reader import Reader
 from stratalog.registry.registry import Registry
+from stratalog.tier.history import AsOf
 from stratalog.tier.tier import Tier
 
 
@@ -21,6 +22,7 @@ def open_reader(
     *,
     tier: str | None = None,
     tier_options: Mapping[str, object] | None = None,
+    as_of: AsOf | None = None,
     config: str | os.PathLike[str] | Mapping[str, object] | None = None,
     plugins: Sequence[object] = (),
     env: Env | None = None,
@@ -35,6 +37,8 @@ def open_reader(
             tier, which is then read alone.
         tier: the tier behind a directory, for what is no longer local.
         tier_options: options for the library that talks to the store (credentials, endpoint); never logged.
+        as_of: of a tier read alone, an earlier state: the version of each log's manifest, or a moment, by which the
+            newest state is meant that was committed until then. ``tier.history.ms`` says how long they are kept.
         config: a ``stratalog.toml``, or its contents as a mapping.
         plugins: modules with hooks, beside the installed ones.
         env: clock, files and chance; the real ones if None.
@@ -43,9 +47,11 @@ def open_reader(
         LogDirNotFoundError: there is no such directory.
         BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be read.
         UnknownComponentError: nothing installed knows the URI's scheme.
-        UnknownSettingError, ConfigError: see ``config``.
+        UnknownSettingError, ConfigError: see ``config`` and ``as_of``.
     """
     text = os.fspath(location)
+    if as_of is not None and not split_scheme(text)[0]:
+        raise ConfigError("as_of is for a tier that is read alone: give its URI")
     settings = read_settings(config, os.environ)
     host = open_host(settings, plugins, env)
     opened: Tier | None = None
@@ -53,7 +59,7 @@ def open_reader(
         scheme, path = split_scheme(text)
         if scheme:
             opened = open_tier(host, text, tier_options, read_only=True)
-            return BucketReader(text, host, opened)
+            return BucketReader(text, host, opened, as_of)
         if tier is not None:
             opened = open_tier(host, tier, tier_options, read_only=True)
         store = host.segment_store(path, read_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
@@ -17,6 +17,7 @@ from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
 from stratalog.tier.fetch import Fetcher
 from stratalog.tier.head import HeadFinder
+from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
 from stratalog.tier.offload import Offloader, OffloadReport, Standing
 from stratalog.tier.pages import PageCache, Pages
@@ -72,6 +73,15 @@ class TierLog:
         with self._lock:
             head = self._finder.find()
             return self._publish(head.root if head else None)[1]
+
+    def view_as_of(self, wanted: AsOf) -> RemoteView:
+        """What the tier held in that version, or at that moment; errors as ``History.as_of``, and ``refresh``."""
+        head = History(self._new_finder()).as_of(wanted)
+        return self._view_of(head.root if head else None)
+
+    def history(self) -> Iterator[Root]:
+        """The states that can still be read, the newest first; errors as ``History.newest_first``."""
+        return (head.root for head in History(self._new_finder()).newest_first())
 
     @property
     def root(self) -> Root | None:

@@ -1,0 +1,130 @@
+"""``stratalog tier``: what is in a tier, and how it came there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import click
+
+from stratalog.cli.dump.sheet import moment
+from stratalog.cli.options import Place, json_option
+from stratalog.cli.output import Output
+from stratalog.errors import StorageError, UnknownTopicError
+from stratalog.model.names import TopicPartition
+from stratalog.reading.reader import Reader
+from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.log import TierLog
+from stratalog.tier.root import Root
+
+
+@click.group()
+def tier() -> None:
+    """Look into a tier: its logs and segments, and the history of each."""
+
+
+config_option = click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+
+
+@tier.command("ls")
+@click.argument("uri")
+@click.argument("topic", required=False)
+@click.argument("partition", required=False, type=click.IntRange(0))
+@click.option("--version", type=click.IntRange(1), help="As of this version of the partition's manifest.")
+@config_option
+@json_option
+def list_tier(
+    output: Output, uri: str, topic: str | None, partition: int | None, version: int | None, config: str | None
+) -> int:
+    """List the logs in the tier at URI, or the segments of one PARTITION of TOPIC.
+
+    The exit code is 1 if a log cannot be read.
+    """
+    if version is not None and partition is None:
+        raise click.UsageError("--version is of one partition: give TOPIC and PARTITION")
+    with Place((), uri, config).reader() as reader:
+        logs = _logs(reader, topic, partition)
+        if partition is not None:
+            for found in logs:
+                output.table("segments", SEGMENT_COLUMNS, _segments(found, version))
+            return 0
+        rows = [_log_row(found) for found in logs]
+        output.table("logs", LOG_COLUMNS, rows)
+        return 1 if any(row[-1] for row in rows) else 0
+
+
+@tier.command("log")
+@click.argument("uri")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many commits, newest first.")
+@config_option
+@json_option
+def show_history(output: Output, uri: str, topic: str, partition: int, limit: int, config: str | None) -> None:
+    """Tell who changed what of a PARTITION in the tier at URI, when and why, newest first.
+
+    The collector removes old entries: tier.history.ms says how long they are kept.
+    """
+    with Place((), uri, config).reader() as reader:
+        for found in _logs(reader, topic, partition):
+            rows = [_commit_row(root) for root in islice(found.history(), limit)]
+            output.table("history", COMMIT_COLUMNS, rows)
+
+
+LOG_COLUMNS = (
+    "topic", "partition", "topic_id", "version", "leader_epoch", "log_start", "end_offset", "segments", "bytes", "pages",
+    "error",
+)  # fmt: skip
+SEGMENT_COLUMNS = ("base_offset", "end_offset", "bytes", "max_time", "layout", "leader_epochs", "key")
+COMMIT_COLUMNS = (
+    "version", "time", "leader_epoch", "change", "reason", "log_start", "end_offset", "segments", "bytes", "commit_id",
+)  # fmt: skip
+
+
+def _logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:
+    assert reader.tier is not None
+    names = [
+        found
+        for found in reader.tier.logs()
+        if topic in {None, found.log.topic} and partition in {None, found.log.partition}
+    ]
+    if topic is not None and not names:
+        wanted = topic if partition is None else TopicPartition(topic, partition)
+        raise UnknownTopicError(f"there is no {wanted} in {reader.tier.uri}")
+    return [reader.tier.log(*found) for found in names]
+
+
+def _log_row(found: TierLog) -> tuple[object, ...]:
+    name = (*found.log, str(found.topic_id))
+    try:
+        root = found.root
+    except StorageError as error:
+        return (*name, *[None] * 7, str(error))
+    if root is None:
+        return (*name, 0, None, 0, 0, 0, 0, 0, "")
+    numbers = (root.version, root.leader_epoch, root.log_start, root.end_offset, root.segments, root.size_bytes)
+    return (*name, *numbers, len(root.pages), "")
+
+
+def _segments(found: TierLog, version: int | None) -> Iterator[tuple[object, ...]]:
+    view = found.view() if version is None else found.view_as_of(version)
+    for segment in view.segments:
+        assert isinstance(segment, RemoteSegment)
+        info = segment.info
+        epochs = ",".join(f"{entry.epoch}@{entry.start_offset}" for entry in info.leader_epochs)
+        yield (
+            info.base_offset,
+            info.end_offset,
+            info.size_bytes,
+            moment(info.max_timestamp_ms),
+            segment.stored.layout,
+            epochs,
+            segment.label,
+        )
+
+
+def _commit_row(root: Root) -> tuple[object, ...]:
+    numbers = (root.log_start, root.end_offset, root.segments, root.size_bytes)
+    return (
+        root.version, moment(root.created_ms), root.leader_epoch, root.change, root.reason, *numbers, root.commit_id
+    )  # fmt: skip

@@ -1,0 +1,92 @@
+"""Earlier states of a log's tier: every root that the collector has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from stratalog.errors import ConfigError
+from stratalog.tier.head import HeadFinder
+from stratalog.tier.root import Head
+
+AsOf: TypeAlias = int | datetime
+"""A version of the manifest, or a moment: the newest root that was made by then. A moment without a zone is UTC."""
+
+
+class History:
+    """The roots of one log that are still there. Not thread-safe.
+
+    Args:
+        finder: reads and lists roots.
+    """
+
+    def __init__(self, finder: HeadFinder) -> None:
+        self._finder = finder
+
+    def newest_first(self) -> Iterator[Head]:
+        """All roots, from the head back; one listing, and one request a root as it is taken.
+
+        Roots that are collected meanwhile are passed over. One that its successor does not name as its parent is no
+        part of the history (it was created again after it had been collected), and is passed over, too.
+
+        Raises:
+            CorruptManifestError: a root is damaged.
+            StoreError: the store failed or refused.
+        """
+        newer: Head | None = None
+        for version in reversed(self._versions()):
+            found = self._finder.read(version)
+            if found is None or (
+                newer is not None and newer.root.version == version + 1 and newer.root.parent_sha256 != found.sha256
+            ):
+                continue
+            newer = found
+            yield found
+
+    def as_of(self, wanted: AsOf) -> Head | None:
+        """The root of that version or moment; None if the log has no root at all.
+
+        A moment takes about as many requests as the number of roots has binary digits.
+
+        Raises:
+            ConfigError: it is not kept any more, or not there yet.
+            CorruptManifestError, StoreError: as ``newest_first``.
+        """
+        versions = self._versions()
+        if not versions:
+            return None
+        if isinstance(wanted, datetime):
+            found = self._at(versions, wanted)
+        else:
+            found = self._finder.read(wanted) if wanted in versions else None
+        if found is None:
+            oldest = self._finder.read(versions[0])
+            began = f", made at {_text(oldest.root.created_ms)}" if oldest is not None else ""
+            raise ConfigError(
+                f"{self._finder.log} cannot be read as of {wanted}: its history goes from version {versions[0]}{began} to "
+                f"version {versions[-1]} (tier.history.ms says how long it is kept)"
+            )
+        return found
+
+    def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
+        """The newest root that was made at or before a moment, by binary search: writers' clocks are taken to agree."""
+        moment_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        best: Head | None = None
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._finder.read(versions[middle])
+            if found is not None and found.root.created_ms > moment_ms:
+                high = middle
+            else:
+                low = middle + 1
+                best = found or best
+        return best
+
+    def _versions(self) -> list[int]:
+        return [version for version, _ in self._finder.roots_above(0)]
+
+
+def _text(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.cli.app import run
+from stratalog.errors import ConfigError
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """Two partitions, three segments in the first, of which retention has taken one."""
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
+        engine.create_topic("t", partitions=2, config={"retention.bytes": -1})
+        for partition, segments in ((0, 3), (1, 1)):
+            for number in range(segments):
+                engine.log("t", partition).append([Record(value=b"%d" % number)])
+                engine.log("t", partition).roll()
+        engine.offload()
+        engine.log("t", 0).delete_records(1)
+        engine.apply_retention()
+    return bucket.as_uri()
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> Sequence[dict[str, object]]:
+    assert run(["tier", *arguments, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_logs_of_a_tier_are_listed(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = told(capsys, "ls", uri)
+    assert [(row["topic"], row["partition"], row["segments"], row["log_start"], row["end_offset"]) for row in rows] == [
+        ("t", 0, 2, 1, 3),
+        ("t", 1, 1, 0, 1),
+    ]
+    assert told(capsys, "ls", uri, "t") == rows
+
+
+def test_the_segments_of_a_partition_are_listed_now_and_as_they_were(
+    uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert [row["base_offset"] for row in told(capsys, "ls", uri, "t", "0")] == [1, 2]
+    assert [row["base_offset"] for row in told(capsys, "ls", uri, "t", "0", "--version", "2")] == [0, 1]
+
+
+def test_the_history_of_a_partition_is_told_newest_first(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = told(capsys, "log", uri, "t", "0")
+    assert [(row["version"], row["change"]) for row in rows] == [
+        (4, "expire"), (3, "offload"), (2, "offload"), (1, "offload")
+    ]  # fmt: skip
+    assert "log start" in str(rows[0]["reason"])
+    assert [row["version"] for row in told(capsys, "log", uri, "t", "0", "--limit", "2")] == [4, 3]
+
+
+def test_people_get_a_table(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["ls", uri], ["ls", uri, "t", "1"], ["log", uri, "t", "1"]):
+        assert run(["tier", *arguments]) == 0
+    assert "segment [0, 1)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["ls", "{uri}", "nobody"], 2, "there is no nobody"),
+        (["log", "{uri}", "t", "7"], 2, "there is no t-7"),
+        (["ls", "{uri}", "--version", "1"], 2, "--version is of one partition"),
+        (["ls", "{uri}", "t", "0", "--version", "9"], 2, "from version 1"),
+        (["ls", "/no/uri"], 2, "is no URI"),
+    ],
+)
+def test_wrong_arguments_are_explained(
+    uri: str, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    assert run(["tier", *(argument.format(uri=uri) for argument in arguments)]) == code
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_damaged_root_is_named_and_the_others_are_listed(
+    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = max((tmp_path / "bucket").glob("t-*/1/manifest/*"))
+    newest.chmod(0o600)
+    newest.write_bytes(b"{}")
+    assert run(["tier", "ls", uri, "--json"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [bool(row["error"]) for row in rows] == [False, True]
+
+
+def test_a_reader_goes_back_in_time(uri: str, tmp_path: Path) -> None:
+    def values(**wanted: object) -> list[bytes | None]:
+        with open_reader(uri, **wanted) as reader:  # type: ignore[arg-type] # the two kinds of as_of
+            return [record.value for record in reader.log("t", 0).records()]
+
+    assert values() == [b"1", b"2"]
+    assert values(as_of=3) == [b"0", b"1", b"2"]
+    assert values(as_of=datetime.now(UTC)) == [b"1", b"2"]
+    with pytest.raises(ConfigError, match="cannot be read as of"):
+        values(as_of=99)
+    with pytest.raises(ConfigError, match="read alone"):
+        open_reader(tmp_path / "data", as_of=1)
