@@ -1,0 +1,109 @@
+"""A second S3 server beside moto: versitygw over a folder, built once from its published Go module."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from socket import create_connection, create_server
+from typing import Any, Final
+
+VERSION: Final = "v1.8.0"
+_MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
+_ACCESS, _SECRET = "gateway-key", "gateway-secret"
+_START_S: Final = 30.0
+_BUILD_S: Final = 600
+
+
+class NoGatewayError(Exception):
+    """It cannot be built here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running server with one empty bucket."""
+
+    port: int
+    bucket: str
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """``tier_options`` for it; it checks signatures."""
+        return {
+            "key": _ACCESS,
+            "secret": _SECRET,
+            "endpoint_url": f"http://127.0.0.1:{self.port}",
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
+
+    def uri(self, prefix: str) -> str:
+        """The URI of a prefix in the bucket."""
+        return f"s3://{self.bucket}/{prefix}"
+
+
+def built() -> Path:
+    """The program: from the cache folder, or built into it, which takes about a minute and a half.
+
+    Raises:
+        NoGatewayError: there is no Go, or the build failed.
+    """
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stratalog-versitygw" / VERSION
+    program = cache / "versitygw"
+    if program.exists():
+        return program
+    go = shutil.which("go")
+    if go is None:
+        raise NoGatewayError("versitygw is built by Go, and there is no Go")
+    folder = cache.with_name(f"{VERSION}-{uuid.uuid4().hex}")  # several processes may build at once
+    folder.mkdir(parents=True)
+    try:
+        done = subprocess.run(
+            [go, "install", f"{_MODULE}@{VERSION}"],
+            env={**os.environ, "GOBIN": str(folder)},
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_S,
+            check=False,
+        )
+        if done.returncode:
+            raise NoGatewayError(f"go install failed: {done.stderr[-400:]}")
+        cache.mkdir(parents=True, exist_ok=True)
+        (folder / "versitygw").replace(program)
+    finally:
+        shutil.rmtree(folder)
+    return program
+
+
+@contextlib.contextmanager
+def gateway(folder: Path) -> Iterator[Gateway]:
+    """Serve a folder's objects on loopback while the ``with`` block lasts."""
+    bucket = "bucket"
+    (folder / "root" / bucket).mkdir(parents=True)
+    (folder / "metadata").mkdir()
+    with create_server(("127.0.0.1", 0)) as free:
+        port: int = free.getsockname()[1]
+    command = [str(built()), "--quiet", "--port", f"127.0.0.1:{port}", "posix"]
+    command += ["--sidecar", str(folder / "metadata"), str(folder / "root")]  # not every file system has attributes
+    environment = {**os.environ, "ROOT_ACCESS_KEY": _ACCESS, "ROOT_SECRET_KEY": _SECRET}
+    log = folder / "gateway.log"
+    with log.open("wb") as output, subprocess.Popen(command, env=environment, stdout=output, stderr=output) as process:
+        try:
+            _wait(port, process, log)
+            yield Gateway(port, bucket)
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.perf_counter() + _START_S
+    while process.poll() is None and time.perf_counter() < until:
+        with contextlib.suppress(OSError), create_connection(("127.0.0.1", port), timeout=1):
+            return
+    raise NoGatewayError(f"versitygw did not start: {log.read_text(encoding='utf-8')[-400:]}")
