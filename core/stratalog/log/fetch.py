@@ -7,23 +7,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from stratalog.errors import CorruptBatchError, CorruptionError, OffsetOutOfRangeError, SegmentGoneError
+from stratalog.errors import CorruptionError, OffsetOutOfRangeError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
 from stratalog.log.view import LogView
-from stratalog.model.batches import Buffer
 from stratalog.model.offsets import UNDEFINED_END, EpochEnd, Isolation, LogOffsets
 from stratalog.model.segments import AbortedTransaction, FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.convert import Converted, convert
-from stratalog.segment.framing import scan
-from stratalog.segment.search import NEAR_BYTES, aborted_transactions, find_batch
+from stratalog.segment.search import aborted_transactions, read_batches
 from stratalog.segment.segment import Segment
 
 
-@dataclass(frozen=True, slots=True)
-class FetchRequest:
+class FetchRequest(NamedTuple):
     """What is asked for; see ``LogReader.fetch``."""
 
     offset: int
@@ -133,43 +130,22 @@ def parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
 def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
     offset, bound = asked.offset, view.bound(asked.isolation)
     for segment in view.readable_from(offset) if offset < bound else ():
-        is_remote = not isinstance(segment, Segment)
-        found = find_batch(segment, offset, parts, read_bytes=0 if is_remote else NEAR_BYTES)
+        is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
+        found = read_batches(segment, offset, parts, max_bytes=asked.max_bytes, bound=bound, check_crc=is_remote)
         if found is None:
             continue
-        position, first = found
-        if first.last_offset >= bound or (first.size_bytes > asked.max_bytes and not asked.min_one_batch):
-            break
-        want = max(first.size_bytes, min(asked.max_bytes, segment.size_bytes - position))
-        piece = segment.slice(position, want)
-        try:
-            # Kafka, too, checks no CRC when it reads its own disk
-            size, last_offset = _whole_batches(piece.data, bound, parts, check_crc=is_remote)
-            if not size:
-                raise CorruptBatchError("the batch is damaged", segment.label, position)  # noqa: TRY301 - unpin first
-            piece.data = piece.data[:size]
-            aborted: tuple[AbortedTransaction, ...] = ()
-            if asked.isolation is Isolation.READ_COMMITTED:
-                aborted = aborted_transactions(view.readable_from(offset), offset, last_offset + 1, parts)
-        except BaseException:
+        piece, last_offset = found
+        if not piece.size_bytes or (piece.size_bytes > asked.max_bytes and not asked.min_one_batch):
             piece.release()
-            raise
+            break
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if asked.isolation is Isolation.READ_COMMITTED:
+            try:
+                aborted = aborted_transactions(view.readable_from(offset), offset, last_offset + 1, parts)
+            except BaseException:
+                piece.release()
+                raise
         return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)
     if view.damage is not None and offset >= view.offsets.log_end:
         raise view.damage.with_traceback(None)
     return Fetched((), offset, view.offsets, offset, parts)
-
-
-def _whole_batches(data: Buffer, bound: int, parts: Components, *, check_crc: bool) -> tuple[int, int]:
-    """Size of the whole batches in ``data`` that end below ``bound``, and the last offset in them.
-
-    One that goes past the bound shows nothing of itself: not all of it counts as safe.
-    """
-    size, last_offset = 0, -1
-    for table in scan(parts.formats, data, 0, len(data), check_crc=check_crc).tables:
-        for index in range(len(table)):
-            if table.last_offset[index] >= bound:
-                return size, last_offset
-            size = table.position[index] + table.size_bytes[index]
-            last_offset = table.last_offset[index]
-    return size, last_offset

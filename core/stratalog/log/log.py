@@ -457,7 +457,7 @@ def _state_of(
         files=files,
         parts=parts,
         config=config,
-        segments=loaded.segments,
+        segments=tuple(loaded.segments),
         appender=new_appender(loaded.segments[-1], parts, config),
         producers=loaded.producers,
         epochs=loaded.epochs,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from stratalog.log.columns import read_arrow, read_columns
 from stratalog.log.fetch import Fetched, FetchRequest, fetch
 from stratalog.log.send import Transfer, transfer
-from stratalog.log.timestamps import offset_for_timestamp
+from stratalog.log.timestamps import TimeFences, offset_for_timestamp
 from stratalog.log.view import LogView
 from stratalog.model.arrow import arrow_table
 from stratalog.model.names import TopicId, TopicPartition
@@ -39,6 +39,7 @@ class LogReader(ABC):
 
     def __init__(self, name: TopicPartition, topic_id: TopicId | None, parts: Components) -> None:
         self.name, self.topic_id, self._parts = name, topic_id, parts
+        self._fences: TimeFences | None = None  # made when it is first asked for a time: logs are many
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.name)!r})"
@@ -176,7 +177,8 @@ class LogReader(ABC):
 
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """The offset of the first record with a timestamp at or above ``timestamp_ms``; None if there is none."""
-        found = offset_for_timestamp(self.view(), self._parts, timestamp_ms, isolation)
+        fences = self._fences = self._fences or TimeFences()
+        found = offset_for_timestamp(self.view(), self._parts, timestamp_ms, isolation, fences)
         return None if found is None else found.offset
 
     def segments(self) -> tuple[SegmentSummary, ...]:

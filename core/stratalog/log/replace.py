@@ -70,7 +70,7 @@ def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
     if old[0].base_offset not in bases:
         return False
     first = bases.index(old[0].base_offset)
-    if state.segments[first : first + len(old)] != list(old) or state.segments[-1] in old:
+    if state.segments[first : first + len(old)] != tuple(old) or state.segments[-1] in old:
         return False
     remote = None if state.remote is None else state.remote.view()
     return remote is None or not remote.segments or remote.segments[-1].end_offset <= old[0].base_offset
@@ -119,5 +119,5 @@ def _replace(state: LogState, made: CleanedSegment, old: Sequence[Segment]) -> N
 
 
 def _publish(state: LogState, first: int, count: int, segment: Segment) -> None:
-    state.segments = [*state.segments[:first], segment, *state.segments[first + count :]]
+    state.segments = (*state.segments[:first], segment, *state.segments[first + count :])
     state.publish()

@@ -34,7 +34,7 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     with state.guarded("a roll"):
         segment, appender = _begun(state, active, base)
         active.end_offset = base
-        state.segments = [*state.segments, segment]
+        state.segments = (*state.segments, segment)
         state.appender = appender
         state.folder_dirty = True
     state.publish()

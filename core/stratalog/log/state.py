@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from stratalog.config.topic import TopicConfig
@@ -48,7 +48,7 @@ class LogState:
     files: LogFiles
     parts: Components
     config: TopicConfig
-    segments: list[Segment]
+    segments: tuple[Segment, ...]
     appender: Appender
     producers: ProducerState
     epochs: EpochCache
@@ -157,7 +157,7 @@ class LogState:
 
 def make_view(
     log: TopicPartition,
-    segments: list[Segment],
+    segments: Sequence[Segment],
     producers: ProducerState,
     epochs: EpochCache,
     *,
@@ -196,7 +196,7 @@ def make_view(
     )
     return LogView(
         log,
-        tuple(segments),
+        tuple(segments),  # of a log that is open for writing it is one already: no copy at each append
         offsets,
         epochs,
         remote_view,

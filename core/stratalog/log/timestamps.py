@@ -6,16 +6,61 @@ has nothing.
 
 from __future__ import annotations
 
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
 from stratalog.log.view import LogView
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
+from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import find_timestamp
 
 
-def offset_for_timestamp(view: LogView, parts: Components, timestamp_ms: int, isolation: str) -> TimestampOffset | None:
-    """The first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none."""
+class TimeFences:
+    """The largest timestamp up to each closed segment: what lies before a point in time is not looked at again.
+
+    Timestamps need not ascend, the largest so far does. Segments are asked for theirs when a search first gets there,
+    and once. Thread-safe.
+    """
+
+    __slots__ = ("_largest", "_lock", "_segments")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._segments: Sequence[ReadableSegment] = ()  # under _lock, as is all else
+        self._largest: list[int] = []  # up to and with each of the first segments
+
+    def first(self, segments: Sequence[ReadableSegment], count: int, timestamp_ms: int) -> int:
+        """The index of the first of ``count`` closed segments that reaches a point in time; ``count`` if none does."""
+        with self._lock:
+            self._keep_what_holds(segments)
+            largest = self._largest
+            while len(largest) < count and (not largest or largest[-1] < timestamp_ms):
+                found = segments[len(largest)].max_timestamp_ms
+                largest.append(max(found, largest[-1]) if largest else found)
+            return bisect_left(largest, timestamp_ms, 0, min(count, len(largest)))
+
+    def _keep_what_holds(self, segments: Sequence[ReadableSegment]) -> None:
+        known = len(self._largest)
+        if self._segments is not segments:
+            same = known <= len(segments) and all(
+                self._segments[index] is segments[index] for index in {0, known - 1} if known
+            )
+            if not same:
+                self._largest = []
+            self._segments = segments
+
+
+def offset_for_timestamp(
+    view: LogView, parts: Components, timestamp_ms: int, isolation: str, fences: TimeFences
+) -> TimestampOffset | None:
+    """The first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
+
+    ``fences`` are those of the log, over its local segments.
+    """
     bound = view.bound(isolation)
-    for segment in view.readable_from(view.offsets.log_start, since_ms=timestamp_ms):
+    for segment in _candidates(view, timestamp_ms, fences):
         if segment.base_offset >= bound:
             break
         if segment.max_timestamp_ms < timestamp_ms:
@@ -24,3 +69,12 @@ def offset_for_timestamp(view: LogView, parts: Components, timestamp_ms: int, is
         if found is not None:
             return found if found.offset < bound else None
     return None
+
+
+def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterator[ReadableSegment]:
+    """The readable segments, without local ones that end too early."""
+    yield from view.remote_from(view.offsets.log_start, since_ms=timestamp_ms)
+    local = view.segments
+    for index in range(fences.first(local, len(local) - 1, timestamp_ms) if local else 0, len(local)):
+        if local[index].end_offset > view.offsets.log_start:
+            yield local[index]

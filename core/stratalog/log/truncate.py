@@ -131,14 +131,14 @@ def _cut_back(state: LogState, offset: int) -> None:
     gone = [segment for segment in state.segments if segment.base_offset > offset]
     left = state.segments[: len(state.segments) - len(gone)]
     cut = _Cut(left[-1], offset)
-    state.segments = [*left[:-1], cut.shown]
+    state.segments = (*left[:-1], cut.shown)
     _lower_bounds(state, offset)
     state.publish()  # readers turn to what is left before the rest goes away under them
     for segment in reversed(gone):
         leave(state, segment, there)
         state.files.sync()
     segment = cut.made(state.config.segment_index_bytes)
-    state.segments = [*left[:-1], segment]
+    state.segments = (*left[:-1], segment)
     state.appender = new_appender(segment, state.parts, state.config)
     state.files.sync()
     state.producers = _producers_at(state, offset)
@@ -216,10 +216,10 @@ def _begin_again(state: LogState, offset: int, log_start: int) -> None:
         _cut_back(state, first.base_offset)
     old = state.segments
     if old[0].base_offset == offset:
-        old = []
+        old = ()
     else:
         segment, state.appender = next_segment(state, offset)
-        state.segments = [*old, segment]
+        state.segments = (*old, segment)
     for found in snapshot_offsets(file_names(state.files)):
         state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
     state.segments, state.producers = state.segments[-1:], ProducerState()

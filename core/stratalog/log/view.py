@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Final
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, OffsetOutOfRangeError, StaleLeaderEpochError, UnknownLeaderEpochError
@@ -13,6 +16,8 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
+
+_end_offset: Final = attrgetter("end_offset")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +47,13 @@ class LogView:
 
     def readable(self) -> Iterator[ReadableSegment]:
         """All segments of both tiers that hold offsets of the log, ascending; a local one hides its remote copy."""
-        return self._from(self.offsets.log_start, None)
+        yield from self.readable_from(self.offsets.log_start)
+        if self.segments and self.segments[-1].end_offset <= self.offsets.log_start:
+            yield self.segments[-1]
 
     def stored(self) -> Iterator[ReadableSegment]:
         """The same, and those below the log start that retention has not taken yet."""
-        yield from self._remote_from(0, None)
+        yield from self.remote_from(0)
         yield from self.segments
 
     def is_active(self, segment: ReadableSegment) -> bool:
@@ -54,22 +61,25 @@ class LogView:
         return bool(self.segments) and segment is self.segments[-1]
 
     def readable_from(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """Those of them that end above ``offset``; ``since_ms`` may leave out some whose records are all older."""
-        found = self._from(max(offset, self.offsets.log_start), since_ms)
-        return (segment for segment in found if segment.end_offset > offset)
+        """The readable ones that end above ``offset``; finding the first takes no walk through those before it.
 
-    def _from(self, start: int, since_ms: int | None) -> Iterator[ReadableSegment]:
-        yield from self._remote_from(start, since_ms)
-        yield from (segment for segment in self.segments if segment.end_offset > start or self.is_active(segment))
+        ``since_ms`` may leave out some of the tier whose records are all older.
+        """
+        start = max(offset, self.offsets.log_start)
+        yield from self.remote_from(start, since_ms)
+        local = self.segments
+        for index in range(bisect_right(local, start, key=_end_offset), len(local)):
+            yield local[index]
 
-    def _remote_from(self, start: int, since_ms: int | None) -> Iterator[ReadableSegment]:
+    def remote_from(self, start: int, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """What only the tier has, from ``start`` on; without looking at pages of its list that local disk hides."""
         local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
         if self.remote is not None and start < local_start:
             for segment in self.remote.segments.from_offset(start, since_ms=since_ms):
                 if segment.base_offset >= local_start:
                     return
-                yield segment
+                if segment.end_offset > start:
+                    yield segment
 
     def check_range(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""

@@ -108,7 +108,7 @@ def walk(
     while position < end:
         data = segment.read(position, min(want, end - position))
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
-        tables, stray = _ascending(found.tables, after, beyond)
+        tables, stray = ascending(found.tables, after, beyond)
         if tables:
             chunk = Chunk(data, position, tables)
             yield chunk
@@ -124,7 +124,7 @@ def walk(
             want = _entry_bytes(data, segment, position, parts)
 
 
-def _ascending(
+def ascending(
     tables: tuple[BatchTable, ...], after: int, beyond: int
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None]:
     """The batches before the first whose offsets are not above those before it and below ``beyond``, and that one."""

@@ -5,65 +5,67 @@ Source: apache/kafka LogSegment.translateOffset, findOffsetByTimestamp; OffsetIn
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, RecordBatch
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, RecordColumns
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segments import AbortedTransaction, FileSlice
 from stratalog.segment.components import Components
-from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET, Chunk, ascending, scan, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexReader, IndexRole
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
+_STAMPED: Final = Fields.OFFSET | Fields.TIMESTAMP
+NEAR_BYTES: Final = 16 << 10  # looking for a batch where an index entry is near and reading is cheap
+_WINDOW_BYTES: Final = 36 << 10  # from an index entry to the end of the batch that is looked for, as a rule
 _PEEK_BYTES: Final = 4096  # a look at one batch should not read a megabyte
-NEAR_BYTES: Final = 1 << 14  # and looking for one, where an index entry is near and reading is cheap, not either
 
 
 def offset_index(segment: ReadableSegment, parts: Components) -> IndexReader[OffsetPosition]:
     """A reader over the segment's offset index."""
     entries = segment.index_entries(IndexRole.OFFSET)
-    return cast(IndexReader[OffsetPosition], parts.indexes[IndexRole.OFFSET].reader(entries, segment.base_offset))
+    return cast("IndexReader[OffsetPosition]", parts.indexes[IndexRole.OFFSET].reader(entries, segment.base_offset))
 
 
 def time_index(segment: ReadableSegment, parts: Components) -> IndexReader[TimestampOffset]:
     """A reader over the segment's time index."""
     entries = segment.index_entries(IndexRole.TIME)
-    return cast(IndexReader[TimestampOffset], parts.indexes[IndexRole.TIME].reader(entries, segment.base_offset))
+    return cast("IndexReader[TimestampOffset]", parts.indexes[IndexRole.TIME].reader(entries, segment.base_offset))
 
 
 def transaction_index(segment: ReadableSegment, parts: Components) -> IndexReader[AbortedTransaction]:
     """A reader over the segment's transaction index."""
     entries = segment.index_entries(IndexRole.TRANSACTION)
     return cast(
-        IndexReader[AbortedTransaction], parts.indexes[IndexRole.TRANSACTION].reader(entries, segment.base_offset)
+        "IndexReader[AbortedTransaction]", parts.indexes[IndexRole.TRANSACTION].reader(entries, segment.base_offset)
     )
 
 
-def start_position(segment: ReadableSegment, offset: int, parts: Components) -> int:
-    """A position (bytes) of a batch at or before the one that holds ``offset``; 0 if the index does not help.
-
-    The entry found is checked against the log: the batch there must be whole, with a good CRC, and must not start
-    after ``offset``. An index that lies costs a scan from the segment's start, never an answer.
-    """
+def _index_floor(segment: ReadableSegment, offset: int, parts: Components) -> OffsetPosition | None:
+    """The index entry to begin a search at; None where that is the segment's start."""
     try:
         entry = offset_index(segment, parts).floor(offset)
     except CorruptIndexError:
-        return 0
-    if entry is None or entry.position <= 0:
-        return 0
-    batch = batch_at(segment, entry.position, parts)
-    if batch is None:
-        return 0
-    honest = batch.last_offset <= offset or (batch.magic >= 2 and batch.base_offset <= offset)
-    return entry.position if honest else 0
+        return None
+    return entry if entry is not None and 0 < entry.position < segment.size_bytes else None
+
+
+def _agrees(tables: Sequence[BatchTable], entry: OffsetPosition) -> bool:
+    """Whether batches begin where an index entry says, one of them with the last offset that it tells.
+
+    Kafka before 4.1 tells the last offset of an append, which may be of a later batch.
+    """
+    if not tables or tables[0].last_offset[0] > entry.offset:
+        return False
+    return any(entry.offset in table.last_offset for table in tables)
 
 
 def batch_at(segment: ReadableSegment, position: int, parts: Components) -> RecordBatch | None:
@@ -86,9 +88,32 @@ def chunks_from(
     below: int | None = None,
     read_bytes: int = 0,
 ) -> Iterator[Chunk]:
-    """Batches of the segment, beginning at or before the one that holds ``offset``; else as ``walk``."""
-    position = start_position(segment, offset, parts)
-    return walk(segment, position, parts, check_crc=check_crc, read_bytes=read_bytes, below=below)
+    """Batches of the segment, beginning at or before the one that holds ``offset``; else as ``walk``.
+
+    What is read first shows whether the index tells the truth. One that lies costs a walk from the segment's start,
+    never an answer.
+    """
+    entry = _index_floor(segment, offset, parts)
+    if entry is not None:
+        chunks = walk(segment, entry.position, parts, check_crc=check_crc, read_bytes=read_bytes, below=below)
+        try:
+            first = next(chunks, None)
+        except CorruptBatchError:
+            first = None
+        if first is not None and _agrees(first.tables, entry):
+            yield first
+            yield from chunks
+            return
+    yield from walk(segment, 0, parts, check_crc=check_crc, read_bytes=read_bytes, below=below)
+
+
+def start_position(segment: ReadableSegment, offset: int, parts: Components) -> int:
+    """Where (bytes) a search for ``offset`` begins: what the index says if that is true, else 0."""
+    try:
+        first = next(chunks_from(segment, offset, parts, read_bytes=_PEEK_BYTES), None)
+    except CorruptBatchError:
+        return 0
+    return 0 if first is None else first.position
 
 
 def find_batch(
@@ -106,6 +131,99 @@ def find_batch(
     return None
 
 
+def read_batches(
+    segment: ReadableSegment, offset: int, parts: Components, *, max_bytes: int, bound: int, check_crc: bool
+) -> tuple[FileSlice, int] | None:
+    """Whole batches from the first whose last offset is at or above ``offset``, in one read if the index tells the truth.
+
+    Args:
+        segment: local or in a tier.
+        offset: the first one that is wanted.
+        parts: the log's components.
+        max_bytes: at most so many, but at least one batch.
+        bound: only batches that end below it: one that goes past it shows nothing of itself.
+        check_crc: compare each batch with its CRC.
+
+    Returns:
+        The batches, pinned, and the last offset in them; an empty piece if the first one goes past the bound. None if the
+        segment ends below ``offset``.
+
+    Raises:
+        CorruptBatchError: there is a bad entry where the first batch should be.
+    """
+    wanted = _Wanted(offset, max_bytes, bound, check_crc)
+    found = _read_at(segment, _index_floor(segment, offset, parts), wanted, parts)
+    if found is not None:
+        return found
+    careful = find_batch(segment, offset, parts)
+    if careful is None:
+        return None
+    position, first = careful
+    found = _read_at(segment, OffsetPosition(first.last_offset, position), wanted, parts, first.size_bytes)
+    if found is None:
+        raise CorruptBatchError("the batch is damaged", segment.label, position)
+    return found
+
+
+class _Wanted(NamedTuple):
+    """What ``read_batches`` is asked for."""
+
+    offset: int
+    max_bytes: int
+    bound: int
+    check_crc: bool
+
+
+def _read_at(
+    segment: ReadableSegment, entry: OffsetPosition | None, wanted: _Wanted, parts: Components, least_bytes: int = 0
+) -> tuple[FileSlice, int] | None:
+    """One read from where an entry says, or the start; None if it does not show the batch, or contradicts the entry."""
+    position = 0 if entry is None else entry.position
+    piece = segment.slice(position, max(wanted.max_bytes + _WINDOW_BYTES, least_bytes))
+    try:
+        found = scan(parts.formats, piece.data, 0, len(piece.data), check_crc=wanted.check_crc)
+        tables, _ = ascending(found.tables, segment.base_offset - 1, segment.base_offset + MAX_RELATIVE_OFFSET + 1)
+        place = _place_of(tables, wanted.offset) if entry is None or _agrees(tables, entry) else None
+        if place is None:
+            piece.release()
+            return None
+        start, end, last_offset = _cut(tables, *place, wanted.max_bytes, wanted.bound)
+        piece.data, piece.position = piece.data[start:end], piece.position + start
+    except BaseException:
+        piece.release()
+        raise
+    return piece, last_offset
+
+
+def _place_of(tables: Sequence[BatchTable], offset: int) -> tuple[int, int] | None:
+    """Table and row of the first batch whose last offset is at or above ``offset``."""
+    for number, table in enumerate(tables):
+        row = bisect_left(table.last_offset, offset)
+        if row < len(table):
+            return number, row
+    return None
+
+
+def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int) -> tuple[int, int, int]:
+    """Where batches begin and end (bytes) that fit and end below ``bound``, and their last offset; one fits always."""
+    start = end = tables[number].position[row]
+    last_offset = -1
+    for table in tables[number:]:
+        starts, sizes = table.position, table.size_bytes
+        below = bisect_left(table.last_offset, bound, row)
+        after = bisect_right(starts, start + max_bytes, row, below)
+        if after > row and starts[after - 1] + sizes[after - 1] > start + max_bytes:
+            after -= 1
+        if after == row < below and end == start:
+            after = row + 1
+        if after > row:
+            end, last_offset = starts[after - 1] + sizes[after - 1], table.last_offset[after - 1]
+        if after < len(table):
+            break
+        row = 0
+    return start, end, last_offset
+
+
 def find_timestamp(
     segment: ReadableSegment, timestamp_ms: int, min_offset: int, parts: Components
 ) -> TimestampOffset | None:
@@ -114,13 +232,15 @@ def find_timestamp(
     Control batches count, as in Kafka.
     """
     from_offset = max(_offset_before(segment, timestamp_ms, parts), min_offset)
-    for chunk in chunks_from(segment, from_offset, parts):
+    for chunk in chunks_from(segment, from_offset, parts, read_bytes=_WINDOW_BYTES):
         for table in chunk.tables:
-            late = table.keep([stamp >= timestamp_ms for stamp in table.max_timestamp_ms])
-            for columns in decode(chunk, late, segment, parts, Fields.OFFSET | Fields.TIMESTAMP):
-                for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
-                    if stamp >= timestamp_ms and offset >= min_offset:
-                        return TimestampOffset(stamp, offset)
+            for row, latest in enumerate(table.max_timestamp_ms):
+                if latest < timestamp_ms:
+                    continue
+                for columns in decode(chunk, table.take(row, row + 1), segment, parts, _STAMPED):
+                    for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
+                        if stamp >= timestamp_ms and offset >= min_offset:
+                            return TimestampOffset(stamp, offset)
     return None
 
 
@@ -137,7 +257,7 @@ def _offset_before(segment: ReadableSegment, timestamp_ms: int, parts: Component
         return segment.base_offset
     if not segment.base_offset <= entry.offset < segment.end_offset:
         return segment.base_offset
-    found = find_batch(segment, entry.offset, parts)
+    found = find_batch(segment, entry.offset, parts, read_bytes=_WINDOW_BYTES)
     if found is None or found[1].max_timestamp_ms != entry.timestamp_ms:
         return segment.base_offset
     return entry.offset

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stratalog.config.topic import TopicConfig
+from stratalog.log.timestamps import TimeFences
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.segment.readable import ReadableSegment
 from stratalog.testing.logs import LogBed
 
 
@@ -74,3 +79,35 @@ def test_the_answer_is_that_of_a_scan(
         reader = bed.open_reader(clean=False)
         for stamp in range(32):
             assert reader.offset_for_timestamp(stamp) == next((o for o, t in enumerate(listed) if t >= stamp), None)
+
+
+class Counted:
+    """A closed segment that counts how often it is asked for its largest timestamp."""
+
+    def __init__(self, stamp: int) -> None:
+        self.stamp, self.asked = stamp, 0
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        self.asked += 1
+        return self.stamp
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.lists(st.integers(0, 10), min_size=1, max_size=6))
+def test_segments_are_asked_once_and_only_as_far_as_a_search_goes(stamps: list[int], wanted: list[int]) -> None:
+    segments = tuple(Counted(stamp) for stamp in stamps)
+    fences = TimeFences()
+    for stamp in wanted:
+        expected = next((index for index, found in enumerate(stamps) if found >= stamp), len(stamps))
+        assert fences.first(cast("Sequence[ReadableSegment]", segments), len(stamps), stamp) == expected
+    first_late = next((index for index, found in enumerate(stamps) if found >= max(wanted)), len(stamps) - 1)
+    assert [found.asked for found in segments] == [int(index <= first_late) for index in range(len(stamps))]
+
+
+def test_fences_of_segments_that_went_are_forgotten() -> None:
+    old, kept = (Counted(9), Counted(1)), (Counted(2), Counted(5))
+    fences = TimeFences()
+    assert fences.first(cast("Sequence[ReadableSegment]", old), 2, 5) == 0
+    assert fences.first(cast("Sequence[ReadableSegment]", kept), 2, 5) == 1
+    assert fences.first(cast("Sequence[ReadableSegment]", (*kept, Counted(7))), 3, 6) == 2

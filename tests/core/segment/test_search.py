@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import random
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from struct import pack
 
 import pytest
@@ -21,6 +23,7 @@ from stratalog.segment.search import (
     find_batch,
     find_timestamp,
     largest_timestamp,
+    read_batches,
     start_position,
 )
 from stratalog.segment.segment import Segment
@@ -81,6 +84,23 @@ class Made:
         for offset in range(BASE - 2, self.end + 3):
             found, index = find_batch(self.segment, offset, self.parts), self.batch_of(offset)
             assert (None if found is None else found[0]) == (None if index is None else self.position(index)), offset
+            for max_bytes in (1, 300):
+                self.check_read(offset, max_bytes)
+
+    def check_read(self, offset: int, max_bytes: int) -> None:
+        """Batches come whole, from the one that is wanted, as many as fit, and at least one."""
+        index = self.batch_of(offset)
+        found = read_batches(self.segment, offset, self.parts, max_bytes=max_bytes, bound=self.end, check_crc=True)
+        if found is None:
+            assert index is None, offset
+            return
+        assert index is not None, offset
+        piece, last_offset = found
+        sizes = list(accumulate(map(len, self.batches[index:])))
+        count = max(1, bisect_right(sizes, max_bytes))
+        with piece:
+            assert bytes(piece.data) == b"".join(self.batches[index : index + count]), offset
+            assert (piece.position, last_offset) == (self.position(index), self.lasts[index + count - 1])
 
     def check_timestamps(self, min_offsets: Sequence[int]) -> None:
         """Every timestamp is found where a scan from the start finds it."""
