@@ -1,0 +1,158 @@
+"""Two writers on one log, one of them interrupted at any request: what was acknowledged is never acknowledged twice.
+
+The one that is interrupted sleeps inside a request while the other one does whole duties; replies are lost, requests
+arrive late, and time passes the collector's grace time. Cheaper than threads, so that there can be many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from stratalog.errors import FencedEpochError, StorageError, StoreError
+from stratalog.spi.layouts import SegmentSource
+from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, random_faults
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
+from stratalog.tier import manifest, tree
+from stratalog.tier.collect import GRACE_MS
+from stratalog.tier.commit import Committer
+
+SEEDS = 2_000
+LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
+
+
+class Engine:
+    """One process: its own log, and what it told its clients is in the tier."""
+
+    def __init__(self, bed: TierBed, name: bytes, epoch: int, chance: random.Random) -> None:
+        self.store = SimObjectStore(bed.bucket)
+        self.log = bed.open(self.store).log(LOG, TOPIC_ID)
+        self.name, self.epoch, self.chance = name, epoch, chance
+        self.segments: list[SegmentSource] = []
+        self.acknowledged: list[SegmentSource] = []
+        self.fenced = False
+
+    def take_over(self) -> None:
+        """Go on where the tier ends, as an engine does that attaches."""
+        end = self.log.refresh().end_offset
+        self.segments = [self.segment(end)]
+
+    def segment(self, base: int) -> SegmentSource:
+        end = base + self.chance.choice((5, 10))
+        data = b"%b %d %d" % (self.name, base, end)
+        return made_segment(base, end, data=data, files={}, leader_epoch=self.epoch)
+
+    def duty(self) -> None:
+        """Offload all that is there, or collect; nothing is told to clients unless that returns."""
+        if self.fenced:
+            return
+        try:
+            if self.chance.random() < 0.15:
+                self.log.collect()
+                return
+            if not self.segments:
+                self.take_over()
+            elif self.chance.random() < 0.7:
+                self.segments.append(self.segment(self.segments[-1].info.end_offset))
+            self.log.offload(self.segments, layout="pair", leader_epoch=self.epoch, log_start=0, high_watermark=1 << 20)
+            self.acknowledged = list(self.segments)
+        except FencedEpochError:
+            self.fenced = True
+        except StoreError:
+            return
+        except StorageError:
+            if self.acknowledged:
+                raise
+            self.segments.clear()  # another one was faster: attach again
+
+
+def play(seed: int) -> str:
+    """One story: what is wrong at its end, or ""."""
+    chance = random.Random(seed)  # noqa: S311 - a seed repeats it
+    bed = TierBed(seed=seed * 10)
+    bed.config = replace(bed.config, store_retries=1)
+    first, second = Engine(bed, b"first", 1, chance), Engine(bed, b"second", chance.choice((1, 2, 2)), chance)
+    share = chance.choice((0, 0.1, 0.3))
+    for engine in (first, second):
+        engine.store.faults = random_faults(chance, share, LOSSES)
+
+    def interrupted(request: SimRequest) -> None:
+        del request
+        if chance.random() < 0.25:
+            if chance.random() < 0.3:
+                bed.clock.advance_ms(GRACE_MS + 1_000)
+            for _ in range(chance.randrange(1, 4)):
+                second.duty()
+
+    first.duty()
+    first.store.before = interrupted
+    for _ in range(chance.randrange(2, 6)):
+        first.duty()
+        if chance.random() < 0.3:
+            bed.bucket.deliver()
+    return judge(bed, (first, second))
+
+
+def judge(bed: TierBed, engines: tuple[Engine, Engine]) -> str:
+    for engine in engines:
+        engine.store.faults, engine.store.before = random_faults(engine.chance, 0, LOSSES), None
+    bed.bucket.deliver()
+    view = bed.open(read_only=True).log(LOG, TOPIC_ID).view()
+    held = {(found.base_offset, found.end_offset): bytes(found.read(0, 100)) for found in view.segments}
+    for engine in engines:
+        for source in engine.acknowledged:
+            span = source.info.base_offset, source.info.end_offset
+            if held.get(span) != source_bytes(source.log):
+                return f"{engine.name!r} was told that {span} is safe, and the tier has {held.get(span)!r}"
+    return ""
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+
+
+def search(seeds: int) -> str:
+    found = ((seed, play(seed)) for seed in range(seeds))
+    return next((f"seed {seed}: {wrong}" for seed, wrong in found if wrong), "")
+
+
+def test_nothing_is_acknowledged_twice() -> None:
+    assert search(SEEDS) == ""
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Committer, "_check_fenced", lambda *_: None)
+    patch.setattr(manifest, "regression", lambda *_: "")
+
+
+def no_confirmation(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Committer, "_confirm", lambda _, head: head)
+
+
+def overwriting(patch: pytest.MonkeyPatch) -> None:
+    """The store keeps no promise, and nobody looks."""
+    init = TierBed.__post_init__
+
+    def loose(self: TierBed) -> None:
+        init(self)
+        self.bucket.atomic = False
+
+    patch.setattr(TierBed, "__post_init__", loose)
+    patch.setattr("stratalog.tier.tier.probe", lambda *_: _Trusted())
+
+
+class _Trusted:
+    shared, reason = True, ""
+
+
+@pytest.mark.parametrize("plant", [no_fence, no_confirmation, overwriting])
+def test_the_search_notices(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with contextlib.suppress(StorageError):  # a chain so broken that a reader refuses it is noticed, too
+        assert search(SEEDS) != ""
