@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NoReturn, Protocol, Self
 
 from stratalog.errors import StoreError
 from stratalog.model.batches import Buffer
@@ -116,6 +116,9 @@ class ObjectStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of connections. Twice is fine."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an object store stays in its process: ship its URI and options, and open it there")
 
     def __enter__(self) -> Self:
         return self

@@ -76,9 +76,6 @@ class StoreBase(ObjectStore):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.uri!r})"
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an object store stays in its process: ship its URI and options, and open it there")
-
     def _filesystem(self) -> Any:
         """The file system of this process."""
         with self._lock:

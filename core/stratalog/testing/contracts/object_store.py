@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import pickle
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -36,6 +38,32 @@ class Broken:
         """What it gives."""
         for start in range(0, self._given_bytes, chunk_bytes):
             yield bytes(min(chunk_bytes, self._given_bytes - start))
+
+
+class Failing(Broken):
+    """A source whose disk breaks in the middle."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(size_bytes, size_bytes // 2)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """The first half, then an error."""
+        yield from super().chunks(chunk_bytes)
+        raise OSError(errno.EIO, "the disk is broken")
+
+
+class Watched(BytesSource):
+    """A source that calls somebody between its chunks."""
+
+    def __init__(self, data: Buffer, call: Callable[[], None]) -> None:
+        super().__init__(data)
+        self._call = call
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """The bytes, in small pieces."""
+        for chunk in super().chunks(min(chunk_bytes, 4096)):
+            self._call()
+            yield chunk
 
 
 class ObjectStoreContract:
@@ -110,6 +138,30 @@ class ObjectStoreContract:
         assert list(store.list("", deadline_ns=deadline_ns)) == []
         with pytest.raises(ObjectNotFoundError):
             store.read("a/b", deadline_ns=deadline_ns)
+
+    def test_a_source_that_fails_leaves_nothing(self, store: ObjectStore, deadline_ns: int) -> None:
+        """The disk that it reads may break in the middle: its own error comes out, or a typed one."""
+        with pytest.raises((StorageError, OSError)):
+            store.put_file("a/b", Failing(len(DATA)), deadline_ns=deadline_ns)
+        assert list(store.list("", deadline_ns=deadline_ns)) == []
+
+    def test_an_object_is_never_seen_in_part(self, store: ObjectStore, deadline_ns: int) -> None:
+        """While it is uploaded others see nothing of it; when they see it, all of it."""
+        seen: list[int] = []
+
+        def look() -> None:
+            seen.extend(info.size_bytes for info in store.list("a", deadline_ns=deadline_ns))
+
+        store.put_file("a", Watched(DATA, look), deadline_ns=deadline_ns)
+        assert seen == []
+        assert store.read("a", deadline_ns=deadline_ns) == DATA
+
+    def test_a_source_is_read_again_by_a_second_upload(self, store: ObjectStore, deadline_ns: int) -> None:
+        """Uploads are repeated after a lost reply, under the same key and from the same source."""
+        source = BytesSource(DATA)
+        for _ in range(2):
+            assert store.put_file("a", source, deadline_ns=deadline_ns).size_bytes == len(DATA)
+        assert store.read("a", deadline_ns=deadline_ns) == DATA
 
     def test_threads_read_at_once(self, store: ObjectStore, deadline_ns: int) -> None:
         """One store serves all threads."""
@@ -251,6 +303,19 @@ class ObjectStoreContract:
         store.close()
         with pytest.raises(StorageError):
             store.read("a", deadline_ns=deadline_ns)
+
+    def test_a_store_is_not_pickled(self, store: ObjectStore) -> None:
+        """It holds connections, and credentials that would lie in whatever the pickle is written to."""
+        with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
+            pickle.dumps(store)
+
+    def test_requests_are_counted_or_one_a_call(self, store: ObjectStore, deadline_ns: int) -> None:
+        """What a store tells of its requests only grows, and grows when it is asked something."""
+        before = sum(store.sent().values())
+        store.create("m/1", b"x", deadline_ns=deadline_ns)
+        store.read("m/1", deadline_ns=deadline_ns)
+        after = sum(store.sent().values())
+        assert after == before == 0 or after >= before + 2
 
     def test_the_uri_is_one(self, store: ObjectStore) -> None:
         """It names the store in error texts."""

@@ -1,0 +1,66 @@
+"""What obstore raises, as the outcomes that the contract knows.
+
+The library has a class for what was refused and for what is missing. All else is one class, whose text is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from obstore.exceptions import NotFoundError, PermissionDeniedError, UnauthenticatedError
+
+from stratalog.spi import (
+    BucketNotFoundError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreError,
+    StorePermissionError,
+    StoreThrottledError,
+    StoreTimeoutError,
+)
+
+_STATUS: Final = re.compile(r"status[^0-9]{0,24}([45][0-9]{2})", re.IGNORECASE)
+_THROTTLED: Final = re.compile(r"SlowDown|TooManyRequests|ConditionalRequestConflict|\b(?:409|429|503)\b")
+_TRANSIENT: Final = re.compile(
+    r"error sending request|connection|timed? ?out|decoding|\b(?:408|500|502|504)\b", re.IGNORECASE
+)
+_NEVER_SENT: Final = re.compile(r"tcp connect error|dns error|Connection refused", re.IGNORECASE)
+
+
+def typed(error: Exception, key: str, uri: str) -> StorageError:
+    """The contract's error. Its text is the first line only: the library's goes on with a dump of its own state."""
+    if isinstance(error, StorageError):
+        return error
+    text = _said(error)
+    said = f"{type(error).__name__}: {text.splitlines()[0][:300] if text else 'no text'}"
+    if isinstance(error, FileNotFoundError | NotFoundError):
+        return BucketNotFoundError(said, uri) if "NoSuchBucket" in text else ObjectNotFoundError("no such object", key)
+    if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        return StorePermissionError(said, key)
+    if _THROTTLED.search(text):
+        return StoreThrottledError(said, key)
+    if isinstance(error, TimeoutError) or _TRANSIENT.search(text):
+        return StoreTimeoutError(said, key)
+    return StoreError(said, key)
+
+
+def may_have_been_applied(error: Exception) -> bool:
+    """Whether a conditional upload that failed may have been carried out all the same."""
+    if isinstance(
+        error, PermissionDeniedError | UnauthenticatedError | FileNotFoundError | NotFoundError | StorageError
+    ):
+        return False
+    text = _said(error)
+    status = _STATUS.search(text)
+    return not _NEVER_SENT.search(text) and not (status is not None and status[1] < "500" and status[1] != "408")
+
+
+def is_past_the_end(error: Exception) -> bool:
+    """Whether a ranged read was refused because the object ends before the range starts."""
+    return re.search(r"InvalidRange|\b416\b|range start|Requested Range Not Satisfiable", _said(error)) is not None
+
+
+def _said(error: Exception) -> str:
+    """The text of an error without the dump of the library's state behind it, which speaks of time-outs, too."""
+    return str(error).partition("Debug source:")[0]

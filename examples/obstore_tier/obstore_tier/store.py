@@ -1,0 +1,258 @@
+"""The store: each method is one call of obstore, on a thread of its own until the deadline."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, Final, NoReturn, TypeVar
+from urllib.parse import urlsplit
+
+import obstore
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import S3Store
+
+from obstore_tier.failures import is_past_the_end, may_have_been_applied, typed
+from stratalog.spi import (
+    Buffer,
+    ByteSource,
+    Capability,
+    Clock,
+    ClosedError,
+    ConfigError,
+    Created,
+    ObjectInfo,
+    ObjectStore,
+    OpenContext,
+    ReadOnlyError,
+    StoreError,
+    StoreTimeoutError,
+)
+
+PART_BYTES: Final = 16 << 20
+PARTS_AT_ONCE: Final = 4
+_CHUNK_BYTES: Final = 1 << 20
+_CALLS_AT_ONCE: Final = 32
+_MAX_KEY_BYTES: Final = 1024
+_OPTIONS: Final = {
+    "key": "access_key_id",
+    "secret": "secret_access_key",
+    "token": "session_token",
+    "endpoint_url": "endpoint",
+    "region": "region",
+}
+_TIMEOUT_S: Final = 60  # of one request, for what goes on after its caller has left
+T = TypeVar("T")
+
+
+class ObstoreStore(ObjectStore):
+    """A bucket, or a prefix of it. Keys are those of the contract; obstore puts the prefix before them."""
+
+    def __init__(self, uri: str, connected: S3Store, clock: Clock, *, read_only: bool) -> None:
+        self._uri, self._connected, self._clock, self._read_only = uri, connected, clock, read_only
+        self._pool = ThreadPoolExecutor(_CALLS_AT_ONCE, "obstore-tier")
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capability:
+        """The store creates atomically, lists from a key on, and deletes many keys in one request."""
+        return Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
+
+    @property
+    def uri(self) -> str:
+        """Where it is; a URI with credentials was refused."""
+        return self._uri
+
+    def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
+        """Upload in one request, or in parts; the library aborts an upload whose source fails."""
+        self._refuse_write()
+        _check_key(key)
+
+        def upload() -> Mapping[str, Any]:
+            if source.size_bytes <= PART_BYTES:
+                return obstore.put(self._connected, key, b"".join(_counted(source, key)), use_multipart=False)
+            return obstore.put(
+                self._connected, key, _counted(source, key), chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
+            )
+
+        answer = self._call(upload, key, deadline_ns)
+        return ObjectInfo(key, source.size_bytes, (answer["e_tag"] or "").strip('"'))
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        """Write only if the key is free. What was sent and not answered is UNKNOWN."""
+        self._refuse_write()
+        _check_key(key)
+        body = bytes(data)
+        left_s = self._left_s(key, deadline_ns)
+        future = self._pool.submit(obstore.put, self._connected, key, body, mode="create", use_multipart=False)
+        try:
+            future.result(left_s)
+        except AlreadyExistsError:
+            return Created.EXISTS
+        except Exception as error:
+            if future.cancel():  # it never began
+                raise StoreTimeoutError("no thread was free before the deadline", key) from error
+            if may_have_been_applied(error):
+                return Created.UNKNOWN
+            self._raise(error, key)
+        return Created.CREATED
+
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        """Bytes [start, end), in one GET; an empty range costs none."""
+        _check_key(key)
+        first = start or 0
+        if end is not None and end <= first:
+            return b""
+
+        def get() -> bytes:
+            if start is None and end is None:
+                return bytes(obstore.get(self._connected, key).bytes())
+            wanted: Any = {"offset": first} if end is None else (first, end)
+            return bytes(obstore.get(self._connected, key, options={"range": wanted}).bytes())
+
+        try:
+            return self._call(get, key, deadline_ns)
+        except StoreError as error:
+            if error.__cause__ is not None and is_past_the_end(Exception(str(error.__cause__))):
+                return b""
+            raise
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        """One page. The library lists whole folders: what has another prefix as text is passed over here."""
+        if prefix:
+            _check_prefix(prefix)
+        folder = prefix.rpartition("/")[0]
+
+        def listed() -> Sequence[ObjectInfo]:
+            found: list[ObjectInfo] = []
+            offset = max(after, prefix[:-1] if prefix and not prefix.endswith("/") else "") or None
+            for page in obstore.list(self._connected, folder or None, offset=offset, chunk_size=1000):
+                infos = [_info(item) for item in page]
+                found += [info for info in infos if info.key.startswith(prefix) and info.key > after]
+                if len(found) >= limit or (infos and infos[-1].key > prefix and not infos[-1].key.startswith(prefix)):
+                    break
+            return sorted(found, key=lambda info: info.key.encode())[:limit]
+
+        return self._call(listed, prefix, deadline_ns)
+
+    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
+        """Delete; the library tells of the first error only, which then counts for all keys."""
+        self._refuse_write()
+        wanted = [_check_key(key) for key in keys]
+        if not wanted:
+            return {}
+        try:
+            self._call(lambda: obstore.delete(self._connected, wanted), wanted[0], deadline_ns)
+        except StoreError as error:
+            return dict.fromkeys(wanted, error)
+        return {}
+
+    def close(self) -> None:
+        """Refuse further calls; what still runs ends by itself. Twice is fine."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
+
+    def __repr__(self) -> str:
+        return f"ObstoreStore({self._uri!r})"
+
+    def _call(self, call: Callable[[], T], key: str, deadline_ns: int) -> T:
+        """Run a call and leave it at the deadline: the library has time-outs of requests, and none of calls."""
+        left_s = self._left_s(key, deadline_ns)
+        future = self._pool.submit(call)
+        try:
+            return future.result(left_s)
+        except Exception as error:  # noqa: BLE001 - the library raises what it likes
+            future.cancel()
+            self._raise(error, key)
+
+    def _left_s(self, key: str, deadline_ns: int) -> float:
+        if self._closed:
+            raise ClosedError(f"the object store is closed uri={self._uri}")
+        left_ns = deadline_ns - self._clock.monotonic_ns()
+        if left_ns <= 0:
+            raise StoreTimeoutError("the deadline has passed before the request", key)
+        return left_ns / 1e9
+
+    def _refuse_write(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError("the object store was opened for reading", self._uri)
+
+    def _raise(self, error: Exception, key: str) -> NoReturn:
+        problem = typed(error, key, self._uri)
+        if problem is error:
+            raise error
+        raise problem from error
+
+
+def open_store(context: OpenContext) -> ObjectStore:
+    """A store over a bucket.
+
+    Raises:
+        ConfigError: the URI or an option is not allowed.
+    """
+    parts = urlsplit(context.location)
+    if "@" in parts.netloc or not parts.netloc or parts.query or parts.fragment:
+        raise ConfigError("an s3 URI is s3://bucket/prefix, without credentials")
+    unknown = sorted(set(context.options) - set(_OPTIONS))
+    if unknown:
+        raise ConfigError(f"tier option {unknown[0]!r} is not known to obstore_tier; there are {', '.join(_OPTIONS)}")
+    prefix = parts.path.strip("/")
+    uri = f"s3://{parts.netloc}/{prefix}".rstrip("/")
+    connected = _connected(parts.netloc, prefix, dict(context.options))
+    return ObstoreStore(uri, connected, context.env.clock, read_only=context.read_only)
+
+
+def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
+    """The library's store: one try a request, and plain HTTP for loopback only."""
+    endpoint = str(options.get("endpoint_url") or "")
+    plain = endpoint.startswith("http://")
+    if plain and not _is_loopback(urlsplit(endpoint).hostname or ""):
+        raise ConfigError("the S3 endpoint is not encrypted: use https://, http:// is for loopback only")
+    config: Any = {_OPTIONS[name]: value for name, value in {"region": "us-east-1", **options}.items()}
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        config=config,
+        client_options={"allow_http": plain, "timeout": timedelta(seconds=_TIMEOUT_S)},
+        retry_config={"max_retries": 0, "retry_timeout": timedelta(seconds=_TIMEOUT_S)},
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _counted(source: ByteSource, key: str) -> Iterator[bytes]:
+    """The chunks of a source; an error if they are more or fewer than it said, so that nothing becomes visible."""
+    seen = 0
+    for chunk in source.chunks(_CHUNK_BYTES):
+        seen += len(chunk)
+        if seen > source.size_bytes:
+            break
+        yield bytes(chunk)
+    if seen != source.size_bytes:
+        raise StoreError(f"the source said {source.size_bytes} bytes and gave {seen}", key)
+
+
+def _check_key(key: str) -> str:
+    """Keys come from manifests, and those from anywhere."""
+    _check_prefix(key)
+    if key.rpartition("/")[2] in {"", "."}:
+        raise ConfigError(f"object key {key[:80]!r} is not allowed")
+    return key
+
+
+def _check_prefix(prefix: str) -> None:
+    *folders, last = prefix.split("/")
+    sound = prefix.isprintable() and len(prefix.encode()) <= _MAX_KEY_BYTES
+    if not sound or last == ".." or not {"", ".", ".."}.isdisjoint(folders):
+        raise ConfigError(f"object key {prefix[:80]!r} is not allowed")
+
+
+def _info(item: Mapping[str, Any]) -> ObjectInfo:
+    modified_ms = int(item["last_modified"].timestamp() * 1000)
+    return ObjectInfo(item["path"], item["size"], (item["e_tag"] or "").strip('"'), modified_ms)

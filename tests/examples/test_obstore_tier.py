@@ -1,0 +1,183 @@
+"""The example that stands for every stranger's object store: it passes what the first-party ones pass."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+from zipfile import ZipFile
+
+import pytest
+
+pytest.importorskip("obstore", reason="obstore is not installed: the example that stands on it cannot run")
+
+import obstore_tier
+from obstore_tier.store import PART_BYTES
+from stratalog.engine.open import open_engine
+from stratalog.model.records import Record
+from stratalog.spi import (
+    BucketNotFoundError,
+    CodecTable,
+    ConfigError,
+    Created,
+    Env,
+    HandlePool,
+    Limits,
+    ObjectStore,
+    OpenContext,
+    StoreError,
+    StoreThrottledError,
+    StoreTimeoutError,
+)
+from stratalog.testing.contracts import ObjectStoreContract
+from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
+from stratalog.testing.s3 import LocalS3
+from stratalog.testing.tiers import BytesSource, TierBed
+
+FOLDER = Path(__file__).parents[2] / "examples" / "obstore_tier"
+CANARY = "cAnArY9876543210"
+OpenStore = Callable[..., ObjectStore]
+
+
+@pytest.fixture
+def open_store() -> Iterator[OpenStore]:
+    opened: list[ObjectStore] = []
+    (provider,) = obstore_tier.stratalog_object_stores()
+
+    def open_(uri: str, options: Mapping[str, object]) -> ObjectStore:
+        env = Env()
+        context = OpenContext(
+            env=env,
+            limits=Limits(),
+            handles=HandlePool(env.files, 8),
+            codecs=CodecTable(),
+            location=uri,
+            options=options,
+        )
+        opened.append(provider.open(context))
+        return opened[-1]
+
+    yield open_
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore, local_s3: LocalS3, s3_tier: str) -> ObjectStore:
+    return open_store(s3_tier, local_s3.options)
+
+
+@pytest.fixture
+def deadline_ns() -> int:
+    return Env().clock.monotonic_ns() + 60_000_000_000
+
+
+@pytest.fixture
+def proxy(local_s3: LocalS3) -> Iterator[FaultProxy]:
+    port = urlsplit(local_s3.endpoint_url).port
+    assert port is not None
+    with fault_proxy(port) as started:
+        yield started
+
+
+class TestObstore(ObjectStoreContract):
+    @pytest.fixture
+    def store(self, store: ObjectStore) -> ObjectStore:
+        return store
+
+
+def test_the_tier_takes_it_for_several_writers(store: ObjectStore) -> None:
+    with TierBed().open(store) as tier:
+        assert (tier.shared, tier.reason) == (True, "")
+
+
+def test_a_large_object_goes_up_in_parts(store: ObjectStore, local_s3: LocalS3, deadline_ns: int) -> None:
+    local_s3.counts.clear()
+    store.put_file("large", BytesSource(bytes(PART_BYTES + 1)), deadline_ns=deadline_ns)
+    assert local_s3.counts["UploadPart"] == 2
+    assert [info.size_bytes for info in store.list("", deadline_ns=deadline_ns)] == [PART_BYTES + 1]
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_create_whose_answer_is_lost_is_unknown(
+    store: ObjectStore, local_s3: LocalS3, deadline_ns: int, *, applied: bool
+) -> None:
+    local_s3.fail("PutObject", status=500, code="InternalError", applied=applied)
+    assert store.create("a", b"x", deadline_ns=deadline_ns) is Created.UNKNOWN
+    assert len(store.list("", deadline_ns=deadline_ns)) == applied
+
+
+def test_a_throttled_call_is_one_try_and_may_be_repeated(
+    store: ObjectStore, local_s3: LocalS3, deadline_ns: int
+) -> None:
+    store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns)
+    local_s3.counts.clear()
+    local_s3.fail("GetObject", status=503, code="SlowDown")
+    with pytest.raises(StoreThrottledError):
+        store.read("a", deadline_ns=deadline_ns)
+    assert local_s3.counts["GetObject"] == 1
+
+
+@pytest.mark.parametrize("do", [Misdeed.DRIP, Misdeed.SILENT])
+def test_a_reply_that_never_ends_is_left_at_the_deadline(
+    open_store: OpenStore, proxy: FaultProxy, local_s3: LocalS3, s3_tier: str, deadline_ns: int, do: Misdeed
+) -> None:
+    store = open_store(s3_tier, {**local_s3.options, "endpoint_url": proxy.endpoint_url})
+    store.put_file("a", BytesSource(bytes(1000)), deadline_ns=deadline_ns)
+    proxy.plan(Fault(do, "GetObject"), Fault(Misdeed.SILENT, "PutObject"))
+    soon_ns = Env().clock.monotonic_ns() + 300_000_000
+    with pytest.raises(StoreTimeoutError):
+        store.read("a", deadline_ns=soon_ns)
+    assert store.create("b", b"x", deadline_ns=Env().clock.monotonic_ns() + 300_000_000) is Created.UNKNOWN
+
+
+def test_a_missing_bucket_is_named(open_store: OpenStore, local_s3: LocalS3, deadline_ns: int) -> None:
+    store = open_store("s3://no-such-bucket/p", local_s3.options)
+    with pytest.raises(BucketNotFoundError, match="s3://no-such-bucket/p"):
+        store.read("a", deadline_ns=deadline_ns)
+
+
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        (f"s3://{CANARY}@bucket/p", {}),
+        ("s3://", {}),
+        ("s3://bucket/p", {"no_such_option": CANARY}),
+        ("s3://bucket/p", {"endpoint_url": "http://store.example"}),
+    ],
+)
+def test_what_is_not_allowed_is_refused_unseen(open_store: OpenStore, uri: str, options: dict[str, object]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        open_store(uri, options)
+    assert CANARY not in str(caught.value)
+
+
+def test_no_secret_is_shown(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> None:
+    store = open_store(s3_tier, {**local_s3.options, "secret": CANARY})
+    local_s3.fail("GetObject", status=403, code="SignatureDoesNotMatch")
+    with pytest.raises(StoreError) as caught:
+        store.read("a", deadline_ns=deadline_ns)
+    assert CANARY not in repr(store) + str(caught.value) + repr(caught.value.__cause__)
+
+
+def test_an_engine_prefers_it(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> None:
+    config = {"plugins.prefer": ["s3=obstore"], "tier": s3_tier}
+    with open_engine(tmp_path, tier_options=local_s3.options, config=config, plugins=[obstore_tier]) as engine:
+        engine.create_topic("orders", config={"remote.storage.enable": True})
+        log = engine.log("orders", 0)
+        log.append([Record(key=b"k", value=b"v", timestamp_ms=1)])
+        log.roll()
+        (moved,) = [result for result in engine.offload() if result.log.topic == "orders"]
+        assert moved.segments == 1
+
+
+def test_it_is_installable_by_itself(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    subprocess.run([*command, str(FOLDER)], check=True)  # noqa: S603 - our own folder
+    (wheel,) = tmp_path.glob("*.whl")
+    with ZipFile(wheel) as built:
+        points = next(name for name in built.namelist() if name.endswith("entry_points.txt"))
+        assert "[stratalog.v1]\nobstore_tier = obstore_tier" in built.read(points).decode()
+        assert "obstore_tier/store.py" in built.namelist()
