@@ -1,0 +1,129 @@
+"""The power is cut before every change of the disk that a compaction or a deletion makes: no newest record is lost, nothing
+comes back, and the next round ends the work."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import cleaning_logs
+from cleaning_logs import Script
+from stratalog.errors import StorageError
+from stratalog.log.log import Log
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed
+from stratalog.testing.powerloss import Image, PowerLossVfs
+
+SAMPLES = 2
+ABORTED = "read_committed"
+
+Row = tuple[int, bytes | None, bytes | None]
+
+
+def rows(log: Log, isolation: str = "read_uncommitted") -> list[Row]:
+    return [(found.offset, found.key, found.value) for found in log.records(isolation=isolation)]
+
+
+@dataclass
+class Search:
+    """One log by seed, cleaned twice; before each change of the disk a look at what a loss of power would leave."""
+
+    tmp_path: Path
+    registry: Registry
+    seed: int
+    files_class: type[PowerLossVfs] = PowerLossVfs
+    checked: int = 0
+    seen: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 - the same in every run
+        self.config = cleaning_logs.topic(segment_bytes=2500)
+        self.bed = LogBed(self.tmp_path / "data", self.registry, cleaning_logs.uncompacted(self.config))
+        log = self.bed.open()
+        script = Script(log, self.bed, self.chance, transactions=True, keys=12)
+        script.append(30)
+        script.end_all()
+        log.roll()
+        self.before, self.committed = rows(log), rows(log, ABORTED)
+        self.log_end = log.offsets().log_end
+        self.bed.close()
+        self.bed.topic = self.config
+        self.files = self.files_class(self.bed.folder, self.look)
+        self.bed.files_port = self.files
+
+    def run(self) -> None:
+        log = self.bed.open()
+        assert cleaning_logs.clean(self.bed, log) is not None
+        self.bed.clock.advance_ms(20_000)
+        log.resume_cleaning(0)
+        assert cleaning_logs.clean(self.bed, log) is not None
+        log.remove_left()
+        self.bed.close()
+
+    def look(self, what: str) -> None:
+        """Called before each change."""
+        del what
+        for image in self.files.images(self.chance, SAMPLES):
+            state = hash(frozenset(image.items()))
+            if state not in self.seen:
+                self.seen.add(state)
+                self.recover(image)
+
+    def recover(self, image: Image) -> None:
+        self.checked += 1
+        bed = LogBed(self.tmp_path / "after", self.registry, self.config, clock=self.bed.clock)
+        bed.recovery_point = self.chance.choice([0, self.log_end])
+        bed.write(image)
+        with bed:
+            log = bed.open(clean=False)
+            self.compare(log)
+            assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
+            log.resume_cleaning(0)
+            result = cleaning_logs.clean(bed, log)
+            assert result is not None
+            assert result.error is None
+            self.compare(log)
+            again = bed.open()
+            self.compare(again)
+
+    def compare(self, log: Log) -> None:
+        """Every record was there before, the newest of each key still is, and what was aborted stays so."""
+        found, committed = rows(log), rows(log, ABORTED)
+        assert log.offsets().log_end == self.log_end
+        assert set(found) <= set(self.before)
+        assert set(committed) <= set(self.committed)
+        assert [row[0] for row in found] == sorted({row[0] for row in found})
+        newest = {row[1]: row for row in self.committed if row[1] is not None}
+        kept = {row[1]: row for row in committed if row[1] is not None}
+        for key, row in newest.items():
+            assert kept.get(key, row if row[2] is None else None) == row
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_newest_record_is_lost_whenever_the_power_goes(tmp_path: Path, bed: LogBed, seed: int) -> None:
+    search = Search(tmp_path, bed.registry, seed)
+    search.run()
+    assert search.checked > 50
+
+
+class LazyNames(PowerLossVfs):
+    """Says that names are durable when they are not."""
+
+    def sync_folder(self, path: str) -> None:
+        del path
+
+
+class LazySync(PowerLossVfs):
+    """The same of bytes."""
+
+    def sync(self, descriptor: int) -> None:
+        del descriptor
+
+
+@pytest.mark.parametrize("broken", [LazyNames, LazySync])
+def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
+    with pytest.raises((AssertionError, StorageError)):
+        Search(tmp_path, bed.registry, 0, broken).run()
