@@ -132,11 +132,7 @@ def compact(
     check: Callable[[], None],
     now_ms: int,
 ) -> CompactionResult:
-    """One round over one log. What is wrong with the log is in the result.
-
-    Raises:
-        ClosedError, LogDirOfflineError: the log, or its directory, is out of service.
-    """
+    """One round over one log; what is wrong is in the result."""
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
     clock, ticket = log.parts.env.clock, log.cleaning.changes
@@ -147,18 +143,21 @@ def compact(
     stats, stopped, end, load = RewriteStats(), "", rewrite.dirty_start, 0.0
     error: StorageError | None = None
     try:
-        filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
-        remote = log.view().remote
-        below = remote is not None and bool(remote.segments)
-        rewriting = Rewriting(log, job, filters, below, limits.read_bytes, throttle, check, ticket, stats)
-        end = rewriting.run()
-        load = max((found.load for found in filters), default=0.0)
+        if not log.cleaning.busy.acquire(blocking=False):
+            raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by somebody else")  # noqa: TRY301 - one end for all
+        try:
+            end, load = _carry_out(log, job, policies, limits, throttle, check, ticket, stats)
+        finally:
+            log.cleaning.busy.release()
     except RewriteStoppedError as reason:
         stopped = str(reason)
     except DiskFullError as full:
         error, stopped = full, "the disk is full"
-    except (ClosedError, LogDirOfflineError):
-        raise
+    except LogDirOfflineError as offline:
+        error, stopped = offline, "the log directory is out of service"
+        log.fail(offline)
+    except ClosedError as closed:
+        stopped = str(closed)
     except StorageError as wrong:
         error = wrong
     except Exception as wrong:  # noqa: BLE001 - a filter is a plugin's, and the other logs go on
@@ -179,6 +178,24 @@ def compact(
     )
     _conclude(log, result, ticket)
     return result
+
+
+def _carry_out(
+    log: Log,
+    job: RewriteJob,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    throttle: Throttle,
+    check: Callable[[], None],
+    ticket: int,
+    stats: RewriteStats,
+) -> tuple[int, float]:
+    """The end of the round, and how full its memory was."""
+    filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+    remote = log.view().remote
+    below = remote is not None and bool(remote.segments)
+    end = Rewriting(log, job, filters, below, limits.read_bytes, throttle, check, ticket, stats).run()
+    return end, max((found.load for found in filters), default=0.0)
 
 
 def give_up(log: Log, error: StorageError) -> None:

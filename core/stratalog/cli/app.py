@@ -10,6 +10,7 @@ import click
 
 import stratalog
 from stratalog.cli.check_plugin import check
+from stratalog.cli.cleaner import cleaner
 from stratalog.cli.consume import consume
 from stratalog.cli.demo import demo
 from stratalog.cli.dump import dump
@@ -70,6 +71,7 @@ def app() -> None:
 
 for command in (
     check,
+    cleaner,
     consume,
     demo,
     dump,

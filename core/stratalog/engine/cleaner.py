@@ -5,6 +5,7 @@ Source: apache/kafka LogCleaner, LogCleanerManager.grabFilthiestCompactedLog.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,6 +24,7 @@ from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.env.threads import outcomes
+from stratalog.errors import DiskFullError, LogDirOfflineError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import CleanupPolicy
@@ -87,11 +89,12 @@ class Cleaner:
             while (result := self._next(left)) is not None:
                 results.append(result)
 
-        failures = [
+        failures: list[BaseException] = [
             found
             for found in outcomes(range(self._threads), work, self._threads, "stratalog-cleaner")
             if isinstance(found, BaseException)
         ]
+        failures += [result.error for result in results if isinstance(result.error, LogDirOfflineError)]
         if failures:
             raise failures[0]
         return results
@@ -122,7 +125,8 @@ class Cleaner:
             )
             if result.error is not None or result.stopped:
                 left.pop(name, None)
-            self._written(plan.log)
+            with contextlib.suppress(DiskFullError):  # a round that is not noted is done again
+                self._written(plan.log)
             return result
         finally:
             with self._choosing:

@@ -53,7 +53,8 @@ class Tiering:
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
             return None
         try:
-            result = offload_log(log, remote, lambda size_bytes: self._rate.take(size_bytes, self._is_open))
+            with log.cleaning.busy:
+                result = offload_log(log, remote, lambda size_bytes: self._rate.take(size_bytes, self._is_open))
             relieve(log, remote)
             if _is_pressed(log) and remote.view().end_offset >= log.view().segments[-1].base_offset:
                 log.roll()  # all that is left is in the active segment: the next pass moves it

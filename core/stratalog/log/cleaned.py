@@ -6,8 +6,9 @@ Source: apache/kafka UnifiedLog.createNewCleanedSegment, LogSegment.append, onBe
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
@@ -31,12 +32,14 @@ class CleaningState:
 
     ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says, None if there is
     none. ``changes`` counts what makes a round under way void. ``uncleanable`` says why the log is left alone until it is
-    opened again, "" if it is not.
+    opened again, "" if it is not. ``busy`` is held over a round, and over an offload: what is being sent to a tier must
+    not become something else meanwhile. It comes before the log's lock.
     """
 
     dirty_start: int | None = None
     changes: int = 0
     uncleanable: str = ""
+    busy: threading.Lock = field(default_factory=threading.Lock)
 
 
 class CleanedSegment:

@@ -321,6 +321,10 @@ class Log(LogReader):
         if self._state.failure is None:
             self._state.failure = error
 
+    def fail(self, error: StorageError) -> None:
+        """Take the log out of service, and its directory if ``error`` says that the disk failed; reads go on."""
+        self._state.fail(error)
+
     def roll(self) -> int:
         """Close the active segment and begin one at the log end; its base offset."""
         with self._state.lock:

@@ -8,7 +8,9 @@ Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment; there th
 
 from __future__ import annotations
 
+import contextlib
 import mmap
+import sys
 from array import array
 from hashlib import blake2b
 from typing import Final, Protocol
@@ -107,10 +109,13 @@ def check_sizes(slots: int, usable: int, secret: bytes) -> None:
 
 def table_memory(size_bytes: int) -> mmap.mmap:
     """Zeroed memory that costs nothing until it is touched, in large pages where the system has them."""
-    memory = mmap.mmap(-1, size_bytes)
+    if sys.platform == "win32":
+        return mmap.mmap(-1, size_bytes)
+    memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # shared memory has no large pages
     advice = getattr(mmap, "MADV_HUGEPAGE", None)
     if advice is not None:
-        memory.madvise(advice)
+        with contextlib.suppress(OSError):  # a kernel may have been built without them
+            memory.madvise(advice)
     return memory
 
 

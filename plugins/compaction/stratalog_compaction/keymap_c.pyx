@@ -184,13 +184,16 @@ cdef int64_t offset_of(const Table* table, Hash key) noexcept nogil:
 cdef bint hash_block(const Table* table, const Keys* keys, int64_t first, int64_t end, Hash* into) noexcept nogil:
     """The hashes of the records [first, end) that have keys; False if a key is not inside the arena."""
     cdef int64_t i
+    cdef uint64_t home
     for i in range(first, end):
         if keys.size[i] < 0:
             continue
         if keys.position[i] < 0 or <int64_t>keys.position[i] + keys.size[i] > keys.arena_bytes:
             return False
         into[i - first] = hash_of(keys.arena + keys.position[i], keys.size[i], table.secret)
-        FETCH_SOON(table.slots + home_of(table, into[i - first].a))
+        home = home_of(table, into[i - first].a)
+        FETCH_SOON(table.slots + home)
+        FETCH_SOON(<Cursor>(table.slots + home + 1) - 1)  # a slot may lie in two lines
     return True
 
 

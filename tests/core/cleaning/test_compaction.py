@@ -341,8 +341,10 @@ def test_a_failing_disk_takes_the_log_out_of_service(bed: LogBed, operation: str
     files = bed.files_port = FaultyVfs()
     log = bed.open()
     files.rule = failing(operation, errno.EIO, path=path)
-    with pytest.raises(LogDirOfflineError):
-        cleaning_logs.clean(bed, log)
+    result = cleaning_logs.clean(bed, log)
+    assert result is not None
+    assert isinstance(result.error, LogDirOfflineError)
+    assert not log.healthy
     assert [value for _, _, value in left(log)][-1] == b"2"
     bed.crash()
     files.rule = None

@@ -539,3 +539,19 @@ def test_notes_of_an_error_are_told(stratalog: Run, filled: Path, monkeypatch: p
     notes = [f"orders-0: {error}", f"orders-1: {error}", "0 of 2 logs are done, 2 failed"]
     assert people.err.splitlines() == [f"error: {error}", *(f"  {note}" for note in notes)]
     assert json.loads(machines.err)["notes"] == notes
+
+
+def test_the_cleaner_says_what_it_would_do_and_does_it(stratalog: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    with open_engine(folder) as engine:
+        engine.create_topic("t", config={"cleanup.policy": "compact"})
+        log = engine.log("t", 0)
+        log.append([Record(key=b"k", value=b"%d" % number) for number in range(10)])
+        log.roll()
+    dry = stratalog("cleaner", "--dry-run", "--dir", folder, "--json")
+    assert (dry.code, dry.items[0]["dirty_start"], dry.items[0]["end"]) == (0, 0, 10)
+    done = stratalog("cleaner", "--dir", folder, "--json")
+    assert (done.code, done.items[0]["records_read"], done.items[0]["records_kept"]) == (0, 10, 1)
+    assert stratalog("cleaner", "--dir", folder, "--json").items == []
+    table = stratalog("cleaner", "--dry-run", "--dir", folder)
+    assert "compacted, and nothing after it may be yet" in " ".join(table.out.split())

@@ -11,6 +11,7 @@ import pytest
 
 from stratalog.spi import (
     BatchHeader,
+    BatchTable,
     Codec,
     CodecTable,
     CorruptBatchError,
@@ -26,9 +27,10 @@ from stratalog_formats.codecs.gzip import GzipCodec
 from stratalog_formats.codecs.lz4 import Lz4Codec
 from stratalog_formats.codecs.snappy import SnappyCodec
 from stratalog_formats.codecs.zstd import ZstdCodec
+from stratalog_formats.kernels.choice import KERNELS
 from stratalog_formats.records.batches import BatchFormat
 from stratalog_formats.records.messages import MessageFormatV0, MessageFormatV1
-from stratalog_formats.records.retain import retain_batches
+from stratalog_formats.records.retain import PlainRetainer, retain_batches
 
 CODECS: dict[str, Codec] = {"gzip": GzipCodec(), "snappy": SnappyCodec(), "lz4": Lz4Codec(), "zstd": ZstdCodec()}
 TABLE = CodecTable(CODECS.items())
@@ -65,10 +67,15 @@ def cleaned(
     horizon_ms: int | None = None,
     empty: Sequence[bool] | None = None,
 ) -> bytes:
-    """What stays of batches of magic 2 with these verdicts."""
+    """What stays of batches of magic 2 with these verdicts: of both twins the same."""
     table = V2.scan(data, 0, len(data), check_crc=True)
     verdicts = [bytes(word) for word in words]
-    return b"".join(retain_batches(V2, TABLE, data, table, verdicts, horizon_ms, empty, LIMIT_BYTES))
+    found = {
+        b"".join(retain_batches(V2, TABLE, twin, data, table, verdicts, horizon_ms, empty, LIMIT_BYTES))
+        for twin in {KERNELS.retain_plain, None}
+    }
+    (same,) = found
+    return same
 
 
 def only(data: bytes | bytearray, form: RecordFormat = V2) -> tuple[RecordBatch, list[Record]]:
@@ -218,7 +225,7 @@ def test_neighbours_that_lose_nothing_are_one_piece_of_the_input() -> None:
     data = b"".join(pieces)
     table = V2.scan(data, 0, len(data), check_crc=True)
     words = [bytes([KEEP, KEEP])] * 2 + [bytes([DROP, DROP])] + [bytes([KEEP, KEEP])] * 2
-    found = list(retain_batches(V2, TABLE, data, table, words, None, None, LIMIT_BYTES))
+    found = list(retain_batches(V2, TABLE, None, data, table, words, None, None, LIMIT_BYTES))
     assert [bytes(piece) for piece in found] == [pieces[0] + pieces[1], pieces[3] + pieces[4]]
     assert all(isinstance(piece, memoryview) and piece.obj is data for piece in found)
 
@@ -228,7 +235,7 @@ def test_batches_that_are_left_out_of_the_table_are_left_out() -> None:
     pieces = [bytes(V2.encode(some(2), BatchHeader(base_offset=offset), None, None)) for offset in range(0, 6, 2)]
     data = b"".join(pieces)
     table = V2.scan(data, 0, len(data), check_crc=True).keep([True, False, True])
-    kept = retain_batches(V2, TABLE, data, table, [bytes(2)] * 2, None, None, LIMIT_BYTES)
+    kept = retain_batches(V2, TABLE, None, data, table, [bytes(2)] * 2, None, None, LIMIT_BYTES)
     assert b"".join(kept) == pieces[0] + pieces[2]
 
 
@@ -242,7 +249,7 @@ def test_records_that_lie_are_corrupt_at_their_batch(codec: str | None) -> None:
     table = V2.scan(data, 0, len(data), check_crc=False)
     words = [bytes([KEEP, KEEP]), bytes([DROP, KEEP, KEEP])]
     with pytest.raises(CorruptBatchError) as caught:
-        list(retain_batches(V2, TABLE, data, table, words, None, None, LIMIT_BYTES))
+        list(retain_batches(V2, TABLE, None, data, table, words, None, None, LIMIT_BYTES))
     assert (caught.value.file, caught.value.position) == ("", len(first))
 
 
@@ -272,3 +279,31 @@ def test_messages_have_no_empty_batches(form: RecordFormat, codec: str | None) -
         list(form.retain(data, table, [bytes([DROP])], None, retain_empty=[True], limit_bytes=LIMIT_BYTES))
     kept = form.retain(data, table, [bytes([KEEP])], None, retain_empty=[True], limit_bytes=LIMIT_BYTES)
     assert b"".join(kept) == data
+
+
+def test_twins_refuse_the_same_damage() -> None:
+    """Every byte of the records replaced by some others: what stays is the same, or neither twin takes it."""
+    listed = [replace_headers(record) for record in some(3)]
+    data = V2.encode(listed, BatchHeader(), None, None)
+    words = [bytes([KEEP, DROP, AT_HORIZON])]
+    outcomes = set()
+    for at in range(61, len(data)):
+        for value in (0, 1, 2, 0x7F, 0x80, 0xFF, data[at] ^ 1):
+            damaged = bytearray(data)
+            damaged[at] = value
+            table = V2.scan(damaged, 0, len(damaged), check_crc=False)
+            found = [outcome_of(twin, damaged, table, words) for twin in (KERNELS.retain_plain, None)]
+            assert found[0] == found[1], (at, value)
+            outcomes.add(type(found[0]))
+    assert outcomes == {bytes, str}
+
+
+def replace_headers(record: Record) -> Record:
+    return Record(timestamp_ms=record.timestamp_ms, key=record.key, value=record.value, headers=(("h", b"x"),))
+
+
+def outcome_of(twin: PlainRetainer | None, data: bytearray, table: BatchTable, words: Sequence[bytes]) -> bytes | str:
+    try:
+        return b"".join(retain_batches(V2, TABLE, twin, data, table, words, HORIZON_MS, None, LIMIT_BYTES))
+    except CorruptBatchError as error:
+        return f"{error.position}"

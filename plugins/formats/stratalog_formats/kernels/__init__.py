@@ -14,4 +14,5 @@ EXTENSIONS: Final = (
     "stratalog_formats.kernels.pack_c",
     "stratalog_formats.kernels.encode_c",
     "stratalog_formats.kernels.buffers_c",
+    "stratalog_formats.kernels.retain_c",
 )

@@ -14,7 +14,7 @@ from stratalog_formats.kernels.encode import Body
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """The functions of one twin; the modules of the pure one say what each does, ``pack_c`` what it alone has."""
+    """The functions of one twin; the modules of the pure one say what each does, ``*_c`` what it alone has."""
 
     name: str
     scan_batches: Callable[[Buffer, int, int, bool], BatchTable]
@@ -27,6 +27,9 @@ class Kernels:
     encode_columns: Callable[[RecordColumns, bool], Body]
     room: Callable[[int], bytearray]
     holds: Callable[[Buffer, bytes], bool]
+    retain_plain: (
+        Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
+    ) = None
 
 
 PYTHON: Final = Kernels(
@@ -49,7 +52,7 @@ def _compiled() -> Kernels | None:
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None
-    scan_c, decode_c, pack_c, encode_c, buffers_c = cast(list[ModuleType], modules)
+    scan_c, decode_c, pack_c, encode_c, buffers_c, retain_c = cast(list[ModuleType], modules)
     if encode_c.RECORD is not Record:
         return None
     return Kernels(
@@ -64,6 +67,7 @@ def _compiled() -> Kernels | None:
         encode_columns=encode_c.encode_columns,
         room=buffers_c.room,
         holds=buffers_c.holds,
+        retain_plain=retain_c.retain_plain,
     )
 
 

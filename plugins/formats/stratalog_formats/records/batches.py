@@ -213,7 +213,17 @@ class BatchFormat(RecordFormat):
         limit_bytes: int,
     ) -> Iterator[Buffer]:
         """Same offsets, producer, sequence and flags; the largest time, the count and a horizon are made anew."""
-        return retain_batches(self, self._codecs, data, batches, verdicts, horizon_ms, retain_empty, limit_bytes)
+        return retain_batches(
+            self,
+            self._codecs,
+            self._kernels.retain_plain,
+            data,
+            batches,
+            verdicts,
+            horizon_ms,
+            retain_empty,
+            limit_bytes,
+        )
 
 
 def _joined(pieces: list[memoryview]) -> Buffer:

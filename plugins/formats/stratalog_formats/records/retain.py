@@ -6,7 +6,7 @@ Source: apache/kafka MemoryRecords.filterTo, DefaultRecordBatch.writeEmptyHeader
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import groupby, repeat
 from typing import Final, TypeAlias
 
 from stratalog.spi import (
@@ -35,6 +35,11 @@ from stratalog_formats.kernels.varint import read_varint, varint
 _FLAGS: Final = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
 _GONE: Final = b""
 
+PlainRetainer: TypeAlias = Callable[
+    [Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray
+]
+"""``retain`` for batches that are not compressed: their bytes, their rows, verdicts, horizon, and which stay empty."""
+
 Rewrite: TypeAlias = Callable[[RecordBatch, bytes, bool], Buffer | None]
 """From a batch, its verdicts and whether it stays when empty: what stays of it, or None if that is all of its bytes."""
 
@@ -46,14 +51,8 @@ def kept_pieces(
     retain_empty: Sequence[bool] | None,
     rewrite: Rewrite,
 ) -> Iterator[Buffer]:
-    """What stays of all batches; neighbours that lose nothing are one piece of ``data``.
-
-    Raises:
-        InvalidRecordError: not one sequence of verdicts, or not one choice, a batch.
-    """
-    chosen = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
-    if any(count != len(batches) for count in chosen):
-        raise InvalidRecordError(f"{len(batches)} batches have {chosen} lists of verdicts and choices")
+    """What stays of all batches; neighbours that lose nothing are one piece of ``data``. Errors as ``check_lengths``."""
+    check_lengths(batches, verdicts, retain_empty)
     view, start, end = memoryview(data), 0, 0
     for batch, verdict, empty in zip(batches, verdicts, retain_empty or repeat(False)):  # noqa: B905 - repeat never ends
         piece = rewrite(batch, bytes(verdict), empty)
@@ -71,7 +70,45 @@ def kept_pieces(
         yield view[start:end]
 
 
+def check_lengths(batches: BatchTable, verdicts: Sequence[Buffer], retain_empty: Sequence[bool] | None) -> None:
+    """Raise InvalidRecordError unless there is one sequence of verdicts, and one choice, a batch."""
+    chosen = [len(verdicts)] if retain_empty is None else [len(verdicts), len(retain_empty)]
+    if any(count != len(batches) for count in chosen):
+        raise InvalidRecordError(f"{len(batches)} batches have {chosen} lists of verdicts and choices")
+
+
 def retain_batches(
+    form: RecordFormat,
+    codecs: CodecTable,
+    retain_plain: PlainRetainer | None,
+    data: Buffer,
+    batches: BatchTable,
+    verdicts: Sequence[Buffer],
+    horizon_ms: int | None,
+    retain_empty: Sequence[bool] | None,
+    limit_bytes: int,
+) -> Iterator[Buffer]:
+    """``RecordFormat.retain`` for magic 2, which ``form`` decodes; ``retain_plain`` does many batches at a time."""
+    check_lengths(batches, verdicts, retain_empty)
+    for start, end, is_packed in _runs(batches):
+        run, words = batches.take(start, end), verdicts[start:end]
+        empty = None if retain_empty is None else retain_empty[start:end]
+        if is_packed or retain_plain is None:
+            yield from _retain_each(form, codecs, data, run, words, horizon_ms, empty, limit_bytes)
+        else:
+            yield retain_plain(data, run, words, horizon_ms, empty)
+
+
+def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
+    """Ranges of rows that are all compressed or all not, and whether they are."""
+    row = 0
+    packed = [bool(attributes & CODEC_MASK) for attributes in batches.attributes]
+    for is_packed, found in groupby(packed):
+        start, row = row, row + sum(1 for _ in found)
+        yield start, row, is_packed
+
+
+def _retain_each(
     form: RecordFormat,
     codecs: CodecTable,
     data: Buffer,
@@ -81,8 +118,6 @@ def retain_batches(
     retain_empty: Sequence[bool] | None,
     limit_bytes: int,
 ) -> Iterator[Buffer]:
-    """``RecordFormat.retain`` for magic 2, which ``form`` decodes."""
-
     def rewrite(batch: RecordBatch, verdict: bytes, empty: bool) -> Buffer | None:  # noqa: FBT001 - called by position
         if len(verdict) != batch.record_count:
             raise wrong_count(len(verdict), batch.record_count, batch.position)

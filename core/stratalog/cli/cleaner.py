@@ -1,0 +1,69 @@
+"""``stratalog cleaner``: compact the logs whose settings say so."""
+
+from __future__ import annotations
+
+import click
+
+from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
+from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.output import Output
+
+_COLUMNS = (
+    "topic",
+    "partition",
+    "dirty_start",
+    "end",
+    "dirty_ratio",
+    "bytes_read",
+    "bytes_written",
+    "records_read",
+    "records_kept",
+    "map_load",
+    "elapsed_ms",
+    "reason",
+    "error",
+)
+_PLANNED = ("topic", "partition", "start", "dirty_start", "end", "dirty_ratio", "reason", "error")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Only say what would be compacted, what not, and why.")
+@place_options
+@json_option
+def cleaner(place: Place, output: Output, *, dry_run: bool) -> int:
+    """Compact the logs of topics with cleanup.policy=compact, the filthiest first.
+
+    One row a round. The exit code is 1 if something is wrong with a log: it was left as it is, the others had their turn.
+    """
+    with place.engine() as engine:
+        if dry_run:
+            plans = engine.plan_cleaner()
+            output.table("would be compacted", _PLANNED, [_planned(plan) for plan in plans])
+            return 1 if any(plan.error is not None for plan in plans) else 0
+        results = engine.run_cleaner()
+    output.table("compacted", _COLUMNS, [_done(result) for result in results])
+    return 1 if any(result.error is not None for result in results) else 0
+
+
+def _planned(plan: CompactionPlan) -> tuple[object, ...]:
+    found, error = plan.rewrite, "" if plan.error is None else str(plan.error)
+    bounds = (None,) * 4 if found is None else (found.start, found.dirty_start, found.end, round(found.dirty_ratio, 4))
+    return (*plan.log.name, *bounds, plan.reason, error)
+
+
+def _done(result: CompactionResult) -> tuple[object, ...]:
+    stats = result.stats
+    return (
+        *result.log,
+        result.dirty_start,
+        result.end,
+        round(result.dirty_ratio, 4),
+        stats.bytes_observed + stats.bytes_read,
+        stats.bytes_written,
+        stats.records_read,
+        stats.records_kept,
+        round(result.map_load, 4),
+        result.elapsed_ms,
+        result.stopped or result.reason,
+        "" if result.error is None else str(result.error),
+    )

@@ -1,0 +1,243 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Cleaning batches that are not compressed, many at a time; ``records.retain`` does the same batch by batch.
+
+Every record of a batch that loses one is read and checked as for decoding. Records that stay are copied; where the base
+timestamp moves, with another delta.
+"""
+
+from cpython.bytearray cimport PyByteArray_Resize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr, memcpy
+
+from stratalog.spi import CorruptBatchError, InvalidRecordError, Verdict
+
+from stratalog_formats.kernels.wire cimport (
+    BATCH_CHECKED_FROM,
+    BATCH_CRC_POSITION,
+    BATCH_HEADER_BYTES,
+    LOG_APPEND_TIME,
+    OVERHEAD_BYTES,
+    Cursor,
+    add,
+    at_start,
+    column,
+    flat,
+    put_32,
+    put_64,
+    read_int32,
+    read_int64,
+    read_size,
+    size_of,
+    start_of,
+    subtract,
+    uninitialised,
+    varint_size,
+    write_varint,
+)
+
+
+cdef extern from "crc.h" nogil:
+    void crc_setup()
+    uint32_t crc32c_of(const uint8_t* at, size_t size)
+
+
+crc_setup()
+
+cdef enum:
+    DELETE_HORIZON = 0x40
+    FLAGS = 0x38  # timestamp type, transactional, control
+    SLACK_BYTES = 16  # by how much a record may grow: another delta, another length
+
+cdef int64_t NO_TIMESTAMP = -1
+cdef uint8_t DROP = Verdict.DROP.value
+cdef uint8_t DROP_AT_HORIZON = Verdict.DROP_AT_HORIZON.value
+
+cdef struct Batch:
+    Cursor at
+    int64_t size
+    int64_t base_ms
+    int64_t max_ms
+    int64_t count
+    int64_t attributes
+
+cdef struct Kept:
+    uint8_t* end  # NULL if the records do not fit their batch
+    int64_t count
+    int64_t base_ms
+    int64_t max_ms
+
+
+cdef inline int skip_field(Cursor* at, Cursor end) noexcept nogil:
+    cdef int64_t size
+    if read_size(at, end, &size) or size > end - at[0]:
+        return -1
+    if size > 0:
+        at[0] += size
+    return 0
+
+
+cdef int check_rest(Cursor at, Cursor end) noexcept nogil:
+    """Whether a record is whole behind its timestamp: -1 if not."""
+    cdef int64_t number, headers
+    if read_int32(&at, end, &number) or skip_field(&at, end) or skip_field(&at, end):
+        return -1
+    if read_size(&at, end, &headers) or headers < 0 or headers > end - at:
+        return -1
+    while headers:
+        if read_size(&at, end, &number) or number < 0 or number > end - at:
+            return -1
+        at += number
+        if skip_field(&at, end):
+            return -1
+        headers -= 1
+    return 0 if at == end else -1
+
+
+cdef Kept keep_records(
+    uint8_t* into, const Batch* batch, const uint8_t* words, int64_t base_ms, bint moves
+) noexcept nogil:
+    """Write the records that are not dropped; their times count from ``base_ms``, which is that of the first if ``moves``."""
+    cdef Kept made
+    cdef Cursor at = batch.at + BATCH_HEADER_BYTES
+    cdef Cursor stop = batch.at + batch.size
+    cdef Cursor start
+    cdef Cursor end
+    cdef Cursor rest
+    cdef int64_t i, size, delta, stamp
+    cdef bint append_time = batch.attributes & LOG_APPEND_TIME != 0
+    made.end, made.count, made.base_ms, made.max_ms = NULL, 0, base_ms, 0
+    for i in range(batch.count):
+        start = at
+        if read_size(&at, stop, &size) or size < 1 or size > stop - at:
+            return made
+        end = at + size
+        rest = at + 1
+        if read_int64(&rest, end, &delta) or check_rest(rest, end):
+            return made
+        at = end
+        if words[i] == DROP:
+            continue
+        stamp = batch.max_ms if append_time else add(batch.base_ms, delta)
+        if not made.count:
+            made.max_ms = stamp
+            if moves:
+                base_ms = made.base_ms = stamp
+        elif stamp > made.max_ms:
+            made.max_ms = stamp
+        made.count += 1
+        if base_ms == batch.base_ms and not append_time:
+            memcpy(into, start, end - start)
+            into += end - start
+            continue
+        delta = subtract(stamp, base_ms)
+        into = write_varint(into, 1 + varint_size(delta) + (end - rest))
+        into[0] = 0
+        into = write_varint(into + 1, delta)
+        memcpy(into, rest, end - rest)
+        into += end - rest
+    if at == stop:
+        made.end = into
+    return made
+
+
+cdef uint8_t* seal(
+    uint8_t* into,
+    uint8_t* end,
+    const Batch* batch,
+    int64_t attributes,
+    int64_t base_ms,
+    int64_t max_ms,
+    int64_t count,
+) noexcept nogil:
+    """Write the header of a batch whose records are in place; the fields that stay are copied."""
+    memcpy(into, batch.at, BATCH_HEADER_BYTES)
+    put_32(into + 8, <uint32_t>(end - into - OVERHEAD_BYTES))
+    into[21], into[22] = <uint8_t>(attributes >> 8), <uint8_t>attributes
+    put_64(into + 27, base_ms)
+    put_64(into + 35, max_ms)
+    put_32(into + 57, <uint32_t>count)
+    put_32(into + BATCH_CRC_POSITION, crc32c_of(into + BATCH_CHECKED_FROM, end - into - BATCH_CHECKED_FROM))
+    return end
+
+
+cdef int64_t dropped_of(const uint8_t* words, int64_t count) noexcept nogil:
+    cdef int64_t i, found = 0
+    for i in range(count):
+        found += words[i] == DROP
+    return found
+
+
+cdef uint8_t* retain_one(
+    uint8_t* into, const Batch* batch, const uint8_t* words, bint sets_horizon, int64_t horizon_ms, bint stays_empty
+) noexcept nogil:
+    """Write what stays of a batch, if anything; the end of it, NULL if its records do not fit it."""
+    cdef int64_t dropped = dropped_of(words, batch.count), attributes = batch.attributes & FLAGS, base_ms = 0
+    cdef bint has_horizon = batch.attributes & DELETE_HORIZON != 0
+    cdef bint is_due = sets_horizon and not has_horizon and memchr(words, DROP_AT_HORIZON, batch.count) != NULL
+    cdef Kept made
+    if dropped == batch.count:
+        if not stays_empty:
+            return into
+        return seal(into, into + BATCH_HEADER_BYTES, batch, attributes, NO_TIMESTAMP, batch.max_ms, 0)
+    if not dropped and not is_due:
+        memcpy(into, batch.at, batch.size)
+        return into + batch.size
+    if has_horizon or is_due:
+        base_ms = horizon_ms if is_due else batch.base_ms
+        attributes |= DELETE_HORIZON
+    made = keep_records(into + BATCH_HEADER_BYTES, batch, words, base_ms, not (has_horizon or is_due))
+    if made.end == NULL:
+        return NULL
+    if batch.attributes & LOG_APPEND_TIME:
+        made.max_ms = batch.max_ms
+    return seal(into, made.end, batch, attributes, made.base_ms, made.max_ms, made.count)
+
+
+def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
+    """What stays of batches that are not compressed, one behind the other; arguments and errors as ``RecordFormat.retain``."""
+    cdef int64_t rows = len(batches), row, records = 0, total = 0
+    view = flat(data)
+    cdef Cursor start = start_of(view)
+    cdef int64_t room = size_of(view)
+    cdef list columns = [
+        column(found, "q", rows)
+        for found in (
+            batches.position,
+            batches.size_bytes,
+            batches.record_count,
+            batches.base_timestamp_ms,
+            batches.max_timestamp_ms,
+            batches.attributes,
+        )
+    ]
+    cdef const int64_t* position = <const int64_t*>start_of(columns[0])
+    cdef const int64_t* size = <const int64_t*>start_of(columns[1])
+    cdef const int64_t* count = <const int64_t*>start_of(columns[2])
+    cdef const int64_t* base_ms = <const int64_t*>start_of(columns[3])
+    cdef const int64_t* max_ms = <const int64_t*>start_of(columns[4])
+    cdef const int64_t* attributes = <const int64_t*>start_of(columns[5])
+    cdef Batch batch
+    cdef bint sets_horizon = horizon_ms is not None, stays_empty
+    cdef int64_t horizon = horizon_ms if sets_horizon else 0
+    cdef uint8_t* into
+    cdef uint8_t* end
+    for row in range(rows):
+        if not 0 <= position[row] <= room - size[row] or size[row] < BATCH_HEADER_BYTES:
+            raise IndexError(f"a batch of {size[row]} bytes at {position[row]} is not inside {room} bytes")
+        if len(verdicts[row]) != count[row]:
+            raise InvalidRecordError(f"{len(verdicts[row])} verdicts for {count[row]} records position={position[row]}")
+        records += count[row]
+        total += size[row]
+    out = uninitialised(total + SLACK_BYTES * (records + 1))
+    into = at_start(out)
+    for row in range(rows):
+        words = flat(verdicts[row])
+        batch.at, batch.size, batch.count = start + position[row], size[row], count[row]
+        batch.base_ms, batch.max_ms, batch.attributes = base_ms[row], max_ms[row], attributes[row]
+        stays_empty = retain_empty is not None and retain_empty[row]
+        end = retain_one(into, &batch, start_of(words), sets_horizon, horizon, stays_empty)
+        if end == NULL:
+            raise CorruptBatchError("the records do not fit their batch", "", position[row])
+        into = end
+    PyByteArray_Resize(out, into - at_start(out))
+    return out

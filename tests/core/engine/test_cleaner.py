@@ -1,0 +1,246 @@
+"""The cleaner of an engine: which log is next, the checkpoint, the duty, tiers, and logs that something is wrong with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, open_engine
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.epochs.checkpoint import parse_offsets
+from stratalog.errors import LogDirOfflineError, PluginError
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition
+from stratalog.spi import Action, CleanupPolicy, LogCleaned, LogSummary, LogUncleanable, Provider, hookimpl
+from stratalog.testing.faults import FaultyVfs, failing
+
+COMPACTED: dict[str, object] = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": 0,
+    "file.delete.delay.ms": 0,
+    "segment.bytes": 1 << 20,
+}
+CHECKPOINT = "cleaner-offset-checkpoint"
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.events: list[LogCleaned | LogUncleanable] = []
+
+    @hookimpl
+    def stratalog_on_log_cleaned(self, event: LogCleaned) -> None:
+        self.events.append(event)
+
+    @hookimpl
+    def stratalog_on_log_uncleanable(self, event: LogUncleanable) -> None:
+        self.events.append(event)
+
+
+class BrokenPolicy(CleanupPolicy):
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        raise RuntimeError(f"bug over {log.log} {config.cleanup_policy} {now_ms}")
+
+    def record_filter(self, job: object) -> object:  # type: ignore[override]  # never asked
+        raise NotImplementedError
+
+
+class Broken:
+    @hookimpl
+    def stratalog_cleanup_policies(self) -> Sequence[Provider[CleanupPolicy]]:
+        return (Provider(name="broken", open=lambda _: BrokenPolicy()),)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def files() -> FaultyVfs:
+    return FaultyVfs()
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, clock: ManualClock, files: FaultyVfs, listener: Listener) -> Iterator[Engine]:
+    env = Env(clock=clock, files=files)
+    plugins = [listener, Broken()]
+    with open_engine(tmp_path / "a", env=env, plugins=plugins) as made:
+        yield made
+
+
+def dirty(engine: Engine, topic: str, keys: int, records: int, **settings: object) -> Log:
+    """A topic with so many records of so many keys, in one closed segment."""
+    engine.create_topic(
+        topic, config={**COMPACTED, **{name.replace("_", "."): word for name, word in settings.items()}}
+    )
+    log = engine.log(topic, 0)
+    add(log, keys, records)
+    return log
+
+
+def add(log: Log, keys: int, records: int) -> None:
+    log.append([Record(key=b"%d" % (number % keys), value=b"%d" % number) for number in range(records)])
+    log.roll()
+
+
+def offsets(log: Log) -> list[int]:
+    return [record.offset for record in log.records()]
+
+
+def checkpoint(folder: Path) -> dict[TopicPartition, int]:
+    return parse_offsets((folder / CHECKPOINT).read_bytes(), CHECKPOINT)
+
+
+def test_the_filthiest_log_comes_first_and_clean_ones_not_at_all(engine: Engine) -> None:
+    half, full = dirty(engine, "half", 5, 10), dirty(engine, "full", 5, 10)
+    engine.run_cleaner([half.name])
+    add(half, 5, 10)
+    engine.create_topic("other")
+    engine.log("other", 0).append([Record(value=b"v")])
+    assert [plan.log.name.topic for plan in engine.plan_cleaner()] == ["full", "half"]
+    results = engine.run_cleaner()
+    assert [result.log.topic for result in results] == ["full", "half"]
+    assert results[0].dirty_ratio > results[1].dirty_ratio > 0.5
+    assert engine.run_cleaner() == ()
+    assert offsets(full) == [5, 6, 7, 8, 9]
+    assert offsets(half) == [15, 16, 17, 18, 19]
+
+
+def test_the_checkpoint_is_kafkas_and_survives_reopening(tmp_path: Path, engine: Engine) -> None:
+    dirty(engine, "t", 5, 10)
+    engine.run_cleaner()
+    assert (tmp_path / "a" / CHECKPOINT).read_text() == "0\n1\nt 0 10\n"
+    engine.close()
+    with open_engine(tmp_path / "a") as again:
+        assert again.log("t", 0).cleaning.dirty_start == 10
+        assert [plan.rewrite for plan in again.plan_cleaner()] == [None]
+        again.delete_topic("t")
+    assert (tmp_path / "a" / CHECKPOINT).read_text() in {"0\n1\nt 0 10\n", "0\n0\n"}
+
+
+def test_a_checkpoint_above_the_log_end_is_forgotten_at_once(tmp_path: Path, engine: Engine) -> None:
+    """Else the log would soon grow past it, and hide its dirt."""
+    dirty(engine, "t", 5, 10)
+    engine.close()
+    (tmp_path / "a" / CHECKPOINT).write_text("0\n1\nt 0 11\n")
+    with open_engine(tmp_path / "a") as again:
+        log = again.log("t", 0)
+        add(log, 5, 10)
+        again.run_cleaner()
+        assert offsets(log) == [15, 16, 17, 18, 19]
+
+
+def test_a_checkpoint_goes_along_when_a_log_moves(tmp_path: Path) -> None:
+    with open_engine([tmp_path / "a", tmp_path / "b"]) as engine:
+        log = dirty(engine, "t", 5, 10)
+        engine.run_cleaner()
+        source = next(name for name in "ab" if (tmp_path / name / "t-0").exists())
+        target = tmp_path / ("b" if source == "a" else "a")
+        moved = engine.move_partition("t", 0, target)
+        assert moved.cleaning.dirty_start == 10
+        del log
+    assert checkpoint(target) == {TopicPartition("t", 0): 10}
+
+
+def test_a_duty_compacts(engine: Engine, clock: ManualClock) -> None:
+    log = dirty(engine, "t", 5, 10)
+    clock.advance_ms(14_999)
+    engine.run_duties()
+    assert len(offsets(log)) == 10
+    clock.advance_ms(1)
+    engine.run_duties()
+    assert len(offsets(log)) == 5
+
+
+def test_the_duty_can_be_switched_off(tmp_path: Path, clock: ManualClock) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('"log.cleaner.enable" = false\n')
+    with open_engine(tmp_path / "a", env=Env(clock=clock), config=settings) as engine:
+        log = dirty(engine, "t", 5, 10)
+        clock.advance_ms(60_000)
+        engine.run_duties()
+        assert len(offsets(log)) == 10
+        engine.run_cleaner()
+        assert len(offsets(log)) == 5
+
+
+def test_several_threads_compact_several_logs(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('"log.cleaner.threads" = 3\n')
+    with open_engine(tmp_path / "a", config=settings) as engine:
+        logs = [dirty(engine, f"t{number}", 5, 50) for number in range(6)]
+        assert len(engine.run_cleaner()) == 6
+        assert [len(offsets(log)) for log in logs] == [5] * 6
+
+
+def test_memory_that_is_too_small_for_one_round_needs_more(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('"log.cleaner.dedupe.buffer.size" = 1024\n')
+    with open_engine(tmp_path / "a", config=settings) as engine:
+        log = dirty(engine, "t", 100, 300)
+        results = engine.run_cleaner()
+        assert len(results) > 3
+        assert offsets(log) == list(range(200, 300))
+
+
+def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn(
+    engine: Engine, listener: Listener
+) -> None:
+    log = dirty(engine, "good", 5, 10)
+    bad = dirty(engine, "bad", 5, 10, cleanup_policy="broken,compact")
+    results = engine.run_cleaner()
+    assert {result.log.topic: type(result.error) for result in results} == {"bad": PluginError, "good": type(None)}
+    assert len(offsets(log)) == 5
+    assert len(offsets(bad)) == 10
+    assert "bug over bad-0" in bad.cleaning.uncleanable
+    assert engine.run_cleaner() == ()
+    engine._notifier.drain()
+    assert [type(event) for event in listener.events] == [LogUncleanable, LogCleaned]
+
+
+def test_an_error_of_the_disk_is_raised_when_all_had_their_turn(engine: Engine, files: FaultyVfs) -> None:
+    dirty(engine, "t", 5, 10)
+    files.rule = failing("sync", 5, path=".cleaned")
+    with pytest.raises(LogDirOfflineError):
+        engine.run_cleaner()
+    assert not engine.log("t", 0).healthy
+
+
+def test_compaction_and_retention_go_together(engine: Engine, clock: ManualClock) -> None:
+    log = dirty(engine, "t", 5, 10, cleanup_policy="compact,delete", retention_ms=60_000)
+    engine.run_cleaner()
+    assert len(offsets(log)) == 5
+    clock.advance_ms(60_001)
+    engine.apply_retention()
+    assert offsets(log) == []
+    assert log.offsets().log_start == 10
+    add(log, 5, 10)
+    engine.run_cleaner()
+    assert offsets(log) == [15, 16, 17, 18, 19]
+
+
+def test_what_a_tier_has_stays_and_tombstones_above_it_too(tmp_path: Path, clock: ManualClock) -> None:
+    """Without the tombstone a reader of both tiers would find the old value, and nothing after it."""
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}", env=Env(clock=clock)) as engine:
+        log = dirty(engine, "t", 5, 10, delete_retention_ms=0)
+        engine.offload()
+        for _ in range(3):
+            log.append([Record(key=b"0", value=None), Record(key=b"1", value=b"n")])
+            log.roll()
+            clock.advance_ms(1000)
+            engine.run_cleaner()
+        before = offsets(log)
+        assert before == [*range(10), 14, 15]
+        engine.offload()
+        assert offsets(log) == before
+        assert [plan.rewrite for plan in engine.plan_cleaner()] == [None]
