@@ -114,7 +114,7 @@ def test_the_tier_of_a_topic_can_be_joined_and_not_left(tmp_path: Path) -> None:
         engine.alter_topic("orders", {"remote.storage.enable": True})
         assert [result.segments for result in engine.offload()] == [1]
         assert next(part.is_remote for part in log.segments())
-        with pytest.raises(ConfigError, match="stays on"):
+        with pytest.raises(ConfigError, match="It is invalid to disable remote storage without deleting remote data"):
             engine.alter_topic("orders", {"remote.storage.enable": False})
 
 
