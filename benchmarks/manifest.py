@@ -1,0 +1,180 @@
+"""A tier of very many segments: what a commit writes, and what it takes to begin reading.
+
+    python benchmarks/manifest.py [--quick] [--json]
+
+A partition of 100,000 segments in a tier in a folder; 2,000 with --quick. Commits are counted in bytes of roots and
+pages together, averaged over 256 of them. Attaching is opening a reader on the tier and its log, in a process that does
+nothing else; memory is the growth of that process at its peak.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from harness import Machine, Options, Reporter, Verdict, parse_options
+from stratalog import open_reader
+from stratalog.config.files import read_settings
+from stratalog.env import Env
+from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.model.offsets import EpochEntry
+from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
+from stratalog.producers.snapshot import encode_snapshot
+from stratalog.reading.open import open_host, open_tier
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.commit import Committer
+from stratalog.tier.head import HeadFinder
+from stratalog.tier.layers import TierStore
+from stratalog.tier.pages import PageCache, Pages
+from stratalog.tier.root import PAGE_ITEMS, Change, ChangeKind, Root
+
+_LOG: Final = TopicPartition("many", 0)
+_TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
+_PREFIX: Final = log_prefix(_LOG, _TOPIC_ID)
+_LIMIT_BYTES: Final = 64 << 20
+_SIZES: Final = (100, 1_000, 10_000, 100_000)
+_QUICK_SIZES: Final = (100, 2_000)
+_OFFSETS: Final = 1_000  # of a segment
+_COMMITS: Final = "a commit at 100,000 segments writes what one at 1,000 does"
+_ATTACH: Final = "attach to a partition with 100,000 segments"
+_GROWTH: Final = 2.0
+_REQUESTS: Final = 5.0
+_CPU_S: Final = 1.0
+_PEAK_MIB: Final = 64.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure; 0, whatever was reached."""
+    options = parse_options(__doc__ or "", arguments)
+    reporter = Reporter(as_json=options.json)
+    reporter.machine(Machine.now(("stratalog", "fsspec")))
+    with tempfile.TemporaryDirectory(prefix="manifest-benchmark-") as scratch:
+        reporter.verdicts(_verdicts(Path(scratch), options))
+    return 0
+
+
+def _verdicts(scratch: Path, options: Options) -> list[Verdict]:
+    sizes = _QUICK_SIZES if options.quick else _SIZES
+    written = {size: _bytes_of_a_commit(scratch / str(size), size) for size in sizes}
+    told = ", ".join(f"{size:,}: {count / 1024:.0f} KiB" for size, count in written.items())
+    growth = written[sizes[-1]] / written[sizes[1]]
+    verdicts = [
+        Verdict(
+            _COMMITS,
+            "manifest/commit",
+            f"bytes of a commit, {told}",
+            f"at most {_GROWTH:g} x",
+            growth,
+            growth <= _GROWTH,
+        )
+    ]
+    command = [sys.executable, __file__, "--child", (scratch / str(sizes[-1])).as_uri()]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    rows = (
+        ("requests", f"{found['requests']} requests, {found['oldest']} more for the list at its oldest offset",
+         found["requests"], _REQUESTS, "requests"),
+        ("cpu", f"{found['cpu_s']:.3f} s of processor time", found["cpu_s"], _CPU_S, "s"),
+        ("memory", f"{found['peak_mib']:.1f} MiB", found["peak_mib"], _PEAK_MIB, "MiB"),
+    )  # fmt: skip
+    verdicts += [
+        Verdict(_ATTACH, f"manifest/attach/{case}", measured, f"at most {bound:g} {unit}", figure, figure <= bound)
+        for case, measured, figure, bound, unit in rows
+    ]
+    return [verdict for verdict in verdicts if options.wants(verdict.case)]
+
+
+class _Writer:
+    """Commits entries that look like those of the default layout; only the last one has an object."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder, self._env = folder, Env(chance=random.Random(1))  # noqa: S311 - the same in every run
+        self._host = open_host(read_settings(None, {}), (), self._env)
+        self.tier = open_tier(self._host, folder.as_uri(), None, read_only=False)
+        store: TierStore = self.tier._store  # noqa: SLF001 - commits are made round the log, so that none uploads
+        finder = HeadFinder(store, _LOG, _TOPIC_ID, self._env.clock, limit_bytes=_LIMIT_BYTES)
+        pages = Pages(store, _LOG, _TOPIC_ID, PageCache(), limit_bytes=_LIMIT_BYTES)
+        self._committer = Committer(store, finder, pages, self._env, limit_bytes=_LIMIT_BYTES)
+
+    def add(self, first: int, count: int) -> None:
+        """One commit of ``count`` segments, from number ``first`` on."""
+        added = tuple(_entry(number) for number in range(first, first + count))
+
+        def decide(root: Root | None) -> Change:
+            del root
+            end = added[-1].info.end_offset
+            return Change(kind=ChangeKind.OFFLOAD, reason="a benchmark", added=added, log_start=0, high_watermark=end)
+
+        self._committer.commit(0, decide)
+
+    def close(self, last: int) -> None:
+        """Store what attaching reads of the last segment: its producer snapshot."""
+        place = _entry(last).slices[FileKind.SNAPSHOT]
+        path = self._folder / place.key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(place.position) + encode_snapshot([]))
+        self.tier.close()
+        self._host.close()
+
+
+def _bytes_of_a_commit(folder: Path, segments: int) -> float:
+    writer = _Writer(folder)
+    writer.add(0, segments)
+    before = writer.tier.metrics().store
+    for number in range(segments, segments + PAGE_ITEMS):
+        writer.add(number, 1)
+    spent = writer.tier.metrics().store - before
+    writer.close(segments + PAGE_ITEMS - 1)
+    return (spent.creates.moved_bytes + spent.puts.moved_bytes) / PAGE_ITEMS
+
+
+def _entry(number: int) -> StoredSegment:
+    base = number * _OFFSETS
+    info = SegmentInfo(
+        _LOG, _TOPIC_ID, base, base + _OFFSETS, 1 << 30, 1_700_000_000_000 + number, 0, (EpochEntry(0, base),)
+    )
+    key = f"{_PREFIX}segments/{base:020d}-0-{number:032x}.seg"
+    snapshot = encode_snapshot([])
+    slices = {kind: ObjectSlice(key, place << 10, 1 << 10) for place, kind in enumerate(FileKind)}
+    slices[FileKind.SNAPSHOT] = ObjectSlice(key, slices[FileKind.SNAPSHOT].position, len(snapshot))
+    digests = {str(kind): "a" * 64 for kind in FileKind if kind is not FileKind.LOG}
+    digests[str(FileKind.SNAPSHOT)] = hashlib.sha256(snapshot).hexdigest()
+    return StoredSegment(info, "single@1", slices, "b" * 64, (), {"sha256": digests})
+
+
+def _child(uri: str) -> None:
+    """In a process of its own: tells its figures as JSON."""
+    with tempfile.TemporaryDirectory() as folder, open_reader(Path(folder).as_uri()):
+        pass  # imports, and what is there once
+    resident_kib, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    with open_reader(uri) as reader:
+        log = reader.log(_LOG.topic, _LOG.partition)
+        assert log.offsets().log_start == 0
+        cpu_s = time.process_time() - began
+        assert reader.tier is not None
+        attached = reader.tier.metrics().store.requests
+        oldest = log.view().segment_at(0)
+        assert oldest is not None
+        assert oldest.base_offset == 0
+        found = {
+            "requests": attached,
+            "oldest": reader.tier.metrics().store.requests - attached,
+            "cpu_s": cpu_s,
+            "peak_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident_kib) / 1024,
+        }
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        _child(sys.argv[2])
+    else:
+        sys.exit(main())
