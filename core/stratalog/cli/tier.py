@@ -7,6 +7,7 @@ from itertools import islice
 
 import click
 
+from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
 from stratalog.cli.options import Place, json_option
 from stratalog.cli.output import Output
@@ -20,7 +21,10 @@ from stratalog.tier.root import Root
 
 @click.group()
 def tier() -> None:
-    """Look into a tier: its logs and segments, and the history of each."""
+    """Look into a tier: its logs and segments, and the history of each; what one would cost."""
+
+
+tier.add_command(show_cost)
 
 
 config_option = click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stratalog.cli.app import run
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, object]:
+    assert run(["tier", "cost", *arguments, "--json"]) == code
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_topic_is_priced(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "--write-rate", "1048576", "--set", "retention.ms=86400000")
+    assert found["segment_bytes"] == 1 << 30
+    assert found["stored_bytes"] == 86_400 << 20
+    assert found["warning"] == ""
+
+
+def test_people_read_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tier", "cost", "--write-rate", "1048576"]) == 0
+    text = capsys.readouterr().out
+    for word in ("segments", "requests", "stored", "cost", "none while nothing is written"):
+        assert word in text
+    assert "warning" not in text
+
+
+def test_tiny_segments_are_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "segment.bytes" in str(told(capsys, "--write-rate", "1e6", "--set", "segment.bytes=1000", code=1)["warning"])
+    many = told(capsys, "--write-rate", "1000", "--partitions", "1000", "--set", "segment.ms=60000", code=1)
+    assert "segment.ms" in str(many["warning"])
+
+
+def test_settings_are_read_from_the_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "stratalog.toml"
+    file.write_text('[topic_defaults]\n"segment.bytes" = 536870912\n[plugins.s3]\n"part.bytes" = 16777216\n', "utf-8")
+    found = told(capsys, "--write-rate", "1e6", "--config", str(file))
+    assert found["segment_bytes"] == 512 << 20
+    assert found["writes_per_gib"] == pytest.approx(2 * (32 + 2 + 2), rel=0.01)
+
+
+def test_prices_are_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+    free = told(capsys, "--write-rate", "1e6", "--price-writes", "0", "--price-reads", "0", "--price-storage", "0")
+    assert (free["request_cost"], free["storage_cost"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--write-rate", "-1"], ["--write-rate", "1", "--set", "x"], ["--write-rate", "1", "--set", "a=1"]],
+)
+def test_what_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert run(["tier", "cost", *arguments]) == 2
+    assert capsys.readouterr().err
