@@ -9,9 +9,9 @@ import click
 
 from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
-from stratalog.cli.options import Place, json_option
+from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.errors import StorageError, UnknownTopicError
+from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.reader import Reader
 from stratalog.tier.fetch import RemoteSegment
@@ -73,6 +73,22 @@ def show_history(output: Output, uri: str, topic: str, partition: int, limit: in
         for found in _logs(reader, topic, partition):
             rows = [_commit_row(root) for root in islice(found.history(), limit)]
             output.table("history", COMMIT_COLUMNS, rows)
+
+
+@tier.command("collect")
+@place_options
+@json_option
+def collect(place: Place, output: Output) -> None:
+    """Delete what the tier of an engine's logs no longer needs: superseded states, and what only they name.
+
+    A running engine does this by itself.
+    """
+    with place.engine() as engine:
+        if engine.tier is None:
+            raise ConfigError("there is no tier: --tier URI, or tier in the settings")
+        report = engine.collect()
+    columns = ("roots", "objects", "orphans", "left_for_later")
+    output.table("collected", columns, [(report.roots, report.objects, report.orphans, report.left)])
 
 
 LOG_COLUMNS = (

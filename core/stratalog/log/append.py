@@ -23,7 +23,7 @@ from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records
 from stratalog.log.validate import Prepared, prepare_records
-from stratalog.model.batches import NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 from stratalog.model.segments import AbortedTransaction
@@ -100,9 +100,12 @@ def write(
         if size > state.config.segment_bytes:
             raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
         result = _duplicate(state, prepared) if has_producers else None
-        if result is None:
-            wait_for_room(state, size)
-            result = _written(state, prepared, has_producers=has_producers)
+        is_control = (
+            prepared[0].table.attributes[0] & CONTROL_BIT
+        )  # without its marker a transaction keeps the tier back
+        if result is None and not is_control and wait_for_room(state, size) and has_producers:
+            result = _duplicate(state, prepared)  # another try may have come while this one waited
+        result = result or _written(state, prepared, has_producers=has_producers)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
     if due or durability is Durability.DURABLE:  # a retry, too, waits for what its first try may not have waited for
         (sync or sync_records)(state, result.last_offset + 1)

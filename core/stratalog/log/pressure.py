@@ -22,27 +22,31 @@ def is_above_limit(state: LogState, more_bytes: int = 0) -> bool:
     return limit >= 0 and state.remote is not None and local_bytes(state) + more_bytes > limit
 
 
-def wait_for_room(state: LogState, size_bytes: int) -> None:
+def wait_for_room(state: LogState, size_bytes: int) -> bool:
     """Do what ``tier.outage.policy`` says before an append of this size; under the log's lock, which a wait lets go.
 
     Listeners are told once, when a log gets above its limit, and again after it was below.
+
+    Returns:
+        Whether it waited, so that others may have appended meanwhile.
 
     Raises:
         LocalLimitError: appends are refused, or there was no room in time.
     """
     if not is_above_limit(state, size_bytes):
         state.is_pressed = False
-        return
+        return False
     limit, policy = state.config.local_hard_limit_bytes, state.config.tier_outage_policy
     reason = f"{state.log} has {local_bytes(state)} bytes on local disk, local.hard.limit.bytes={limit}"
     if not state.is_pressed:
         state.is_pressed = True
         state.notify(Backpressure(log=state.log, reason=f"{reason} tier.outage.policy={policy}"))
     if policy == "grow":
-        return
+        return False
     if policy == "reject" or not _waited(state, size_bytes):
         raise LocalLimitError(f"{reason}: the tier has not taken enough of it")
     state.is_pressed = False
+    return True
 
 
 def _waited(state: LogState, size_bytes: int) -> bool:

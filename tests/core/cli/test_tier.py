@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,6 +92,21 @@ def test_a_damaged_root_is_named_and_the_others_are_listed(
     assert run(["tier", "ls", uri, "--json"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [bool(row["error"]) for row in rows] == [False, True]
+
+
+def test_what_is_not_needed_is_collected_when_it_is_old_enough(
+    uri: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(tmp_path / "data")
+    (row,) = told(capsys, "collect", "--dir", data, "--tier", uri)
+    assert (row["roots"], row["left_for_later"]) == (0, 3)
+    two_hours_ago = (tmp_path / "bucket").stat().st_mtime - 7_200
+    for found in (tmp_path / "bucket").rglob("*"):
+        os.utime(found, (two_hours_ago, two_hours_ago))
+    (row,) = told(capsys, "collect", "--dir", data, "--tier", uri)
+    assert row["roots"] == 0, "the roots themselves say when they were made"
+    assert run(["tier", "collect", "--dir", data]) == 2
+    assert "there is no tier" in capsys.readouterr().err
 
 
 def test_a_reader_goes_back_in_time(uri: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import StoreError
+from stratalog.errors import LocalLimitError, StoreError
 from stratalog.model.events import Backpressure
 from stratalog.model.names import TopicPartition
 from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
@@ -179,6 +179,26 @@ def test_retention_of_a_large_tier_reads_one_page(
         kept = sum(found.size_bytes for found in engine.log("t", 0).segments())
         assert 20_500 <= kept < 21_600
         assert result.deleted_segments == result.log_start == 30 - len(values(engine))
+
+
+def test_a_transaction_ends_on_a_log_that_takes_nothing_more(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+    """Its marker is what the tier waits for: refused, it would keep the log full for ever."""
+    limits = {"local.hard.limit.bytes": 1_500, "tier.outage.policy": "reject", "retention.bytes": -1}
+    with opened(tmp_path, sim, clock) as engine:
+        engine.create_topic("t", config=limits)
+        producer = engine.producer(transactional_id="x")
+        producer.begin_transaction()
+        producer.send("t", partition=0, value=os.urandom(1_200))
+        producer.flush()
+        engine.log("t", 0).roll()
+        assert engine.offload([LOG])[0].segments == 0
+        with pytest.raises(LocalLimitError):
+            fill(engine, 1)
+        producer.commit_transaction()
+        engine.log("t", 0).roll()
+        engine.offload([LOG])
+        fill(engine, 1)
+        assert len(values(engine)) == 2
 
 
 def test_pressure_is_told_once(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
