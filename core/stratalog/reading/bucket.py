@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptSnapshotError
@@ -19,6 +19,7 @@ from stratalog.reading.reader import Reader, StaticLog
 from stratalog.segment.components import Components
 from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.history import AsOf
+from stratalog.tier.root import ChangeKind
 from stratalog.tier.tier import Tier
 
 
@@ -36,8 +37,18 @@ class BucketReader(Reader):
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
-            self._ids = {found.log: found.topic_id for found in self._bucket.logs()}
+            ids = dict[TopicPartition, list[TopicId]]()
+            for found in self._bucket.logs():
+                ids.setdefault(found.log, []).append(found.topic_id)
+            self._ids = {name: self._newest(name, found) for name, found in ids.items()}
         return self._ids
+
+    def _newest(self, name: TopicPartition, ids: Sequence[TopicId]) -> TopicId:
+        """Of topics that had the same name one after the other, the one that is not deleted, or changed last."""
+        if len(ids) == 1:
+            return ids[0]
+        roots = [root for root in (self._bucket.log(name, topic_id).root for topic_id in ids) if root is not None]
+        return max(roots, key=lambda root: (root.change != ChangeKind.DELETE, root.created_ms)).topic_id
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
         return self._names()[name]

@@ -217,6 +217,20 @@ def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Pa
         assert files(bucket) == []
 
 
+def test_a_reader_takes_the_topic_that_is_there_and_not_one_that_was(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        for segments in range(1, 6):
+            engine.create_topic("t", config={"file.delete.delay.ms": 0})
+            fill(engine, segments)
+            engine.offload()
+            with open_reader(f"file://{bucket}") as reader:
+                assert len(list(reader.log("t", 0).records())) == segments
+            clock.advance_ms(1_000)
+            engine.delete_topic("t")
+
+
 def test_another_engine_sweeps_what_a_crash_left_of_a_deleted_topic(
     tmp_path: Path, bucket: Path, clock: ManualClock
 ) -> None:
