@@ -21,7 +21,7 @@ from stratalog.spi import (
 from stratalog.testing.contracts.tier_layout import MemoryObjects, a_segment, joined
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
-from stratalog_formats.layouts.chunks import RAW_BIT, encode_sizes
+from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndexes, encode_sizes
 
 CHUNK = 4096
 TEXT = b"the quick brown fox jumps over the lazy dog, again and again; " * 1_000  # shrinks
@@ -97,6 +97,26 @@ def test_neighbouring_chunks_are_one_request(layout: ChunkedLayout, objects: Mem
     objects.reads.clear()
     joined(layout.read(stored, 0, len(NOISE), objects.fetch))
     assert len(objects.reads) == 1 + -(-len(NOISE) // (4 * CHUNK))
+
+
+def test_a_sequential_reader_fetches_the_index_once(layout: ChunkedLayout, objects: MemoryObjects) -> None:
+    stored = layout.write(a_segment(data=NOISE), objects, None)
+    objects.reads.clear()
+    read = b"".join(joined(layout.read(stored, at, at + 6_000, objects.fetch)) for at in range(0, len(NOISE), 6_000))
+    assert read == NOISE
+    place = log_slice(stored)
+    assert [end for _, _, end in objects.reads].count(place.size_bytes) == 1
+
+
+def test_indexes_that_are_known_are_few(objects: MemoryObjects) -> None:
+    known, layout = ChunkIndexes(at_most=2), ChunkedLayout(4 * CHUNK, ChunkedSection(chunk_bytes=CHUNK))
+    first, second, third = (
+        layout.write(a_segment(data=NOISE[:size]), objects, None) for size in (9_000, 10_000, 11_000)
+    )
+    for stored, requests in ((first, 1), (second, 1), (first, 0), (third, 1), (first, 0), (second, 1)):
+        objects.reads.clear()
+        known.of(stored, objects.fetch)
+        assert len(objects.reads) == requests
 
 
 def with_index(stored: StoredSegment, objects: MemoryObjects, entries: list[int], **notes: object) -> StoredSegment:

@@ -32,7 +32,7 @@ from stratalog.spi import (
     key,
 )
 from stratalog_formats.codecs.zstd import ZstdCodec
-from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, encode_sizes, read_chunk_index
+from stratalog_formats.layouts.chunks import RAW_BIT, ChunkIndex, ChunkIndexes, encode_sizes
 from stratalog_formats.layouts.pieces import check_range, cut, exactly, hashed_pieces, place_of, read_small
 from stratalog_formats.layouts.spool import Spool
 from stratalog_formats.layouts.whole import discover_whole, put_whole
@@ -67,7 +67,7 @@ class ChunkedLayout(TierLayout):
 
     def __init__(self, fetch_chunk_bytes: int, settings: ChunkedSection | None = None) -> None:
         self._fetch_chunk_bytes, self._settings = fetch_chunk_bytes, settings or ChunkedSection()
-        self._codec = ZstdCodec()
+        self._codec, self._indexes = ZstdCodec(), ChunkIndexes()
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Compress a segment into a temporary file, then store it as one object.
@@ -144,7 +144,7 @@ class ChunkedLayout(TierLayout):
     def _pieces(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         if start == end:
             return
-        index = read_chunk_index(segment, fetch)
+        index = self._indexes.of(segment, fetch)
         place = place_of(segment, FileKind.LOG)
         for first, last in index.runs(start, end, self._fetch_chunk_bytes):
             base = index.position(first)

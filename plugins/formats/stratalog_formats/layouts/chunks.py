@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import threading
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final
@@ -79,6 +81,34 @@ def encode_sizes(entries: Sequence[int]) -> bytes:
     if sys.byteorder == "little":
         packed.byteswap()
     return packed.tobytes()
+
+
+class ChunkIndexes:
+    """The chunk indexes that were read last, checked already: a reader asks for the next mebibyte of one segment.
+
+    An index is known by the hash that its entry names and by all that it was checked against, so that what is found here
+    is what would be fetched. Thread-safe.
+    """
+
+    def __init__(self, at_most: int = 64) -> None:
+        self._at_most, self._lock = at_most, threading.Lock()
+        self._known: OrderedDict[tuple[object, ...], ChunkIndex] = OrderedDict()  # under _lock, the latest last
+
+    def of(self, segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
+        """The chunk index of a segment; fetched in one request if it is not known. Errors as ``read_chunk_index``."""
+        place = place_of(segment, FileKind.LOG)
+        key = (place, segment.info.size_bytes, *_notes(segment, place.key))
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known
+        found = read_chunk_index(segment, fetch)
+        with self._lock:
+            self._known[key] = found
+            if len(self._known) > self._at_most:
+                self._known.popitem(last=False)
+        return found
 
 
 def read_chunk_index(segment: StoredSegment, fetch: RangeReader) -> ChunkIndex:
