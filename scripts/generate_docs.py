@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import stratalog_formats
+import stratalog_s3
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.config.files import ENVIRONMENT_PREFIX
 from stratalog.config.keys import LONG_MAX, Key, Section
@@ -51,7 +53,8 @@ open.files = 256
 block = ["acme"]
 
 [plugins.s3]
-# settings of the provider s3, by the names its plugin documents
+# settings of the provider s3: below for those that come with stratalog, for others in their plugin's documents
+"part.bytes" = 67_108_864
 ```
 
 Dots and tables are the same: `log.dirs` above is `dirs` under `[log]`. In the environment a setting has the prefix
@@ -78,7 +81,20 @@ def settings_page() -> str:
             intro,
             _table(["Setting", "Type", "Default", "Allowed", "Meaning"], _rows(section)),
         ]
+    for provider, section in _provider_sections():
+        parts += [
+            f"## {section.title}",
+            f"Under `[plugins.{provider}]`.",
+            _table(["Setting", "Type", "Default", "Allowed", "Meaning"], _rows(section)),
+        ]
     return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+def _provider_sections() -> list[tuple[str, type[Section]]]:
+    """The settings of what comes with stratalog, by the names of the providers."""
+    found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
+    found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}
+    return sorted((name, section) for name, section in found.items() if section is not None)
 
 
 def _rows(section: type[Section]) -> list[list[str]]:
@@ -98,7 +114,7 @@ def _type(hint: Any) -> str:
 
 def _default(found: Key) -> str:
     value = found.default() if callable(found.default) else found.default
-    if value is None or value in ((), {}):
+    if value is None or value in ((), {}, ""):
         return "none"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
@@ -106,7 +122,7 @@ def _default(found: Key) -> str:
 
 
 def _allowed(found: Key) -> str:
-    words = [f"`{choice}`" for choice in found.choices]
+    words = [f"`{choice}`" for choice in found.choices if choice]
     bounds = ((found.at_least, "≥"), (found.at_most, "≤"))
     words += [f"{sign} {bound}" for bound, sign in bounds if bound is not None and bound != LONG_MAX]
     return ", ".join(words)

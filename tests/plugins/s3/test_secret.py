@@ -5,9 +5,14 @@ import logging
 import pickle
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
+import boto3
 import pytest
 
+from stratalog.engine.open import open_engine
+from stratalog.model.records import Record
+from stratalog.reading.open import open_reader
 from stratalog.spi import ConfigError, Env, ObjectStore, StorageError, StoreError
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.secret import SecretOptions
@@ -103,6 +108,43 @@ def test_credentials_in_addresses_are_refused_unseen(
     with pytest.raises(ConfigError) as caught:
         open_store(uri, options)
     assert CANARY not in shown(caught.value)
+
+
+@pytest.mark.parametrize("way", ["fixed", "rotating"])
+def test_a_whole_engine_at_debug_leaves_no_secret_anywhere(
+    local_s3: LocalS3, s3_tier: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    """Not in a log, a manifest, a segment object, a local file, or the engine's own words."""
+    caplog.set_level(logging.DEBUG)
+    given: dict[str, object] = dict(OPTIONS) if way == "fixed" else {"credentials": lambda: OPTIONS}
+    options = {"endpoint_url": local_s3.endpoint_url, **given}
+    with open_engine(tmp_path, tier=s3_tier, tier_options=options) as engine:
+        engine.create_topic("orders", config={"remote.storage.enable": True})
+        log = engine.log("orders", 0)
+        log.append([Record(key=b"k", value=b"v", timestamp_ms=1)])
+        log.roll()
+        engine.offload()
+        local_s3.fail("PutObject", status=403, code="SignatureDoesNotMatch", times=3)
+        log.append([Record(key=b"k", value=b"w", timestamp_ms=1)])
+        log.roll()
+        with pytest.raises(StorageError) as caught:
+            engine.offload()
+        local_s3.heal()
+        assert CANARY not in shown(caught.value) + repr(engine)
+    assert CANARY not in caplog.text
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+    with open_reader(s3_tier, tier_options=options) as reader:
+        assert [record.value for record in reader.log("orders", 0).records()] == [b"v"]
+        assert CANARY not in repr(reader)
+    client = boto3.client(
+        "s3", "us-east-1", endpoint_url=local_s3.endpoint_url, aws_access_key_id="k", aws_secret_access_key="s"
+    )
+    prefix = s3_tier.rpartition("/")[2]
+    for item in client.list_objects_v2(Bucket=local_s3.bucket, Prefix=prefix)["Contents"]:
+        kept = client.get_object(Bucket=local_s3.bucket, Key=item["Key"])
+        assert CANARY.encode() not in kept["Body"].read()
+        assert CANARY not in str(kept["Metadata"])
+    client.close()
 
 
 def test_logs_show_no_secret(
