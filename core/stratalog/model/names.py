@@ -38,6 +38,7 @@ CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 IGNORED_FOLDERS: Final = frozenset({"remote-log-index-cache"})
 
+PAGE_SUFFIX: Final = ".page"
 MAX_TOPIC_LENGTH: Final = 249
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]+\Z")
 _PARTITION_FOLDER: Final = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
@@ -242,7 +243,7 @@ def pages_prefix(prefix: str) -> str:
 
 def page_key(prefix: str, base_offset: int, leader_epoch: int, sha256: str) -> str:
     """The key of a page: named by what is in it, so that writing it again changes nothing."""
-    return f"{pages_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{sha256[:32]}.page"
+    return f"{pages_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{sha256[:32]}{PAGE_SUFFIX}"
 
 
 def parse_page_key(prefix: str, key: str) -> SegmentKey | None:

@@ -106,6 +106,15 @@ def parse_page(
     key = ref.key(log_prefix(log, topic_id))
     if len(data) != ref.stored_bytes or sha256_of(data) != ref.sha256:
         raise CorruptManifestError("the page is not the one that the manifest names, by size or hash", key)
+    whose, whose_id, items = read_page(data, key)
+    wrong = "it is of another log" if (whose, whose_id) != (log, topic_id) else _contradiction(ref, items)
+    if wrong:
+        raise CorruptManifestError(f"manifest page contradicts its reference: {wrong}", key)
+    return items
+
+
+def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[StoredSegment | PageRef, ...]]:
+    """Whose page it is, and what is in it, without knowing what names it; for people who look at one. Errors as above."""
     fields = load_object(data, key)
     if fields.get("format") != FORMAT:
         raise CorruptManifestError("not a manifest page", key)
@@ -116,25 +125,22 @@ def parse_page(
         )
     try:
         fields.check_names(_FIELDS)
-        whose = TopicPartition(fields.text("topic"), fields.integer("partition")), TopicId(fields.text("topic_id"))
-        rows = fields.items("items")
+        log = TopicPartition(fields.text("topic"), fields.integer("partition"))
+        topic_id, level, rows = TopicId(fields.text("topic_id")), fields.integer("level"), fields.items("items")
         items: tuple[StoredSegment | PageRef, ...] = (
             tuple(ref_from_json(row) for row in rows)
-            if ref.level
+            if level
             else tuple(entry_from_json(row, log, topic_id) for row in rows)
         )
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
         raise CorruptManifestError(f"not what a manifest page is ({error})", key) from error
-    wrong = "it is of another log" if whose != (log, topic_id) else _contradiction(ref, items, fields.get("level"))
-    if wrong:
-        raise CorruptManifestError(f"manifest page contradicts its reference: {wrong}", key)
-    return items
+    return log, topic_id, items
 
 
-def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef], level: object) -> str:
+def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> str:
     """What is wrong with a page as the content of ``ref``, or ""."""
-    if level != ref.level or not 1 <= len(items) <= PAGE_ITEMS:
-        return f"level {level}, {len(items)} items"
+    if not 1 <= len(items) <= PAGE_ITEMS:
+        return f"{len(items)} items"
     below = [item for item in items if isinstance(item, PageRef)]
     entries = [item for item in items if isinstance(item, StoredSegment)]
     prefix = log_prefix(entries[0].info.log, entries[0].info.topic_id) if entries else ""
@@ -143,7 +149,7 @@ def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef], level
     )
     bounds = [(found.base_offset, found.end_offset) for found in below]
     bounds += [(found.info.base_offset, found.info.end_offset) for found in entries]
-    if not wrong and any(found.level != ref.level - 1 for found in below):
+    if not wrong and (any(found.level != ref.level - 1 for found in below) or bool(below) != bool(ref.level)):
         wrong = "pages of another level"
     if not wrong and any(left[1] != right[0] for left, right in pairwise(bounds)):
         wrong = "a gap or an overlap"

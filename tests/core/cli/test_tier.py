@@ -11,6 +11,7 @@ import pytest
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.errors import ConfigError
+from stratalog.tier import tree
 
 
 @pytest.fixture
@@ -92,6 +93,33 @@ def test_a_damaged_root_is_named_and_the_others_are_listed(
     assert run(["tier", "ls", uri, "--json"]) == 1
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [bool(row["error"]) for row in rows] == [False, True]
+
+
+def test_pages_can_be_looked_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
+        engine.create_topic("t")
+        for _ in range(9):
+            engine.log("t", 0).append([Record(value=b"v")])
+            engine.log("t", 0).roll()
+        engine.offload()
+    pages = [str(found) for found in sorted((tmp_path / "bucket").rglob("*.page"))]
+    levels = list[object]()
+    for page in pages:
+        assert run(["dump", page, "--json"]) == 0
+        said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        levels += [found["level"] for found in said if found["kind"] == "manifest_page"]
+    assert set(levels) == {0, 1}
+    assert run(["dump", pages[0]]) == 0
+    assert "manifest page" in capsys.readouterr().out
+    Path(pages[0]).chmod(0o600)
+    Path(pages[0]).write_bytes(b"{}")
+    assert run(["dump", pages[0]]) == 1
+    assert pages[0] in capsys.readouterr().err
 
 
 def test_what_is_not_needed_is_collected_when_it_is_old_enough(

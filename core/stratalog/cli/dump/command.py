@@ -23,7 +23,7 @@ from stratalog.cli.dump.texts import (
     dump_snapshot,
     dump_topics,
 )
-from stratalog.cli.dump.tier import dump_manifest, dump_object
+from stratalog.cli.dump.tier import dump_manifest, dump_object, dump_page
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
 from stratalog.config.files import Settings
@@ -40,6 +40,7 @@ _SMALL: Final = {
     Kind.TOPICS: dump_topics,
     Kind.TIER_OBJECT: dump_object,
     Kind.MANIFEST: dump_manifest,
+    Kind.MANIFEST_PAGE: dump_page,
 }
 
 
@@ -79,7 +80,7 @@ def dump(
     Log folders:  leader-epoch-checkpoint, partition.metadata
     Directories:  the four offset checkpoints, meta.properties,
                   .kafka_cleanshutdown, stratalog-topics.json
-    Tiers:        segment objects (.seg), manifest roots
+    Tiers:        segment objects (.seg), manifest roots, pages (.page)
 
     Batches are a line each: position and size (bytes), magic, offsets, records, codec, leader epoch, largest timestamp
     (UTC), CRC, and what is particular about them. Damage is shown where it is, after all that is good before it; the

@@ -18,6 +18,7 @@ from stratalog.model.names import (
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
     OFFSET_INDEX_SUFFIX,
+    PAGE_SUFFIX,
     PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
     SNAPSHOT_SUFFIX,
@@ -25,7 +26,9 @@ from stratalog.model.names import (
     TOPICS_FILE,
     TRANSACTION_INDEX_SUFFIX,
     manifest_prefix,
+    pages_prefix,
     parse_manifest_key,
+    parse_page_key,
     parse_segment_file,
     parse_segment_key,
     segments_prefix,
@@ -42,6 +45,7 @@ class Kind(StrEnum):
     OFFSETS = "offset-checkpoint"
     CLEAN_SHUTDOWN = "clean-shutdown"
     MANIFEST = "manifest"
+    MANIFEST_PAGE = "manifest-page"
     TIER_OBJECT = "tier-object"
     LOG = "log"
     INDEX = "index"
@@ -91,6 +95,8 @@ def identify(name: str) -> Identified | None:
         return Identified(_NAMES[name])
     if parse_manifest_key("", manifest_prefix("") + name) is not None:
         return Identified(Kind.MANIFEST)
+    if name.endswith(PAGE_SUFFIX) and parse_page_key("", pages_prefix("") + name) is not None:
+        return Identified(Kind.MANIFEST_PAGE)
     if parse_segment_key("", segments_prefix("") + name) is not None:
         return Identified(Kind.TIER_OBJECT)
     suffix = Path(name).suffix

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -15,12 +15,14 @@ from stratalog.cli.dump.sheet import Sheet, item, moment
 from stratalog.cli.dump.source import BytesSource, RangeSource, Source, whole
 from stratalog.cli.dump.texts import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
-from stratalog.model.names import TopicId, TopicPartition, parse_log_prefix
+from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
 from stratalog.model.segments import FileKind
 from stratalog.spi.layouts import StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
+from stratalog.tier.fields import sha256_of
 from stratalog.tier.manifest import parse_root
-from stratalog.tier.root import Root
+from stratalog.tier.pagejson import read_page
+from stratalog.tier.root import PageRef, Root
 
 _INDEXES: Final = {
     FileKind.OFFSET_INDEX: Kind.INDEX,
@@ -29,6 +31,9 @@ _INDEXES: Final = {
 }
 _SLICE_COLUMNS: Final = ("slice", "position", "size_bytes", "valid")
 _PAGE_COLUMNS: Final = ("level", "base_offset", "end_offset", "segments", "size_bytes", "oldest_ms", "newest_ms", "key")
+_SEGMENT_COLUMNS: Final = (
+    "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key"
+)  # fmt: skip
 _KEY_PARTS: Final = 4  # topic, partition, folder, name
 
 
@@ -168,10 +173,37 @@ def dump_manifest(context: Context, source: Source) -> None:
         item(context.output, source.label, "manifest", said)
     _properties(context, said, moments=("created_ms",))
     with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
-        sheet.rows(_pages(head.root))
-    columns = ("base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key")
-    with Sheet(context.output, source.label, "segment", columns) as sheet:
-        sheet.rows(_segments(head.root))
+        sheet.rows(_pages(head.root.pages, head.root.prefix))
+    with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:
+        sheet.rows(_segments(head.root.entries))
+
+
+def dump_page(context: Context, source: Source) -> None:
+    """A page of a manifest: its entries, or its references to other pages.
+
+    Raises:
+        CorruptManifestError: it is malformed.
+        UnknownComponentError: it is of another format.
+    """
+    data = whole(source, context.parts.limits.manifest_bytes)
+    context.title(source.label, f"manifest page, {source.size_bytes} bytes")
+    log, topic_id, items = read_page(data, source.label)
+    pages = [item for item in items if isinstance(item, PageRef)]
+    entries = [item for item in items if isinstance(item, StoredSegment)]
+    said = {
+        "topic": log.topic,
+        "partition": log.partition,
+        "topic_id": str(topic_id),
+        "level": pages[0].level + 1 if pages else 0,
+        "sha256": sha256_of(data),
+    }
+    if context.as_json:
+        item(context.output, source.label, "manifest_page", said)
+    _properties(context, said, moments=())
+    with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
+        sheet.rows(_pages(pages, log_prefix(log, topic_id)))
+    with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:
+        sheet.rows(_segments(entries))
 
 
 def _identity(data: bytes, source: Source) -> tuple[TopicPartition, TopicId, int]:
@@ -212,13 +244,13 @@ def _root_item(root: Root) -> dict[str, object]:
     }
 
 
-def _pages(root: Root) -> Iterator[tuple[object, ...]]:
-    for ref in root.pages:
-        yield (*(getattr(ref, name) for name in _PAGE_COLUMNS[:-1]), ref.key(root.prefix))
+def _pages(refs: Iterable[PageRef], prefix: str) -> Iterator[tuple[object, ...]]:
+    for ref in refs:
+        yield (*(getattr(ref, name) for name in _PAGE_COLUMNS[:-1]), ref.key(prefix))
 
 
-def _segments(root: Root) -> Iterator[tuple[object, ...]]:
-    for entry in root.entries:
+def _segments(entries: Iterable[StoredSegment]) -> Iterator[tuple[object, ...]]:
+    for entry in entries:
         info = entry.info
         epochs = [list(epoch) for epoch in info.leader_epochs]
         key = entry.slices[FileKind.LOG].key
