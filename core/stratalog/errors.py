@@ -7,6 +7,7 @@
     │   ├── UnknownSettingError
     │   ├── InvalidTopicError
     │   ├── TopicExistsError
+    │   ├── AttachError
     │   └── UnknownTopicError
     ├── PluginError                 a plugin cannot be used: install, block or choose
     │   ├── PluginImportError
@@ -118,6 +119,10 @@ class TopicExistsError(ConfigError):
     """The topic is there already. Open it, or choose another name."""
 
     kafka_code = 36
+
+
+class AttachError(ConfigError):
+    """A directory cannot take over a tier as it is. Give an empty one, or open it without ``attach``."""
 
 
 class UnknownTopicError(ConfigError):

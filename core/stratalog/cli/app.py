@@ -9,6 +9,7 @@ import sys
 import click
 
 import stratalog
+from stratalog.cli.attach import attach
 from stratalog.cli.check_plugin import check
 from stratalog.cli.cleaner import cleaner
 from stratalog.cli.consume import consume
@@ -70,6 +71,7 @@ def app() -> None:
 
 
 for command in (
+    attach,
     check,
     cleaner,
     consume,

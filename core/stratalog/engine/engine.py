@@ -16,6 +16,7 @@ from stratalog.client.consumer import Consumer
 from stratalog.client.producer import Producer
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.attach import Attach, Attacher, check_not_interrupted
 from stratalog.engine.changes import TopicChanges
 from stratalog.engine.cleaner import Cleaner
 from stratalog.engine.each import for_each
@@ -41,6 +42,7 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topics import TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.tier.attach import AttachedLog
 from stratalog.tier.collect import CollectReport
 from stratalog.tier.tier import Tier
 
@@ -59,6 +61,10 @@ class Engine:
         host: opens components; taken over.
         tier: the opened tier, or None; taken over.
         recovery_progress: told how far each recovery is.
+        attach: what to take over from the tier into empty directories; None is nothing.
+
+    Attributes:
+        attached: what was taken over when the engine was opened.
     """
 
     def __init__(
@@ -67,6 +73,8 @@ class Engine:
         host: ComponentHost,
         tier: Tier | None,
         recovery_progress: LogProgress | None = None,
+        *,
+        attach: Attach | None = None,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
         self._notifier = Notifier(host.registry)
@@ -74,6 +82,7 @@ class Engine:
         self._shelf = LogShelf(self._notifier)
         self._dirs = self._shelf.dirs
         self._closed = False
+        self.attached: tuple[AttachedLog, ...] = ()
         self._background = Background()
         self._clients = Clients(self, host.parts(TopicConfig()))
         self._cleaner = Cleaner(
@@ -106,8 +115,13 @@ class Engine:
             self._changes = TopicChanges(self._shelf, self._topics, self._opener, host)
             if tier is not None:
                 self._tiering = Tiering(tier, self._opener, settings.engine, host.env.clock)
-            for directory in self._dirs:
-                self._open_logs(directory)
+            if attach is None:
+                check_not_interrupted(self._dirs[0])
+                for directory in self._dirs:
+                    self._open_logs(directory)
+            elif tier is not None:
+                attacher = Attacher(tier, settings.engine, host, self._shelf, self._topics, self._opener, attach)
+                self.attached = attacher.run()
         except BaseException:
             self.close()
             raise

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from stratalog.config.files import Settings, read_settings
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.attach import Attach, AttachProgress
 from stratalog.engine.engine import Engine
 from stratalog.engine.loading import LogProgress
 from stratalog.env import Env
@@ -28,6 +29,8 @@ def open_engine(
     topic_defaults: Mapping[str, object] | None = None,
     env: Env | None = None,
     recovery_progress: LogProgress | None = None,
+    attach: bool | Collection[str] = False,
+    attach_progress: AttachProgress | None = None,
 ) -> Engine:
     """Open log directories for reading and writing: new ones, an engine's, or what a stopped Kafka broker left.
 
@@ -44,24 +47,41 @@ def open_engine(
         env: clock, files and chance; the real ones if None.
         recovery_progress: called while logs are recovered after an unclean stop, on the threads that do it: with the log,
             how many bytes have been looked at, and of how many.
+        attach: take over every topic of the tier (True), or some, into directories without logs: each log goes on where
+            its tier ends, in the next leader epoch, and the engine before is fenced. What that had not moved to the tier
+            is not known here. A topic that the tier has under several ids is named ``TOPIC-ID``. What was interrupted can
+            be repeated. ``engine.attached`` tells what was taken over.
+        attach_progress: called while that is done, with the log that is done, how many are, and of how many.
 
     Raises:
+        AttachError: a directory is not empty, or was left by an attach that was interrupted.
         LogDirLockedError: another engine or a running broker has a directory.
         ConfigError, UnknownSettingError: a setting is wrong.
         StoreError, UnknownComponentError: the tier cannot be opened.
     """
     settings = _settings(log_dirs, tier, config, topic_defaults)
+    wanted = _attach(attach, attach_progress, settings)
     host = open_host(settings, plugins, env)
     opened = None
     try:
         if settings.engine.tier is not None:
             opened = open_tier(host, settings.engine.tier, tier_options, read_only=False)
-        return Engine(settings, host, opened, recovery_progress)
+        return Engine(settings, host, opened, recovery_progress, attach=wanted)
     except BaseException:
         if opened is not None:
             opened.close()
         host.close()
         raise
+
+
+def _attach(attach: bool | Collection[str], progress: AttachProgress | None, settings: Settings) -> Attach | None:  # noqa: FBT001 - as open_engine has it
+    if attach is False:
+        return None
+    if settings.engine.tier is None:
+        raise ConfigError("attach takes over what is in a tier: open_engine(tier=URI), or tier in the settings")
+    if isinstance(attach, str):
+        raise ConfigError(f"attach is True or a list of topics: [{attach!r}]")
+    return Attach(None if attach is True else tuple(attach), progress)
 
 
 def _settings(

@@ -91,9 +91,12 @@ class TopicTable:
 
     def put(self, topic: str, entry: TopicEntry | None) -> None:
         """Store a topic, or forget it; durable on return. What cannot be stored changes nothing."""
-        entries = {name: found for name, found in self._entries.items() if name != topic}
-        if entry is not None:
-            entries[topic] = entry
+        self.put_all({topic: entry})
+
+    def put_all(self, changed: Mapping[str, TopicEntry | None]) -> None:
+        """The same of several topics, all at once."""
+        merged = {**self._entries, **changed}
+        entries = {name: entry for name, entry in merged.items() if entry is not None}
         body = {
             "version": FORMAT_VERSION,
             "topics": {
@@ -103,7 +106,8 @@ class TopicTable:
         }
         self._store.replace_small(TOPICS_FILE, json.dumps(body, indent=1).encode() + b"\n")
         self._entries = entries
-        self._configs.pop(topic, None)
+        for topic in changed:
+            self._configs.pop(topic, None)
 
 
 def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:

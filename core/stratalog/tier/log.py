@@ -19,7 +19,7 @@ from stratalog.tier.fetch import Fetcher
 from stratalog.tier.head import HeadFinder
 from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
-from stratalog.tier.offload import Offloader, OffloadReport, Standing
+from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.root import ChangeKind, Root
 from stratalog.tier.segments import PagedSegments
@@ -124,6 +124,19 @@ class TierLog:
                 self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit
             )
             return offloader.offload(head, self._finder.prefix, sources, at)
+
+    def claim(self, reason: str) -> Root | None:
+        """Begin the next leader epoch, which fences the writer before; None, and nothing done, if nothing was committed yet.
+
+        Raises:
+            FencedEpochError: another one claimed it at the same moment.
+            Others as ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            self.refresh()
+            root = self.root
+            return None if root is None else self._commit(root.leader_epoch + 1, lambda now: claimed(now, reason))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""

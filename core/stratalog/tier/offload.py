@@ -130,7 +130,7 @@ class Offloader:
                 continue
             _check_joins(head, source.info, at)
             if head is not None and head.leader_epoch < at.leader_epoch:
-                head = self._commit(at.leader_epoch, _claim)
+                head = self._commit(at.leader_epoch, lambda root: claimed(root, _CLAIM_REASON))
             stored = self._upload(source, prefix, at.leader_epoch)
             head = self._commit(at.leader_epoch, _adding(stored, at))
             if head is not None and stored in head.entries:  # the newest entries stand in the root
@@ -153,13 +153,13 @@ class Offloader:
 _CLAIM_REASON: Final = "a new leader epoch begins"
 
 
-def _claim(root: Root | None) -> Change | None:
-    """Raise the epoch of a log before uploading, so that the writer before stops at its next commit."""
+def claimed(root: Root | None, reason: str) -> Change | None:
+    """Raise the epoch of a log, and nothing else, so that the writer before stops at its next commit."""
     if root is None:
         return None
     return Change(
         kind=ChangeKind.CLAIM,
-        reason=_CLAIM_REASON,
+        reason=reason,
         log_start=root.log_start,
         high_watermark=root.high_watermark,
         first_dirty_offset=root.first_dirty_offset,

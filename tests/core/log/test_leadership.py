@@ -33,8 +33,9 @@ def test_a_new_epoch_begins_at_the_log_end_even_if_nothing_is_appended_in_it(bed
     assert [record.leader_epoch for record in log.records()] == [0, 0, 0, 4]
     log.lead(9)  # nothing is appended in it
     bed.crash()
-    assert bed.open(clean=False).view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3))  # it begins at the end
-    assert bed.open().leader_epoch == 4
+    reopened = bed.open(clean=False)
+    assert reopened.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3), EpochEntry(9, 4))
+    assert bed.open().leader_epoch == 9  # epochs never go back
 
 
 def test_epochs_never_go_back(bed: LogBed) -> None:

@@ -1,0 +1,61 @@
+"""``stratalog attach``: go on with the logs of a tier on an empty disk."""
+
+from __future__ import annotations
+
+from threading import Lock
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output
+from stratalog.engine.open import open_engine
+from stratalog.model.names import TopicPartition
+
+COLUMNS = (
+    "topic", "partition", "topic_id", "leader_epoch", "log_start", "next_offset", "lost_offsets", "open_transactions",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("uri")
+@click.option(
+    "--dir", "-d", "directories", multiple=True, type=click.Path(), help="An empty log directory; can be repeated."
+)
+@click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
+@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+@json_option
+def attach(output: Output, uri: str, directories: tuple[str, ...], topics: tuple[str, ...], config: str | None) -> int:
+    """Take over every topic in the tier at URI into empty log directories, made if missing.
+
+    Each log goes on where its tier ends, in the next leader epoch: the engine that wrote it before is fenced. What that had
+    not moved to the tier is lost here; `lost_offsets` is how much of it is known. If it is interrupted, do it again.
+    """
+    lock, seen = Lock(), 0
+    with output.progress("taking over", 0) as steps:
+
+        def told(_: TopicPartition, done: int, total: int) -> None:
+            nonlocal seen
+            with lock:
+                if not seen:
+                    steps.add(total)
+                steps.advance(max(done - seen, 0))
+                seen = max(seen, done)
+
+        with open_engine(
+            directories or None, tier=uri, config=config, attach=topics or True, attach_progress=told
+        ) as engine:
+            found = engine.attached
+    rows = (
+        (
+            *log.log,
+            str(log.topic_id),
+            log.leader_epoch,
+            log.log_start,
+            log.log_end,
+            log.lost,
+            log.open_transactions,
+        )
+        for log in found
+    )
+    output.table("taken over", COLUMNS, rows)
+    return 0
