@@ -6,15 +6,16 @@ when a manifest root names it or the log start has passed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.cleaning.summary import evictable, summarise
+from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
 from stratalog.model.names import TopicPartition
 from stratalog.segment.segment import Segment
-from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, LogSummary
+from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite
 from stratalog.tier.log import TierLog
 
 
@@ -23,6 +24,8 @@ class RetentionResult:
     """What one pass did, or would do, to one log.
 
     ``deleted_*`` are gone from every tier, ``evicted_*`` from local disk alone. ``reasons`` are the policies' words.
+    ``rolled``: local retention wants the active segment gone, so it was closed: the tier can have it now, and the next
+    pass takes it off local disk.
     """
 
     log: TopicPartition
@@ -32,6 +35,7 @@ class RetentionResult:
     evicted_segments: int
     evicted_bytes: int
     reasons: tuple[str, ...]
+    rolled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,34 @@ def plan_retention(
 def _planned(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> tuple[Sequence[Action], Sequence[Action]]:
-    total = [action for policy in policies.values() for action in policy.plan(summary, log.config, now_ms)]
+    total = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
     if not summary.has_tier:
         return total, ()
-    local_summary = evictable(summary)
-    local = [action for policy in policies.values() for action in policy.local_plan(local_summary, log.config, now_ms)]
-    return total, local
+    local = evictable(summary)
+    return total, _wanted(policies, local, lambda policy: policy.local_plan(local, log.config, now_ms))
+
+
+def _wanted(
+    policies: Mapping[str, CleanupPolicy], summary: LogSummary, ask: Callable[[CleanupPolicy], Sequence[Action]]
+) -> list[Action]:
+    """What all of them want. One that fails, or whose deletion is no prefix, costs the log its pass and nothing else."""
+    found = list[Action]()
+    first = summary.segments[0].base_offset if summary.segments else summary.offsets.log_start
+    for name, policy in policies.items():
+        try:
+            actions = tuple(ask(policy))
+        except StorageError:
+            raise
+        except Exception as error:  # a plugin may raise anything, and the other logs go on
+            raise PluginError(f"cleanup policy {name} failed on {summary.log}: {error!r}") from error
+        for action in actions:
+            if not isinstance(action, Keep | DeletePrefix | Rewrite):
+                raise PluginError(f"cleanup policy {name} wants of {summary.log} what is no action: {action!r}")
+            if isinstance(action, DeletePrefix) and action.start > max(first, summary.offsets.log_start):
+                reason = f"cleanup policy {name} wants {action}, but {summary.log} begins at {first}: that is no prefix"
+                raise PluginError(reason)
+        found += actions
+    return found
 
 
 def apply_retention(
@@ -97,10 +123,22 @@ def apply_retention(
         evicted_segments=len(evicted),
         evicted_bytes=sum(segment.size_bytes for segment in evicted),
         reasons=(whole.reasons if deleted else ()) + (evict.reasons if evicted else ()),
+        rolled=tier is not None and _rolls(log, before, whole, local),
     )
     if not dry_run:
         _execute(log, tier, before, whole, max(evict.end if evicted else 0, whole.end), result)
     return result
+
+
+def _rolls(log: Log, before: LogSummary, whole: _Cut, local: Sequence[Action]) -> bool:
+    """Whether the active segment is to leave local disk, and cannot before it is closed and sent.
+
+    Source: apache/kafka UnifiedLog.deleteOldSegments (remoteLogEnabledAndRemoteCopyEnabled).
+    """
+    offsets, active = before.offsets, before.segments[-1] if before.segments else None
+    if active is None or not active.is_active or not active.size_bytes or log.config.remote_log_copy_disable:
+        return False
+    return whole.end < offsets.log_end <= _cut(local, offsets.high_watermark).end
 
 
 def _cut(actions: Sequence[Action], limit: int) -> _Cut:
@@ -160,4 +198,6 @@ def _execute(
     for segment in log.drop_local(local_end) if local_end else ():
         if segment.end_offset > whole.end:
             notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
+    if result.rolled:
+        log.roll()
     log.remove_left()

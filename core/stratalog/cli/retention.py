@@ -18,6 +18,8 @@ from stratalog.model.names import TopicPartition
 def retention(place: Place, output: Output, *, dry_run: bool) -> int:
     """Apply retention to both tiers: by time, by size, by log start offset.
 
+    ``rolled``: the active segment is too old for local disk, and is closed so that the tier can have it.
+
     The exit code is 1 if a partition could not be opened; the others have had their turn.
     """
     with place.engine() as engine:
@@ -31,12 +33,13 @@ def retention(place: Place, output: Output, *, dry_run: bool) -> int:
             result.evicted_segments,
             result.evicted_bytes,
             result.log_start,
+            result.rolled,
             "; ".join(result.reasons),
             "",
         )
         for result in results
     ]
-    rows.extend((*name, 0, 0, 0, 0, None, "", str(error)) for name, error in unopened.items())
+    rows.extend((*name, 0, 0, 0, 0, None, False, "", str(error)) for name, error in unopened.items())
     columns = (
         "topic",
         "partition",
@@ -45,6 +48,7 @@ def retention(place: Place, output: Output, *, dry_run: bool) -> int:
         "evicted_segments",
         "evicted_bytes",
         "log_start",
+        "rolled",
         "reasons",
         "error",
     )

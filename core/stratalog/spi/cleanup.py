@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 from stratalog.config.topic import TopicConfig
@@ -91,7 +91,8 @@ class RewriteJob:
     """One compaction round as a filter sees it.
 
     ``memory_bytes`` is what the filter may use for what it remembers, of which it may fill ``load_factor`` if that is a
-    hash table (``log.cleaner.dedupe.buffer.size`` of a thread, ``log.cleaner.io.buffer.load.factor``).
+    hash table (``log.cleaner.dedupe.buffer.size`` of a thread, ``log.cleaner.io.buffer.load.factor``). ``config`` holds
+    the topic's settings, those of plugins among them.
     """
 
     log: TopicPartition
@@ -101,6 +102,7 @@ class RewriteJob:
     now_ms: int
     memory_bytes: int
     load_factor: float = 0.9
+    config: TopicConfig = field(default_factory=TopicConfig)
 
 
 class RecordFilter(ABC):
