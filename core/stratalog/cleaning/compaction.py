@@ -137,9 +137,7 @@ def compact(
     assert rewrite is not None
     clock, ticket = log.parts.env.clock, log.cleaning.changes
     began_ns = clock.monotonic_ns()
-    job = RewriteJob(
-        log.name, rewrite.start, rewrite.end, rewrite.dirty_start, now_ms, limits.memory_bytes, limits.load_factor
-    )
+    job = job_of(plan.log, rewrite, limits, now_ms)
     stats, stopped, end, load = RewriteStats(), "", rewrite.dirty_start, 0.0
     error: StorageError | None = None
     try:
@@ -196,6 +194,12 @@ def _carry_out(
     below = remote is not None and bool(remote.segments)
     end = Rewriting(log, job, filters, below, limits.read_bytes, throttle, check, ticket, stats).run()
     return end, max((found.load for found in filters), default=0.0)
+
+
+def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:
+    """What filters are told of a round."""
+    bounds = (rewrite.start, rewrite.end, rewrite.dirty_start)
+    return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
 
 
 def give_up(log: Log, error: StorageError) -> None:

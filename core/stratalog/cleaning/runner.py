@@ -123,22 +123,23 @@ def apply_retention(
         evicted_segments=len(evicted),
         evicted_bytes=sum(segment.size_bytes for segment in evicted),
         reasons=(whole.reasons if deleted else ()) + (evict.reasons if evicted else ()),
-        rolled=tier is not None and _rolls(log, before, whole, local),
+        rolled=tier is not None and _rolls(log, before, whole.end, remote_end, local),
     )
     if not dry_run:
         _execute(log, tier, before, whole, max(evict.end if evicted else 0, whole.end), result)
     return result
 
 
-def _rolls(log: Log, before: LogSummary, whole: _Cut, local: Sequence[Action]) -> bool:
-    """Whether the active segment is to leave local disk, and cannot before it is closed and sent.
+def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local: Sequence[Action]) -> bool:
+    """Whether the active segment is the next to leave local disk, and cannot before it is closed and sent.
 
-    Source: apache/kafka UnifiedLog.deleteOldSegments (remoteLogEnabledAndRemoteCopyEnabled).
+    Source: apache/kafka UnifiedLog.deleteOldSegments (deletableSegments, shouldRoll).
     """
     offsets, active = before.offsets, before.segments[-1] if before.segments else None
     if active is None or not active.is_active or not active.size_bytes or log.config.remote_log_copy_disable:
         return False
-    return whole.end < offsets.log_end <= _cut(local, offsets.high_watermark).end
+    is_next = max(deleted_to, remote_end) >= active.base_offset
+    return is_next and deleted_to < offsets.log_end <= _cut(local, offsets.high_watermark).end
 
 
 def _cut(actions: Sequence[Action], limit: int) -> _Cut:

@@ -90,6 +90,7 @@ class Engine:
         )
         self._tiering: Tiering | None = None
         self._scheduler = Scheduler(host.env.clock, self._duties())
+        self._cleaning_scheduler = Scheduler(host.env.clock, self._cleaning_duties(), "stratalog-cleaning")
         self._tier_scheduler = Scheduler(host.env.clock, self._tier_duties(), "stratalog-tier")
         try:
             for path in settings.engine.log_dirs:
@@ -253,17 +254,21 @@ class Engine:
         """
         self._check_open()
         self._scheduler.start()
+        self._cleaning_scheduler.start()
         self._tier_scheduler.start()
         return self
 
     def run_duties(self) -> int:
         """Do the background duties that are due now, on this thread; how long (ms) until one is due again."""
         self._check_open()
-        return min(self._scheduler.run_due(), self._tier_scheduler.run_due())
+        return min(found.run_due() for found in self._schedulers())
 
     def duties(self) -> tuple[DutyStatus, ...]:
         """How the background duties fare."""
-        return (*self._scheduler.status(), *self._tier_scheduler.status())
+        return tuple(status for found in self._schedulers() for status in found.status())
+
+    def _schedulers(self) -> tuple[Scheduler, ...]:
+        return self._scheduler, self._cleaning_scheduler, self._tier_scheduler
 
     def _duties(self) -> Sequence[Duty]:
         settings = self._settings.engine
@@ -277,6 +282,12 @@ class Engine:
             Duty(
                 "roll", settings.retention_interval_ms, lambda: for_each(self._chosen(self._serving()), Log.roll_if_due)
             ),
+        )
+
+    def _cleaning_duties(self) -> Sequence[Duty]:
+        """On a thread of their own: a round, or a policy of a plugin, may take minutes, and syncs do not wait for it."""
+        settings = self._settings.engine
+        return (
             Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
             *(
                 (Duty("cleaner", settings.cleaner_backoff_ms, lambda: self.run_cleaner(self._serving())),)
@@ -435,8 +446,8 @@ class Engine:
         self._cleaner.stop()
         if self._tiering is not None:
             self._tiering.close()
-        self._tier_scheduler.close()
-        self._scheduler.close()
+        for scheduler in reversed(self._schedulers()):
+            scheduler.close()
         self._background.close()
         with contextlib.ExitStack() as stack:
             stack.callback(self._host.close)

@@ -108,20 +108,21 @@ class Slow(CleanupPolicy):
 
 def test_a_slow_policy_keeps_nobody_from_appending_and_reading(tmp_path: Path) -> None:
     policy = Slow()
-    with open_engine(tmp_path / "data", plugins=[Strangers(policy)]) as engine:
+    config = {"log.dirs": [str(tmp_path / "data")], "log.retention.check.interval.ms": 1, "sync.interval.ms": 20}
+    with open_engine(config=config, plugins=[Strangers(policy)]) as engine:
         engine.create_topic("t", config={"cleanup.policy": "strange"})
         log = engine.log("t", 0)
-        thread = threading.Thread(target=engine.apply_retention)
-        thread.start()
+        engine.start()
         try:
             assert policy.asked.wait(60)
             log.append([Record(value=b"v")], durability="durable")
             log.roll()
             assert [record.offset for record in log.records()] == [0]
-            assert thread.is_alive()
+            synced, moved = log.append([Record(value=b"w")]).last_offset, threading.Event()
+            log.subscribe(lambda offsets: moved.set() if offsets.recovery_point > synced else None)
+            assert moved.wait(60), "the duty that syncs waits for the policy"
         finally:
             policy.go_on.set()
-            thread.join(60)
 
 
 # --- a dry run is a promise -------------------------------------------------------------------------------------------
