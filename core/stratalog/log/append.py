@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from stratalog.epochs.cache import EpochCache
 from stratalog.errors import (
     InvalidRecordError,
     OffsetsExhaustedError,
@@ -131,9 +132,28 @@ def _written(state: LogState, prepared: Sequence[Prepared], *, has_producers: bo
     now = state.parts.env.clock.now_ms()
     # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
     stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
+    if len(prepared) == 1 and not has_producers and prepared[0].format.magic >= 2:
+        _write_plain(state, prepared[0], base, stamp)
+        return AppendResult(base, state.log_end - 1, now)
     batches = _assigned(state, prepared, base, stamp)
     write_groups(state, [batches], _noted(state, batches, admit) if has_producers else None)
     return AppendResult(base, state.log_end - 1, now)
+
+
+def _write_plain(state: LogState, piece: Prepared, base: int, append_time_ms: int | None) -> None:
+    """As ``write_groups``, of batches that no producer numbers: nothing is looked at batch by batch."""
+    table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
+    last_offset = table.last_offset[-1]
+    try:
+        with state.guarded("an append"):
+            if state.appender.should_roll(len(piece.data), last_offset, max(table.max_timestamp_ms)):
+                roll(state, base)
+            if state.epochs.latest != state.leader_epoch:
+                _store_epochs(state, state.epochs.assign(state.leader_epoch, base))
+            state.appender.append_table(piece.data, table)
+            state.producers.end_offset = last_offset + 1
+    finally:
+        state.publish()
 
 
 def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Noted | None = None) -> None:
@@ -214,5 +234,9 @@ def _assign_epochs(state: LogState, group: Sequence[Placed]) -> None:
         if batch.magic >= 2 and batch.leader_epoch not in {epochs.latest, NO_EPOCH}:
             epochs = epochs.assign(batch.leader_epoch, batch.base_offset)
     if epochs is not state.epochs:
-        write_epochs(state.files, epochs)
-        state.epochs = epochs
+        _store_epochs(state, epochs)
+
+
+def _store_epochs(state: LogState, epochs: EpochCache) -> None:
+    write_epochs(state.files, epochs)
+    state.epochs = epochs

@@ -55,7 +55,10 @@ def prepare_records(
             record if record.timestamp_ms != NO_TIMESTAMP else record._replace(timestamp_ms=now) for record in records
         ]
         groups = list(_groups(records, limit))
-    if any(_may_break_a_rule(group, config, now) for group in groups):
+    least = min(group.least_ms for group in groups)
+    if least < NO_TIMESTAMP or any(
+        may_break_a_rule(group.least_ms, group.largest_ms, group.null_key, config, now) for group in groups
+    ):
         check_records(records, config, now)
     header = BatchHeader(timestamp_type=timestamp_type(config), append_time_ms=now)
     codec, level = codec_of(config, parts, source_codec)
@@ -82,11 +85,11 @@ def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
         yield group
 
 
-def _may_break_a_rule(group: Survey, config: TopicConfig, now_ms: int) -> bool:
-    """Whether it takes a look at each record to know that all keep the rules of the topic."""
+def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: TopicConfig, now_ms: int) -> bool:
+    """Whether it takes a look at each record to know that all keep the rules of the topic; ``null_key``: any is null."""
     earliest, latest = _window(config, now_ms)
-    late = is_create_time(config) and not earliest <= group.least_ms <= group.largest_ms <= latest
-    return late or group.least_ms < NO_TIMESTAMP or (group.null_key and COMPACT in config.cleanup_policy)
+    late = is_create_time(config) and not earliest <= least_ms <= largest_ms <= latest
+    return late or bool(null_key and COMPACT in config.cleanup_policy)
 
 
 def encoded(

@@ -10,7 +10,7 @@ from typing import Any
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
-from stratalog.model.batches import Buffer, RecordBatch
+from stratalog.model.batches import BatchTable, Buffer, RecordBatch
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
@@ -126,6 +126,28 @@ class Appender:
             self._first_timestamp_ms = batches[0].max_timestamp_ms
         segment.largest = largest
         segment.end_offset = batches[-1].next_offset
+
+    def append_table(self, data: Buffer, table: BatchTable) -> None:
+        """As ``append``, of batches behind each other that end no transaction: ``table`` is a scan of ``data`` from 0."""
+        self._open_indexes()
+        segment = self.segment
+        largest = segment.largest
+        start = segment.log.append([data])
+        try:
+            for role, builder in self._builders.items():
+                if not builder.full:
+                    self._write_index(role, builder.add_table(table, start))
+        except StorageError:
+            self._take_back(start)
+            raise
+        stamps = table.max_timestamp_ms
+        top = max(stamps)
+        if top > largest.timestamp_ms:
+            largest = TimestampOffset(top, table.last_offset[stamps.tolist().index(top)])
+        if self._first_timestamp_ms is None:
+            self._first_timestamp_ms = stamps[0]
+        segment.largest = largest
+        segment.end_offset = table.last_offset[-1] + 1
 
     def finish(self) -> None:
         """Write the closing entries and seal the segment; whoever left one that nothing was added to has done so."""

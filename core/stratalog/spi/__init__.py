@@ -90,7 +90,7 @@ from stratalog.spi.cleanup import (
     RewriteJob,
     SegmentSummary,
 )
-from stratalog.spi.formats import BatchHeader, Codec, CodecTable, RecordFormat, Verdict
+from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
@@ -118,6 +118,7 @@ __all__ = [
     "ArrowBuffers",
     "Backpressure",
     "BatchHeader",
+    "BatchSurvey",
     "BatchTable",
     "BucketNotFoundError",
     "Buffer",

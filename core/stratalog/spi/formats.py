@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from stratalog.errors import InvalidRecordError, PluginClashError, UnsupportedCompressionError
 from stratalog.model.arrow import arrow_batches
@@ -117,6 +117,24 @@ class CodecTable:
         return next(name for name, found in self._by_name.items() if found is codec)
 
 
+class BatchSurvey(NamedTuple):
+    """What is true of all records of some batches.
+
+    Attributes:
+        attributes: the bits that any batch has.
+        least_ms: the smallest timestamp.
+        largest_ms: the largest one.
+        has_null_key: whether any key is null.
+        is_stamped: whether each header tells the largest timestamp of its records.
+    """
+
+    attributes: int
+    least_ms: int
+    largest_ms: int
+    has_null_key: bool
+    is_stamped: bool
+
+
 class RecordFormat(ABC):
     """One magic. Positions are bytes into ``data``.
 
@@ -173,6 +191,20 @@ class RecordFormat(ABC):
         """
         for columns in self.decode(data, batches, limit_bytes=limit_bytes):
             yield from arrow_batches(columns, partition)
+
+    def survey(self, data: Buffer, batches: BatchTable) -> BatchSurvey | None:
+        """What a leader has to know of batches that stay as they are, without decoding them.
+
+        Args:
+            data: what was scanned.
+            batches: rows of a scan of ``data``.
+
+        Returns:
+            None where a closer look is needed: something is wrong, compressed, or not as new batches of this magic are;
+            the default. Else the batches are uncompressed, their records fill them, and offsets ascend by one.
+        """
+        del data, batches
+        return None
 
     @abstractmethod
     def encode(

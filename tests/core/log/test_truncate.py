@@ -248,7 +248,7 @@ def test_what_is_cut_between_finding_and_reading_it_is_not_damage(bed: LogBed) -
             break
         log.truncate_to(1)
         log.append(records(1, start=1, value_bytes=50_000))
-    assert at > 2
+    assert at > 1
 
 
 def test_readers_beside_truncations_see_records_or_are_told(bed: LogBed) -> None:

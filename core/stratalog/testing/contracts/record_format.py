@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.errors import CorruptBatchError, CorruptionError, DecompressedSizeError, InvalidRecordError
 from stratalog.model.arrow import arrow_table, to_arrow
-from stratalog.model.batches import ScanStop, TimestampType
+from stratalog.model.batches import CODEC_MASK, ScanStop, TimestampType
 from stratalog.model.records import Fields, Record
 from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
 from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS
@@ -72,6 +72,21 @@ class RecordFormatContract(RecordRewritingContract):
                 data[:] = bytes(len(data))
                 assert arrow_table(found).equals(expected)
                 assert expected.num_rows == len(records)
+
+    def test_a_survey_says_what_the_columns_say_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
+        """A format need not have one."""
+        for used in (None, codec):
+            data = self.written(record_format, used)
+            table = record_format.scan(data, 0, len(data), check_crc=True)
+            found = record_format.survey(bytes(data), table)
+            if found is None:
+                continue
+            (columns,) = record_format.decode(data, table, limit_bytes=LIMIT_BYTES)
+            assert (found.least_ms, found.largest_ms) == (min(columns.timestamp_ms), max(columns.timestamp_ms))
+            assert found.has_null_key == (min(columns.key_size) < 0)
+            assert found.is_stamped == (max(table.max_timestamp_ms) == found.largest_ms)
+            assert used is None, "compressed batches take a closer look"
+            assert not found.attributes & CODEC_MASK
 
     def test_append_time_is_every_records_time(self, record_format: RecordFormat, codec: Codec) -> None:
         """Written so, or assigned so."""

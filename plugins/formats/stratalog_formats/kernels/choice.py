@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, cast
 
-from stratalog.spi import ArrowBuffers, BatchTable, Buffer, Fields, Record, RecordColumns, extension
+from stratalog.spi import ArrowBuffers, BatchSurvey, BatchTable, Buffer, Fields, Record, RecordColumns, extension
 from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, scan
 from stratalog_formats.kernels.encode import Body
 
@@ -23,6 +23,7 @@ class Kernels:
     seal_batch: Callable[[bytearray, int, int, int, int, int, int, int, int, int, int], None]
     decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
     pack_batches: Callable[[Buffer, BatchTable, memoryview | None, int, Callable[..., Any]], ArrowBuffers | None] | None
+    survey_batches: Callable[[Buffer, BatchTable], BatchSurvey | None] | None
     encode_records: Callable[[Sequence[Record]], Body]
     encode_columns: Callable[[RecordColumns, bool], Body]
     room: Callable[[int], bytearray]
@@ -40,6 +41,7 @@ PYTHON: Final = Kernels(
     seal_batch=scan.seal_batch,
     decode_batches=decode.decode_batches,
     pack_batches=None,
+    survey_batches=None,
     encode_records=encode.encode_records,
     encode_columns=encode.encode_columns,
     room=buffers.room,
@@ -52,7 +54,7 @@ def _compiled() -> Kernels | None:
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None
-    scan_c, decode_c, pack_c, encode_c, buffers_c, retain_c = cast(list[ModuleType], modules)
+    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c = cast(list[ModuleType], modules)
     if encode_c.RECORD is not Record:
         return None
     return Kernels(
@@ -63,6 +65,7 @@ def _compiled() -> Kernels | None:
         seal_batch=scan_c.seal_batch,
         decode_batches=decode_c.decode_batches,
         pack_batches=pack_c.pack_batches,
+        survey_batches=survey_c.survey_batches,
         encode_records=encode_c.encode_records,
         encode_columns=encode_c.encode_columns,
         room=buffers_c.room,

@@ -15,6 +15,7 @@ from stratalog.spi import (
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
     BatchHeader,
+    BatchSurvey,
     BatchTable,
     Buffer,
     Codec,
@@ -139,6 +140,11 @@ class BatchFormat(RecordFormat):
             return memoryview(b"")  # an emptied batch: what follows the header is not looked at
         start, end = run.position[row] + BATCH_HEADER_BYTES, run.position[row] + run.size_bytes[row]
         return decompressed(self._codecs, run[row], view[start:end], limit_bytes)
+
+    def survey(self, data: Buffer, batches: BatchTable) -> BatchSurvey | None:
+        """What a compiled kernel sees in one pass over the records."""
+        look = self._kernels.survey_batches
+        return None if look is None else look(data, batches)
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
