@@ -33,7 +33,7 @@ from stratalog_s3.options import check_endpoint, filesystem_options, quieten_bot
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import S3Section
 from stratalog_s3.store import StoreBase
-from stratalog_s3.uploads import whole
+from stratalog_s3.uploads import one_part
 
 PAGE_KEYS: Final = 1000  # S3's bound, for listing and for deleting
 _CLOSE_S: Final = 5.0
@@ -158,8 +158,8 @@ class S3Store(StoreBase):
     def _put_whole(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
         self._budget.take(source.size_bytes, seconds_left(self._clock, bucket.deadline_ns, key), key)
         try:
-            body = whole(source, key)
-            said = {**self._checksum.said(body), **self._settings.of_segments}
+            body = one_part(source, key)
+            said = {**self._checksum.said(body.getbuffer()), **self._settings.of_segments}
             return bucket.ask("put_object", Key=name, Body=body, **said)
         finally:
             self._budget.give_back(source.size_bytes)

@@ -58,6 +58,11 @@ def parts(source: ByteSource, key: str, size_bytes: int) -> Iterator[io.BytesIO]
     yield _rewound(part)
 
 
+def one_part(source: ByteSource, key: str) -> io.BytesIO:
+    """All bytes of a source in one buffer; errors as ``counted``."""
+    return next(parts(source, key, max(1, source.size_bytes)))
+
+
 def _room(size_bytes: int) -> io.BytesIO:
     """A buffer that need not grow."""
     made = io.BytesIO()

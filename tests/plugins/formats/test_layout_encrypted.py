@@ -5,6 +5,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from stratalog.spi import (
     CorruptObjectError,
     Env,
     FileKind,
+    PluginImportError,
     Provider,
     StorageError,
     StoredSegment,
@@ -275,6 +277,22 @@ def test_no_key_file_is_said_at_the_first_write(objects: MemoryObjects, tmp_path
         layout = EncryptedLayout(EncryptedSection(), KeyRing(path, Env().files), layout_table())
         with pytest.raises(ConfigError, match=said):
             layout.write(a_segment(), objects, None)
+
+
+def test_without_the_library_only_encrypted_objects_are_refused(
+    layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
+    plain = MemoryObjects()
+    SingleLayout(5_000).write(a_segment(), plain, None)
+    assert list(layout.discover(plain.infos(), plain.fetch)) == []
+    for call in (
+        lambda: layout.write(a_segment(), MemoryObjects(), None),
+        lambda: layout.read(stored, 0, 10, objects.fetch),
+        lambda: list(layout.discover(objects.infos(), objects.fetch)),
+    ):
+        with pytest.raises(PluginImportError, match=r"stratalog\[encryption\]"):
+            call()
 
 
 def test_it_does_not_stand_on_itself() -> None:

@@ -159,6 +159,22 @@ def test_uploads_stay_inside_their_share_of_memory(
     assert store.sent() == {"PutObject": 1, "CreateMultipartUpload": 1, "UploadPart": 13, "CompleteMultipartUpload": 1}
 
 
+def test_an_upload_in_one_request_takes_its_size_once(
+    open_store: OpenStore, raw_server: Callable[[bytes | None], str], deadline_ns: int
+) -> None:
+    """A list of chunks, what they are joined to, and the client's copy would be three times as much."""
+    answer = b'HTTP/1.1 200 OK\r\nETag: "e"\r\nConnection: close\r\nContent-Length: 0\r\n\r\n'
+    store = open_store("s3://bucket/p", {"key": "k", "secret": "s", "endpoint_url": raw_server(answer)})
+    store.put_file("warm", BytesSource(b""), deadline_ns=deadline_ns)
+    tracemalloc.start()
+    try:
+        store.put_file("large", Streamed(32 << 20), deadline_ns=deadline_ns)
+        assert tracemalloc.get_traced_memory()[1] < (32 << 20) + (4 << 20)
+    finally:
+        tracemalloc.stop()
+    assert store.sent() == {"PutObject": 2}
+
+
 def test_a_share_that_is_taken_is_waited_for_until_the_deadline() -> None:
     from stratalog.spi import StoreTimeoutError  # noqa: PLC0415 - only here
 

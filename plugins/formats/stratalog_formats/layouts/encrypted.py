@@ -21,7 +21,6 @@ from stratalog.spi import (
     ObjectInfo,
     ObjectSink,
     OpenContext,
-    PluginImportError,
     RangeReader,
     Section,
     SegmentInfo,
@@ -208,12 +207,8 @@ class _SealingSink:
 def open_encrypted(context: OpenContext) -> TierLayout:
     """The layout with the settings of ``[plugins.encrypted]``.
 
-    Raises:
-        PluginImportError: ``cryptography`` is not installed; ``stratalog[encryption]`` has it.
+    Neither keys nor ``cryptography`` are needed before an encrypted object is met: whoever goes through all layouts, to
+    rebuild or to dump, opens this one, too.
     """
-    try:
-        import cryptography  # noqa: F401, PLC0415 - tells now whether it is there
-    except ImportError as error:
-        raise PluginImportError(f"encryption needs cryptography ({error})", NAME, "stratalog[encryption]") from error
     section = context.section if isinstance(context.section, EncryptedSection) else EncryptedSection()
     return EncryptedLayout(section, KeyRing(section.keys_file, context.env.files), context.layouts)

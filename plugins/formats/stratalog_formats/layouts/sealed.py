@@ -21,6 +21,7 @@ from stratalog.spi import (
     Buffer,
     ByteSource,
     CorruptObjectError,
+    PluginImportError,
     RangeReader,
     SegmentInfo,
     StorageError,
@@ -80,9 +81,16 @@ def unwrap(envelope: Envelope, identity: bytes, ring: KeyRing, file: str) -> byt
 
 
 def aes(key: bytes) -> AESGCM:
-    """The cipher."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
+    """The cipher.
 
+    Raises:
+        PluginImportError: ``cryptography`` is not installed; ``stratalog[encryption]`` has it.
+    """
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        text = f"encryption needs cryptography ({error})"
+        raise PluginImportError(text, "formats", "stratalog[encryption]") from error
     return AESGCM(key)
 
 
