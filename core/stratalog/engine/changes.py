@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from stratalog.config.topic import TopicConfig
 from stratalog.engine.create import altered, create_partition, new_topic_id
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.move import copy_log, finish_move, moved_request
@@ -26,6 +27,11 @@ LEAVES_TIER: Final = (
     "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote data and turn to "
     "read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. If you want to disable remote storage "
     "and delete all remote data, please set `remote.storage.enable=false,remote.log.delete.on.disable=true`."
+)
+
+NO_TIER: Final = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage: "
+    "open the engine with a tier (tier=URI, --tier URI, or tier in the settings)"
 )
 
 
@@ -53,6 +59,7 @@ class TopicChanges:
             raise TopicExistsError(f"topic {name} exists already")
         checked = self._topics.checked(chosen, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
+        self._check_tier(chosen, checked)
         topic_id, stored = new_topic_id(self._host.env), checked.to_mapping()
         entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
@@ -73,6 +80,11 @@ class TopicChanges:
         self._shelf.publish((directory, log) for directory, log in made.values() if log is not None)
         return self.info(name, names)
 
+    def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
+        """Who asks for a tier gets one or is told; a topic that once had one may be opened without."""
+        if "remote.storage.enable" in chosen and checked.remote_storage_enable and not self._opener.has_tier:
+            raise ConfigError(NO_TIER)
+
     def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
         """Remove what was made of a new topic, as far as the disk allows it."""
         for name, (directory, log) in made.items():
@@ -88,6 +100,7 @@ class TopicChanges:
         now = self._topics.config(name)
         entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
         self._host.check_topic_config(checked)
+        self._check_tier(config, checked)
         leaves = now.remote_storage_enable and not checked.remote_storage_enable
         if leaves and not checked.remote_log_delete_on_disable:
             raise ConfigError(LEAVES_TIER)

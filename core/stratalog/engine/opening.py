@@ -123,6 +123,11 @@ class LogOpener:
         files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
         return topic_id
 
+    @property
+    def has_tier(self) -> bool:
+        """Whether the engine has a tier at all."""
+        return self._tier is not None
+
     def remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
         """The tier's side of a log, None if its topic has none."""
         if self._tier is None or not config.remote_storage_enable:

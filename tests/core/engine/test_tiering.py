@@ -155,6 +155,20 @@ def test_local_retention_follows_kafkas_rules(
         engine.create_topic("t", config=config)
 
 
+def test_a_topic_asks_for_a_tier_only_where_there_is_one(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 1)
+        engine.offload()
+    with open_engine(tmp_path / "data") as engine:
+        with pytest.raises(ConfigError, match="Topic cannot be configured with remote log storage"):
+            engine.create_topic("u", config={"remote.storage.enable": True})
+        with pytest.raises(ConfigError, match="Topic cannot be configured with remote log storage"):
+            engine.alter_topic("t", {"remote.storage.enable": True})
+        engine.alter_topic("t", {"retention.ms": -1})
+        assert len(list(engine.log("t", 0).records())) == 1
+
+
 def test_a_topic_leaves_the_tier_only_with_all_it_has_there(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
     with opened(tmp_path, bucket, clock) as engine:
         engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": -1})
