@@ -166,16 +166,19 @@ class Rewriting:
             self._rewrite_group(view, group, _Pass(self, end, legacy_horizon_ms, last_records, transactions))
 
     def _rewrite_group(self, view: LogView, group: Sequence[Segment], over: _Pass) -> None:
-        made = self.log.new_cleaned(group[0].base_offset)
+        """Make one segment of a group. One that stands alone and loses nothing stays as it is, and is not even written."""
+        made = None if len(group) == 1 else self.log.new_cleaned(group[0].base_offset)
         try:
             for segment in group:
-                over.copy(view, segment, made)
-            made.finish(group[-1].log.modified_ms)
-            self.check()
-            if not self.log.replace(made, group, self.ticket):
-                raise RewriteStoppedError(f"{self.log.name} was changed meanwhile")  # noqa: TRY301 - the files go first
+                made = over.copy(view, segment, made)
+            if made is not None:
+                made.finish(group[-1].log.modified_ms)
+                self.check()
+                if not self.log.replace(made, group, self.ticket):
+                    raise RewriteStoppedError(f"{self.log.name} was changed meanwhile")  # noqa: TRY301 - files go first
         except BaseException:
-            made.discard()
+            if made is not None:
+                made.discard()
             raise
         self.stats.segments_before += len(group)
         self.stats.segments_after += 1
@@ -210,24 +213,50 @@ class _Pass:
     last_records: dict[int, tuple[int, int]]
     transactions: TransactionPass
 
-    def copy(self, view: LogView, segment: Segment, made: CleanedSegment) -> None:
-        """Write what stays of a segment."""
+    def copy(self, view: LogView, segment: Segment, made: CleanedSegment | None) -> CleanedSegment | None:
+        """Write what stays of a segment; ``made`` is begun, if it is None, where the segment loses something first."""
         of, parts = self.of, self.of.log.parts
         after = segment.end_offset
+        self.transactions.kept.clear()
         aborted = aborted_transactions(_from(view, segment.base_offset), segment.base_offset, after, parts)
         self.transactions.expect(aborted)
         was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # by pass 1
-        chunks = walk(segment, 0, parts, check_crc=not was_checked, read_bytes=of.read_bytes, below=segment.end_offset)
-        for chunk in chunks:
-            of.step(chunk.data.nbytes)
-            of.stats.bytes_read += chunk.data.nbytes
+        chunks = walk(segment, 0, parts, check_crc=not was_checked, read_bytes=of.read_bytes, below=after)
+        try:
+            for chunk in chunks:
+                of.step(chunk.data.nbytes)
+                of.stats.bytes_read += chunk.data.nbytes
+                for table in chunk.tables:
+                    out = self._retained(segment, chunk, table)
+                    start, end = table.position[0], table.position[-1] + table.size_bytes[-1]
+                    if made is None:
+                        if out == chunk.data[start:end]:
+                            continue
+                        made = of.log.new_cleaned(segment.base_offset)
+                        self._copy_range(segment, chunk.position + start, made)
+                    self._write(out, made)
+        except BaseException:
+            if made is not None:
+                made.discard()
+            raise
+        return made
+
+    def _copy_range(self, segment: Segment, end: int, made: CleanedSegment) -> None:
+        """Write the batches before position ``end``, which lose nothing."""
+        parts = self.of.log.parts
+        for chunk in walk(segment, 0, parts, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset):
             for table in chunk.tables:
-                out = self._retained(segment, chunk, table)
-                if out:
-                    made.append(out, self.transactions.kept)
-                    of.throttle.took(len(out))
-                    of.stats.bytes_written += len(out)
-                self.transactions.kept.clear()
+                first = chunk.position + table.position[0]
+                if first >= end:
+                    return
+                last = min(chunk.position + table.position[-1] + table.size_bytes[-1], end)
+                self._write(chunk.data[table.position[0] : last - chunk.position], made)
+
+    def _write(self, data: Buffer, made: CleanedSegment) -> None:
+        if len(data):
+            made.append(data, self.transactions.kept)
+            self.of.throttle.took(len(data))
+            self.of.stats.bytes_written += len(data)
 
     def _retained(self, segment: Segment, chunk: Chunk, table: BatchTable) -> Buffer:
         """The batches of a table without what goes."""

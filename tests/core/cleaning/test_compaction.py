@@ -273,12 +273,33 @@ def test_readers_that_are_at_it_go_on(bed: LogBed) -> None:
     assert [record.offset for record in reading][-1] == 5
 
 
-def test_the_same_dirt_costs_the_same_in_a_log_twice_as_long(bed: LogBed) -> None:
-    """What is clean and large enough is rewritten with every round, as in Kafka; what is observed is the dirt alone."""
-    log = filled(bed, *((b"%d" % number, b"v" * 100) for number in range(8)), segment_bytes=400)
+@pytest.mark.parametrize("clean", [4, 8])
+def test_what_is_observed_and_written_follows_the_dirt_not_the_log(bed: LogBed, clean: int) -> None:
+    """Segments that lose nothing are read, and stay the files they are; Kafka writes them again."""
+    values = [(b"%d" % number, b"v" * 300) for number in range(clean)]
+    log = filled(bed, *values, segment_bytes=400)
+    first = cleaned(bed, log)
+    assert first.stats.bytes_written == 0
+    files = {number: bed.path(number).stat().st_ino for number in range(clean)}
+    add(log, (b"0", b"w" * 300))
+    stats = cleaned(bed, log).stats
+    assert stats.bytes_observed < 400
+    assert stats.bytes_written == 0  # the segment that lost its only record is empty now
+    assert [offset for offset, _, _ in left(log)] == list(range(1, clean + 1))
+    assert all(bed.path(number).stat().st_ino == files[number] for number in range(1, clean))
+
+
+def test_a_segment_that_loses_its_end_keeps_the_rest_of_its_bytes(bed: LogBed) -> None:
+    log = filled(bed)
+    for number in range(20):
+        log.append([Record(key=b"%d" % number, value=b"v" * 50)])
+    log.roll()
+    before = bed.path(0).read_bytes()
+    add(log, (b"19", b"w" * 3800))
     cleaned(bed, log)
-    add(log, (b"0", b"w"))
-    assert cleaned(bed, log).stats.bytes_observed < 400
+    after = bed.path(0).read_bytes()
+    assert before.startswith(after)
+    assert [offset for offset, _, _ in left(log)] == [*range(19), 20]
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------------

@@ -1,0 +1,59 @@
+"""Compacting a log, beside Kafka's own cleaner and a loop over a Python client's classes.
+
+    python benchmarks/cleaning.py [--only PART] [--quick | --full] [--rounds N] [--json]
+
+benchmarks/README.md says how to read what comes out.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from cleaning_parts.compacting import COMPACT, compact_bounds, compact_case
+from cleaning_parts.logs import make_dirty_log
+from codec_parts.formats import absences
+from codec_parts.python_peers import Aiokafka
+from harness import JavaMissingError, Machine, Reporter, WrongOutcomeError, java_worker, measure, parse_options
+
+_PACKAGES: Final = ("stratalog", "aiokafka")
+_BATCHES: Final = {"quick": 50, "full": 33_334, "": 8_000}
+_KEYS: Final = {"quick": 2_000, "full": 1_000_000, "": 250_000}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what the command line asks for; 1 if a side does something wrong, else 0, whatever was reached."""
+    options = parse_options(__doc__ or "", arguments)
+    reporter = Reporter(as_json=options.json)
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleaning-benchmark-")))
+        missing, aiokafka, jvm = absences(), None, None
+        try:
+            aiokafka = Aiokafka()
+        except ImportError as error:
+            missing.append(f"{Aiokafka.name}: {error}; the dependency group 'bench' has it")
+        try:
+            jvm = stack.enter_context(java_worker("CleanerBench", scratch, str(scratch), heap="1g"))
+        except JavaMissingError as error:
+            missing.append(str(error))
+        reporter.machine(Machine.now(_PACKAGES))
+        reporter.missing(missing)
+        size = "quick" if options.quick else "full" if options.full else ""
+        results = {}
+        try:
+            if options.wants(COMPACT):
+                made = make_dirty_log(scratch / "dirty", _BATCHES[size], _KEYS[size])
+                results[COMPACT] = measure(compact_case(made, scratch, jvm, aiokafka), options.plan)
+                reporter.result(results[COMPACT])
+        except WrongOutcomeError as error:
+            print(f"wrong: {error}", file=sys.stderr)
+            return 1
+        reporter.verdicts([bound.verdict(results) for bound in compact_bounds() if options.wants(bound.case)])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

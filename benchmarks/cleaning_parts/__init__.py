@@ -1,0 +1,1 @@
+"""What ``cleaning.py`` is made of."""

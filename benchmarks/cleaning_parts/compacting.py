@@ -1,0 +1,120 @@
+"""Compacting a log of which everything is dirty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import stratalog
+from cleaning_parts.logs import TOPIC, DirtyLog, linked_copy, outcome_of
+from codec_parts.python_peers import Aiokafka
+from harness import KAFKA, Bound, Case, LocalSide, PreparedSide, Side, Worker, WorkerSide, WrongOutcomeError
+from log_parts.logs import scratch_folder
+from stratalog import Engine
+
+OURS: Final = "stratalog"
+AIOKAFKA: Final = "aiokafka, a loop"
+COMPACT: Final = "compact/all-dirty"
+_TARGET: Final = "compaction, one thread"
+
+
+def compact_bounds() -> list[Bound]:
+    """What is promised."""
+    return [Bound(_TARGET, COMPACT, OURS, KAFKA, 3), Bound(_TARGET, COMPACT, OURS, AIOKAFKA, 10)]
+
+
+def compact_case(made: DirtyLog, scratch: Path, jvm: Worker | None, aiokafka: Aiokafka | None) -> Case:
+    """A call compacts a copy of the log, once; copying and opening it is off the clock."""
+    side = _ours(made, scratch)
+    expected = side.outcome()
+    sides: list[Side] = [side]
+    if jvm is not None:
+        jvm.load("log", made.folder)
+        sides.append(WorkerSide(KAFKA, jvm, "compact", "log", scratch, _comparing(expected)))
+    if aiokafka is not None:
+        sides.append(LocalSide(AIOKAFKA, lambda: loop(made, aiokafka), lambda: check_loop(made, aiokafka)))
+    title = f"compact {made.size_bytes >> 20} MiB, {made.records:,} records of {made.keys:,} keys"
+    return Case(COMPACT, title, sides, made.records, made.size_bytes)
+
+
+class CompactingSide(PreparedSide):
+    """Ours, and what comes out of it."""
+
+    def __init__(self, made: DirtyLog, scratch: Path) -> None:
+        super().__init__(OURS, self._prepared, self._check_kept)
+        self._made, self._scratch = made, scratch
+
+    def outcome(self) -> bytes:
+        """Of a call off the clock."""
+        with scratch_folder(self._scratch) as root:
+            linked_copy(self._made, root)
+            with stratalog.open_engine(root) as engine:
+                (result,) = engine.run_cleaner()
+                return outcome_of(engine.log(TOPIC, 0), result.end, root / self._made.folder.name)
+
+    @contextmanager
+    def _prepared(self, calls: int) -> Iterator[Callable[[], object]]:
+        with scratch_folder(self._scratch) as folder, ExitStack() as stack:
+            engines: list[Engine] = []
+            for call in range(calls):
+                linked_copy(self._made, folder / str(call))
+                engines.append(stack.enter_context(stratalog.open_engine(folder / str(call))))
+            left = iter(engines)
+            yield lambda: next(left).run_cleaner()
+
+    def _check_kept(self) -> None:
+        with scratch_folder(self._scratch) as root:
+            linked_copy(self._made, root)
+            with stratalog.open_engine(root) as engine:
+                (result,) = engine.run_cleaner()
+                kept = sum(1 for _ in engine.log(TOPIC, 0).records())
+        if result.error is not None or (result.stats.records_read, kept) != (self._made.records, self._made.keys):
+            raise WrongOutcomeError(f"{OURS}: {kept} records are left of {self._made.keys} keys: {result}")
+
+
+def _ours(made: DirtyLog, scratch: Path) -> CompactingSide:
+    return CompactingSide(made, scratch)
+
+
+def _comparing(expected: bytes) -> Callable[[bytes], None]:
+    def check(outcome: bytes) -> None:
+        if outcome != expected:
+            raise WrongOutcomeError(f"{KAFKA} leaves other bytes than {OURS}: {outcome!r}, {expected!r}")
+
+    return check
+
+
+# --- what one would write with a client ------------------------------------------------------------------------------
+
+
+def loop(made: DirtyLog, aiokafka: Aiokafka) -> int:
+    """A dictionary of the newest offsets, then every batch built again without the others; how many records stay."""
+    newest: dict[bytes, int] = {}
+    for batch in _batches(made, aiokafka):
+        for record in batch:
+            newest[record.key] = record.offset
+    kept, out, encode = 0, bytearray(), aiokafka.encoder("none")
+    for batch in _batches(made, aiokafka):
+        left = [record for record in batch if newest[record.key] == record.offset]
+        if left:
+            out += encode([(record.timestamp, record.key, record.value, []) for record in left])
+            kept += len(left)
+    return kept
+
+
+def _batches(made: DirtyLog, aiokafka: Aiokafka) -> Iterator[Any]:
+    for file in sorted(made.folder.glob("*.log")):
+        yield from aiokafka.batches(file.read_bytes())
+
+
+def check_loop(made: DirtyLog, aiokafka: Aiokafka) -> None:
+    """Compare how many records stay with how many keys there are.
+
+    Raises:
+        WrongOutcomeError: it is another number.
+    """
+    kept = loop(made, aiokafka)
+    if kept != made.keys:
+        raise WrongOutcomeError(f"{AIOKAFKA}: {kept} records are left of {made.keys} keys")

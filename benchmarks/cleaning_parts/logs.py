@@ -1,0 +1,91 @@
+"""The log that is compacted: made once, the same in every run."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import stratalog
+from stratalog import Record
+from stratalog.log.log import Log
+
+TOPIC: Final = "t"
+SEGMENT_BYTES: Final = 64 << 20
+CONFIG: Final[dict[str, object]] = {
+    "cleanup.policy": "compact",
+    "segment.bytes": SEGMENT_BYTES,
+    "min.cleanable.dirty.ratio": 0,
+}
+_FIRST_MS: Final = 1_700_000_000_000
+_BATCH_RECORDS: Final = 150  # about 16 KiB
+_VALUE_BYTES: Final = 84  # a record of about 110 bytes on disk
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyLog:
+    """A closed log whose records are all dirt; the active segment is empty.
+
+    Attributes:
+        root: the engine's directory.
+        records: their offsets begin at 0.
+        keys: how many there are; all of them are in it.
+        size_bytes: of all segments.
+    """
+
+    root: Path
+    records: int
+    keys: int
+    size_bytes: int
+
+    @property
+    def folder(self) -> Path:
+        """The log's own."""
+        return self.root / f"{TOPIC}-0"
+
+
+def make_dirty_log(root: Path, batches: int, keys: int) -> DirtyLog:
+    """Records of keys drawn at random."""
+    chance = random.Random(5)  # noqa: S311 - the same bytes in every run
+    value, offset, seen = chance.randbytes(_VALUE_BYTES), 0, set[int]()
+    with stratalog.open_engine(root) as engine:
+        engine.create_topic(TOPIC, config=CONFIG)
+        log = engine.log(TOPIC, 0)
+        for _ in range(batches):
+            drawn = [chance.randrange(keys) for _ in range(_BATCH_RECORDS)]
+            seen.update(drawn)
+            log.append(
+                [
+                    Record(key=b"key-%012d" % key, value=value, timestamp_ms=_FIRST_MS + at)
+                    for at, key in enumerate(drawn, offset)
+                ]
+            )
+            offset += _BATCH_RECORDS
+        log.roll()
+        size_bytes = sum(segment.size_bytes for segment in log.segments())
+    return DirtyLog(root, offset, len(seen), size_bytes)
+
+
+def linked_copy(made: DirtyLog, root: Path) -> None:
+    """The same log in another directory: segments are linked, since cleaning changes none; all else is copied."""
+    folder = root / made.folder.name
+    folder.mkdir(parents=True)
+    for file in made.folder.iterdir():
+        if file.suffix == ".log" and file.stat().st_size:
+            (folder / file.name).hardlink_to(file)
+        else:
+            shutil.copyfile(file, folder / file.name)
+    for file in made.root.iterdir():
+        if file.is_file() and file.name != ".lock":
+            shutil.copyfile(file, root / file.name)
+
+
+def outcome_of(log: Log, end: int, folder: Path) -> bytes:
+    """Where the round ended, and a digest of all segments: what compares with Kafka's."""
+    digest = hashlib.sha256()
+    for segment in log.view().segments:
+        digest.update((folder / segment.file_name(".log")).read_bytes())
+    return f"{end} {digest.hexdigest()}".encode()

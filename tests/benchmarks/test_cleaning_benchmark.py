@@ -1,0 +1,50 @@
+"""The cleaning benchmark does what it says: every side's outcome is looked at, and what it tells can be read."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleaning_parts.compacting import AIOKAFKA, COMPACT, OURS, compact_case
+from cleaning_parts.logs import DirtyLog, make_dirty_log
+from harness import KAFKA, WrongOutcomeError
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "cleaning.py"
+
+
+@pytest.fixture(scope="module")
+def told() -> list[dict[str, Any]]:
+    """What a quick run tells, line by line."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--quick", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_every_side_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
+    missing = " ".join(line["reason"] for line in told if line["kind"] == "missing")
+    sides = {line["side"] for line in told if line["kind"] == "figures" and line["case"] == COMPACT}
+    assert OURS in sides
+    assert (KAFKA in sides) == (KAFKA not in missing)
+    assert (AIOKAFKA in sides) == ("aiokafka" not in missing)
+
+
+def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
+    verdicts = [line for line in told if line["kind"] == "verdict"]
+    assert len(verdicts) == 2
+    assert all((line["figure"] is None) == (line["reached"] is None) for line in verdicts)
+
+
+def test_a_log_with_other_records_is_told(tmp_path: Path) -> None:
+    made = make_dirty_log(tmp_path / "log", 2, 50)
+    lying = DirtyLog(made.root, made.records + 1, made.keys, made.size_bytes)
+    side = compact_case(made, tmp_path, None, None).sides[0]
+    side.check()
+    with pytest.raises(WrongOutcomeError):
+        compact_case(lying, tmp_path, None, None).sides[0].check()
