@@ -10,6 +10,7 @@ import click
 
 import stratalog
 from stratalog.cli.attach import attach
+from stratalog.cli.archive import archive
 from stratalog.cli.check_plugin import check
 from stratalog.cli.cleaner import cleaner
 from stratalog.cli.consume import consume
@@ -72,6 +73,7 @@ def app() -> None:
 
 for command in (
     attach,
+    archive,
     check,
     cleaner,
     consume,

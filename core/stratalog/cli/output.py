@@ -55,6 +55,10 @@ class Output:
         if not self.as_json:
             sys.stdout.write(text + "\n")
 
+    def flush(self) -> None:
+        """Let whoever reads see what was printed so far; for commands that go on for long."""
+        sys.stdout.flush()
+
     def note(self, text: str) -> None:
         """A line for people only, on stderr."""
         if not self.as_json:

@@ -19,16 +19,10 @@ from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
 from stratalog.model.segments import FileKind, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.segment import Segment
-from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import SegmentSource
+from stratalog.tier.closed import INDEX_KINDS
 from stratalog.tier.log import TierLog
 from stratalog.tier.offload import OffloadReport
-
-_INDEX_KINDS = {
-    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
-    IndexRole.TIME: FileKind.TIME_INDEX,
-    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +162,7 @@ def segment_source(log: Log, view: LogView, segment: Segment) -> SegmentSource:
         leader_epochs=epochs,
     )
     files: dict[FileKind, bytes] = {
-        kind: entries for role, kind in _INDEX_KINDS.items() if (entries := bytes(segment.index_entries(role)))
+        kind: entries for role, kind in INDEX_KINDS.items() if (entries := bytes(segment.index_entries(role)))
     }
     snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
     if snapshot is None and not log.has_producers:

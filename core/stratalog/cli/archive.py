@@ -1,0 +1,200 @@
+"""``stratalog archive``: keep what a Kafka broker writes, in a tier, without touching the broker's directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output, printable, size_text
+from stratalog.config.files import Settings, read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Clock
+from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StoreError
+from stratalog.log.directory import is_log_directory
+from stratalog.model.names import TopicPartition
+from stratalog.reading.open import open_host, open_tier
+from stratalog.reading.parts import ComponentHost, split_scheme
+from stratalog.spi.segments import SegmentStore
+from stratalog.tier.archive import ArchivedLog, ArchivePlan, Archiver
+from stratalog.tier.rate import CopyRate
+
+_TRIES: Final = 5  # of a single pass, for logs whose files the broker changes under it
+_AGAIN_MS: Final = 500
+_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "tier_end_offset", "high_watermark", "error")
+
+
+def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | None) -> Callable[[str], bool]:
+    try:
+        found = re.compile(".*" if value is None else value)
+    except re.error as error:
+        raise click.BadParameter(f"no regular expression: {error}") from error
+    return lambda topic: found.fullmatch(topic) is not None
+
+
+@click.command()
+@click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, required=True)
+@click.argument("uri")
+@click.option("--follow", is_flag=True, help="Go on with what the broker closes, until Ctrl-C.")
+@click.option("--topics", "wants", metavar="PATTERN", callback=_pattern, help="A regular expression; all if not given.")
+@click.option(
+    "--interval", type=click.FloatRange(0.1), default=5.0, show_default=True, help="Seconds between two passes."
+)
+@click.option("--layout", help="How segments are stored: single (default), plain, chunked, encrypted.")
+@click.option("--max-bytes-per-second", "rate", type=click.IntRange(1), help="How fast segments may go.")
+@click.option(
+    "--skip-gaps", is_flag=True, help="Go on behind offsets that the broker deleted before they were archived."
+)
+@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+@json_option
+def archive(
+    output: Output,
+    directories: tuple[str, ...],
+    uri: str,
+    *,
+    wants: Callable[[str], bool],
+    follow: bool,
+    interval: float,
+    layout: str | None,
+    rate: int | None,
+    skip_gaps: bool,
+    config: str | None,
+) -> int:
+    """Copy the closed segments of a Kafka broker's log directories, stopped or running, into the tier at URI.
+
+    Nothing is written to the directories. What is below the high watermark and closed is copied, from where the tier
+    ends; a second run goes on where the first stopped. The tier keeps what the broker deletes.
+
+    Exit code: 0, 1 if a log could not be archived as far as it is closed, 2 if nothing could be done.
+    """
+    settings = read_settings(config, os.environ)
+    with ExitStack() as opened:
+        host = open_host(settings, (), None)
+        opened.callback(host.close)
+        stores = [opened.enter_context(_source(host, directory, uri)) for directory in directories]
+        copied = CopyRate(rate, host.env.clock)
+        plan = ArchivePlan(
+            config=_topic_config(host, settings, layout),
+            wants=wants,
+            skip_gaps=skip_gaps,
+            wait_for=lambda size_bytes: copied.take(size_bytes, lambda: True),
+        )
+        tier = opened.enter_context(open_tier(host, uri, None, read_only=False))
+        archiver = Archiver(stores, tier, host.parts(TopicConfig()), plan)
+        run = _Run(output, archiver, host.env.clock)
+        return run.follow(round(interval * 1000)) if follow else run.once()
+
+
+def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
+    """A log directory, opened for reading; refused if it is none, or if the tier lies in it."""
+    if not Path(directory).is_dir():
+        raise LogDirNotFoundError("there is no such directory", directory)
+    scheme, place = split_scheme(uri)
+    if scheme == "file" and Path(place).resolve().is_relative_to(Path(directory).resolve()):
+        raise ConfigError(f"the tier {uri} lies in the log directory {directory}, where nothing is to be written")
+    store = host.segment_store(directory, read_only=True)
+    if not is_log_directory(store):
+        store.close()
+        raise LogDirNotFoundError("there are no logs in the directory", directory)
+    return store
+
+
+def _topic_config(host: ComponentHost, settings: Settings, layout: str | None) -> TopicConfig:
+    plain = TopicConfig(sections=host.registry.topic_sections())
+    config = plain.replaced(settings.topic_defaults, "topic_defaults")
+    if layout is not None:
+        config = dataclasses.replace(config, tier_layout=layout)
+    host.check_topic_config(config)
+    return config
+
+
+class _Run:
+    """One run of the command: passes, and what they did together."""
+
+    def __init__(self, output: Output, archiver: Archiver, clock: Clock) -> None:
+        self._output, self._archiver, self._clock = output, archiver, clock
+        self._total: dict[TopicPartition, ArchivedLog] = {}
+        self._errors = dict[TopicPartition, str]()
+
+    def once(self) -> int:
+        """Passes until no file was changed while it was read; the exit code."""
+        with self._summary():
+            for number in range(_TRIES):
+                if number:
+                    self._clock.sleep_ms(_AGAIN_MS)
+                changed = False
+                for result in self._archiver.run():
+                    if isinstance(result.error, StoreError):
+                        raise result.error  # the others would fare the same
+                    changed |= isinstance(result.error, SegmentGoneError)
+                    self._take(result)
+                if not changed:
+                    break
+        return 1 if self._errors else 0
+
+    def follow(self, interval_ms: int) -> int:
+        """Passes until Ctrl-C; the exit code tells of the last one."""
+        try:
+            with self._summary():
+                while True:
+                    self._pass()
+                    self._clock.sleep_ms(interval_ms)
+        except KeyboardInterrupt:
+            return 1 if self._errors else 0
+
+    def _pass(self) -> None:
+        for result in self._archiver.run():
+            if result.segments or str(result.error or "") != self._errors.get(result.log, ""):
+                self._tell(result)
+            self._take(result)
+            if isinstance(result.error, StoreError):
+                if not result.error.retriable:
+                    raise result.error
+                return  # the store is down: the next pass asks again
+
+    def _take(self, result: ArchivedLog) -> None:
+        before = self._total.get(result.log)
+        self._errors.pop(result.log, None)
+        if result.error is not None:
+            self._errors[result.log] = str(result.error)
+        if before is not None:
+            result = dataclasses.replace(
+                result,
+                segments=before.segments + result.segments,
+                size_bytes=before.size_bytes + result.size_bytes,
+                tier_end=max(before.tier_end, result.tier_end),
+                skipped_offsets=before.skipped_offsets + result.skipped_offsets,
+            )
+        self._total[result.log] = result
+
+    def _tell(self, result: ArchivedLog) -> None:
+        text = f"{result.log}: {result.segments} segments, {size_text(result.size_bytes)}, up to {result.tier_end}"
+        if self._output.as_json:
+            self._output.item(dict(zip(_COLUMNS, _row(result), strict=True)))
+        else:
+            self._output.line(text if result.error is None else printable(f"{text}, then: {result.error}"))
+        self._output.flush()
+
+    @contextmanager
+    def _summary(self) -> Iterator[None]:
+        """The table of all logs when the run ends, however it ends."""
+        try:
+            yield
+        finally:
+            rows = [_row(result) for _, result in sorted(self._total.items())]
+            self._output.table("archived", _COLUMNS, rows)
+            skipped = sum(result.skipped_offsets for result in self._total.values())
+            if skipped:
+                self._output.note(f"{skipped} offsets had been deleted by the broker: the archive has a gap there")
+
+
+def _row(result: ArchivedLog) -> tuple[object, ...]:
+    error = "" if result.error is None else str(result.error)
+    return (*result.log, result.segments, result.size_bytes, result.tier_end, result.high_watermark, error)

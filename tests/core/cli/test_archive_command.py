@@ -1,0 +1,160 @@
+"""``stratalog archive``: what it takes, prints and refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog import Record
+from stratalog.cli.app import run
+
+SMALL = {"segment.bytes": 1500, "index.interval.bytes": 100, "retention.ms": -1}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "kafka"
+    fill(folder, 40)
+    return folder
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> str:
+    folder = tmp_path / "bucket"
+    folder.mkdir()
+    return f"file://{folder}"
+
+
+def fill(folder: Path, count: int) -> None:
+    with stratalog.open_engine(folder) as engine:
+        for topic in ("orders", "orders-old", "other"):
+            if topic not in engine.topics():
+                engine.create_topic(topic, config=SMALL)
+            for number in range(count):
+                engine.log(topic, 0).append([Record(timestamp_ms=1000 + number, value=b"x" * 100)])
+
+
+def items(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_the_archive_reads_like_the_directory(source: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["archive", str(source), target, "--json"]) == 0
+    listed = items(capsys)
+    assert [item["topic"] for item in listed] == ["orders", "orders-old", "other"]
+    with stratalog.open_reader(target) as archived, stratalog.open_reader(source) as there:
+        for item in listed:
+            log = archived.log(str(item["topic"]), 0)
+            end = log.offsets().log_end
+            assert item["tier_end_offset"] == end
+            assert list(log.records()) == list(there.log(str(item["topic"]), 0).records(end=end))
+            remote = log.view().remote
+            assert remote is not None
+            assert item["segments"] == len(remote.segments)
+    assert run(["archive", str(source), target, "--json"]) == 0
+    assert {item["segments"] for item in items(capsys)} == {0}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topics"), [("orders", ["orders"]), ("orders.*", ["orders", "orders-old"]), ("nothing", [])]
+)
+def test_topics_are_chosen_by_a_pattern_that_fits_whole_names(
+    source: Path, target: str, pattern: str, topics: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["archive", str(source), target, "--topics", pattern, "--json"]) == 0
+    assert [item["topic"] for item in items(capsys)] == topics
+
+
+@pytest.mark.parametrize("layout", ["single", "plain", "chunked"])
+def test_every_layout_keeps_the_records_and_a_gap(
+    source: Path, target: str, layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["archive", str(source), target, "--topics", "orders", "--layout", layout]
+    assert run(command) == 0
+    fill(source, 40)
+    logs = sorted((source / "orders-0").glob("*.log"))
+    for path in logs[:-2]:
+        path.unlink()
+    assert run(command) == 1
+    assert "deleted" in capsys.readouterr().out
+    assert run([*command, "--skip-gaps"]) == 0
+    with stratalog.open_reader(target) as archived:
+        log = archived.log("orders", 0)
+        offsets = [record.offset for record in log.records()]
+        first, last = int(logs[-2].stem), int(logs[-1].stem)
+        assert offsets[-(last - first) :] == list(range(first, last))
+        assert offsets == [*range(len(offsets) - (last - first)), *range(first, last)]
+    assert run(["tier", "ls", target]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["{source}/missing", "{target}"], "no such directory"),
+        (["{source}/orders-0", "{target}"], "no logs in the directory"),
+        (["{source}", "{source}/bucket"], "is no URI"),
+        (["{source}", "file://{source}/bucket"], "nothing is to be written"),
+        (["{source}", "{target}/missing"], "create it first"),
+        (["{source}", "{target}", "--layout", "cubic"], "cubic"),
+        (["{source}", "{target}", "--topics", "("], "no regular expression"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_done(
+    source: Path, target: str, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["archive", *(text.format(source=source, target=target) for text in arguments)]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_damage_is_told_the_other_logs_are_archived_and_the_exit_code_is_1(
+    source: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = min((source / "orders-0").glob("*.log"))
+    first.write_bytes(first.read_bytes()[:-1] + b"?")
+    assert run(["archive", str(source), target, "--json"]) == 1
+    broken, *others = items(capsys)
+    assert str(first) in str(broken["error"])
+    assert broken["tier_end_offset"] == 0
+    assert all(item["segments"] for item in others)
+
+
+def following(source: Path, target: str) -> subprocess.Popen[str]:
+    begin = "from stratalog.cli import main; main()"
+    arguments = ["archive", str(source), target, "--follow", "--interval", "0.1", "--json"]
+    return subprocess.Popen(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", begin, *arguments], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_following_goes_on_with_what_is_closed_later_and_ends_by_control_c(source: Path, target: str) -> None:
+    with following(source, target) as process:
+        assert process.stdout is not None
+        seen = [json.loads(process.stdout.readline()) for _ in range(3)]
+        before = {item["topic"]: item["tier_end_offset"] for item in seen}
+        fill(source, 40)
+        later = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+    assert process.returncode == 0
+    assert all(item["tier_end_offset"] > before[item["topic"]] for item in later)
+    told = [json.loads(line) for line in rest.splitlines()]
+    passes, totals = [*seen, *later, *told[:-3]], told[-3:]
+    assert {item["topic"]: item["segments"] for item in totals} == {
+        topic: sum(item["segments"] for item in passes if item["topic"] == topic) for topic in before
+    }
+
+
+def test_following_leaves_no_trace_in_the_directory(source: Path, target: str) -> None:
+    before = {path: path.stat().st_mtime_ns for path in [source, *source.rglob("*")]}
+    with following(source, target) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+    assert {path: path.stat().st_mtime_ns for path in [source, *source.rglob("*")]} == before

@@ -1,0 +1,159 @@
+"""A log directory as a broker changes it while others read: appends, rolls, retention, cleaning, all without an engine."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stratalog.epochs.checkpoint import format_epochs, format_offsets
+from stratalog.log.directory import format_topic_id
+from stratalog.model.batches import BatchTable
+from stratalog.model.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    HIGH_WATERMARKS_FILE,
+    LEADER_EPOCHS_FILE,
+    LOG_STARTS_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    SWAP_SUFFIX,
+    segment_file,
+)
+from stratalog.model.offsets import EpochEntry
+from stratalog.segment.framing import scan
+from stratalog.testing.logs import LOG, TOPIC_ID, LogBed, records
+
+START_MS: Final = 1_700_000_000_000
+
+
+@dataclass(slots=True)
+class Batch:
+    """Encoded, with its offsets [base, end)."""
+
+    base: int
+    end: int
+    data: bytes
+
+
+@dataclass(slots=True)
+class KafkaFolder:
+    """One log of a broker; what it holds is written as a broker writes it. Indexes are left to whoever reads.
+
+    Attributes:
+        bed: where it is, and the formats.
+        segments: batches by base offset; the last is the active one.
+        history: every batch that was ever written.
+        epochs: as checkpointed.
+    """
+
+    bed: LogBed
+    segments: dict[int, list[Batch]] = field(default_factory=lambda: {0: []})
+    history: list[Batch] = field(default_factory=list)
+    epochs: list[EpochEntry] = field(default_factory=lambda: [EpochEntry(0, 0)])
+
+    def __post_init__(self) -> None:
+        self.bed.folder.mkdir(parents=True)
+        (self.bed.folder / PARTITION_METADATA_FILE).write_bytes(format_topic_id(TOPIC_ID))
+        self.path(0).touch()
+        self.lead(0)
+        self.confirm(0)
+
+    @property
+    def end(self) -> int:
+        """The log end offset."""
+        return self.history[-1].end if self.history else 0
+
+    def path(self, base: int, state: str = "") -> Path:
+        """Where a ``.log`` file is."""
+        return self.bed.folder / (segment_file(base, LOG_SUFFIX) + state)
+
+    def lead(self, epoch: int) -> None:
+        """A new leader epoch begins at the log end."""
+        if epoch > self.epochs[-1].epoch:
+            self.epochs.append(EpochEntry(epoch, self.end))
+        _replace(self.bed.folder / LEADER_EPOCHS_FILE, format_epochs(self.epochs))
+
+    def append(self, count: int = 3) -> Batch:
+        """One batch."""
+        epoch = self.epochs[-1].epoch
+        data = self.bed.batch(self.end, records(count, start=self.end, timestamp_ms=START_MS), leader_epoch=epoch)
+        batch = Batch(self.end, self.end + count, data)
+        active = max(self.segments)
+        with self.path(active).open("ab") as file:
+            file.write(data)
+        self.segments[active].append(batch)
+        self.history.append(batch)
+        return batch
+
+    def roll(self) -> None:
+        """Close the active segment."""
+        if self.segments[max(self.segments)]:
+            self.segments[self.end] = []
+            self.path(self.end).touch()
+
+    def fill(self, segments: int, batches: int = 4) -> None:
+        """So many segments, rolled and confirmed, and an active one with a batch."""
+        for _ in range(segments):
+            for _ in range(batches):
+                self.append()
+            self.roll()
+        self.append()
+        self.confirm()
+
+    def confirm(self, offset: int | None = None) -> None:
+        """Checkpoint the high watermark; the log end if no offset is given."""
+        self._checkpoint(HIGH_WATERMARKS_FILE, self.end if offset is None else offset)
+
+    def _checkpoint(self, name: str, offset: int) -> None:
+        _replace(self.bed.directory / name, format_offsets({LOG: offset}))
+
+    def expire(self) -> None:
+        """Retention takes the oldest segment, unless that is the active one; its file vanishes at once."""
+        if len(self.segments) > 1:
+            oldest = min(self.segments)
+            del self.segments[oldest]
+            self._checkpoint(LOG_STARTS_FILE, min(self.segments))
+            self.path(oldest).rename(self.path(oldest, DELETED_SUFFIX))
+            self.path(oldest, DELETED_SUFFIX).unlink()
+
+    def clean(self, first: int, last: int, *, keep_every: int = 1, stop_at: str = "") -> None:
+        """The cleaner puts one segment in the place of closed ones, counted from the oldest; of batches it keeps some.
+
+        ``stop_at``: die behind that step: ``cleaned``, ``swap``, ``deleted``.
+        """
+        bases = sorted(self.segments)[:-1][first : last + 1]
+        if not bases:
+            return
+        kept = [batch for base in bases for batch in self.segments[base]]
+        kept = [batch for index, batch in enumerate(kept) if index % keep_every == 0]
+        self.path(bases[0], CLEANED_SUFFIX).write_bytes(b"".join(batch.data for batch in kept))
+        if stop_at == "cleaned":
+            return
+        self.path(bases[0], CLEANED_SUFFIX).rename(self.path(bases[0], SWAP_SUFFIX))
+        if stop_at == "swap":
+            return
+        for base in bases:
+            self.path(base).rename(self.path(base, DELETED_SUFFIX))
+            del self.segments[base]
+        self.segments[bases[0]] = kept
+        self.segments = dict(sorted(self.segments.items()))
+        if stop_at == "deleted":
+            return
+        self.path(bases[0], SWAP_SUFFIX).rename(self.path(bases[0]))
+        for base in bases:
+            with suppress(FileNotFoundError):
+                self.path(base, DELETED_SUFFIX).unlink()
+
+    def tables(self, data: bytes) -> tuple[BatchTable, ...]:
+        """The batches in some bytes, CRCs checked."""
+        found = scan(self.bed.parts.formats, data, 0, len(data), check_crc=True)
+        assert found.stop_position == len(data), found.reason
+        return found.tables
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_bytes(data)
+    temporary.rename(path)
