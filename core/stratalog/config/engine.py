@@ -44,6 +44,12 @@ class Limits(Section):
         doc="Index entries of closed segments kept in memory, of each tier.",
     )
     chunk_cache_bytes: int = key("limits.chunk.cache.bytes", 64 << 20, at_least=0, doc="Remote chunks kept in memory.")
+    prefetch_bytes: int = key(
+        "limits.prefetch.bytes",
+        32 << 20,
+        at_least=0,
+        doc="Remote chunks read ahead of all sequential readers and not used yet; 0 reads nothing ahead.",
+    )
     upload_bytes: int = key(
         "limits.upload.bytes",
         192 << 20,
@@ -148,6 +154,24 @@ class EngineConfig(Section):
         3_600_000,
         at_least=0,
         doc="How long a superseded state of a log's tier can be read (as_of), with all it names; at least an hour.",
+    )
+    tier_cache_dir: str | None = key(
+        "tier.cache.dir",
+        None,
+        doc="A folder of its own, not inside a log directory, where chunks and indexes of the tier are kept over "
+        "restarts; without it they are kept in memory.",
+    )
+    tier_cache_bytes: int = key(
+        "tier.cache.bytes", 4 << 30, at_least=0, doc="Chunks of the tier kept in tier.cache.dir."
+    )
+    index_cache_file_bytes: int = key(
+        "remote.log.index.file.cache.total.size.bytes",
+        1 << 30,
+        at_least=1,
+        doc="Indexes of the tier kept in tier.cache.dir.",
+    )
+    reader_threads: int = key(
+        "remote.log.reader.threads", 10, at_least=1, doc="How many chunks of the tier are read ahead at a time."
     )
     recovery_threads: int = key(
         "num.recovery.threads.per.data.dir",

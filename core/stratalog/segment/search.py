@@ -50,7 +50,9 @@ def transaction_index(segment: ReadableSegment, parts: Components) -> IndexReade
 
 
 def _index_floor(segment: ReadableSegment, offset: int, parts: Components) -> OffsetPosition | None:
-    """The index entry to begin a search at; None where that is the segment's start."""
+    """The index entry to begin a search at; None where that is the segment's start, as for its first offset."""
+    if offset <= segment.base_offset:
+        return None
     try:
         entry = offset_index(segment, parts).floor(offset)
     except CorruptIndexError:

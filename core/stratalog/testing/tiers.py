@@ -120,14 +120,14 @@ class TierBed:
 
     Attributes:
         bucket: what all tiers of the bed share.
-        limits: of every tier.
+        limits: of every tier; nothing is read ahead unless they are changed, so that requests come in one order.
         config: of every tier.
         seed: of the chance that makes keys, commit ids and pauses; each tier gets the next one.
     """
 
     clock: ManualClock = field(default_factory=ManualClock)
     bucket: SimBucket = field(init=False)
-    limits: Limits = field(default_factory=lambda: replace(Limits(), fetch_chunk_bytes=4096))
+    limits: Limits = field(default_factory=lambda: replace(Limits(), fetch_chunk_bytes=4096, prefetch_bytes=0))
     config: EngineConfig = field(default_factory=EngineConfig)
     layout: TierLayout = field(default_factory=PairLayout)
     layout_version: int = 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from stratalog.config.engine import Limits
@@ -11,6 +13,9 @@ from stratalog.model.segments import FileKind, FileSlice, SegmentInfo
 from stratalog.segment.cache import ByteCache, CacheMetrics
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.admission import TwoQueues
+from stratalog.tier.cache import CacheFolder
+from stratalog.tier.chunks import ChunkReader, Course, Successor, known_ends, no_successor
 from stratalog.tier.layers import TierStore
 from stratalog.tier.layouts import LayoutTable
 
@@ -19,32 +24,52 @@ _INDEX_KINDS: Final = {
     IndexRole.TIME: FileKind.TIME_INDEX,
     IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
 }
+_GAP_BYTES: Final = 64 << 10  # between what is read together
 
 
 class Fetcher:
-    """What the segments of a tier share: the store, the layouts, and two caches. Thread-safe.
+    """What the segments of a tier share: the store, the layouts, and caches of chunks and indexes. Thread-safe.
 
     Objects are read in chunks aligned to ``limits.fetch.chunk.bytes`` of the object, so that readers of neighbouring
-    offsets share them. Indexes are fetched whole and kept as the original bytes.
+    offsets share them. Indexes are kept whole, as the original bytes; those that lie together come together.
+
+    Args:
+        store: where the objects are.
+        layouts: those that may be needed.
+        limits: of memory.
+        threads: how many chunks are read ahead at a time.
+        folder: the caches on disk, closed by ``close``; None without.
     """
 
-    def __init__(self, store: TierStore, layouts: LayoutTable, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: TierStore,
+        layouts: LayoutTable,
+        limits: Limits,
+        *,
+        threads: int = 1,
+        folder: CacheFolder | None = None,
+    ) -> None:
         self.layouts = layouts
-        self._store, self._chunk_bytes = store, limits.fetch_chunk_bytes
-        self._chunks, self._indexes = ByteCache(limits.chunk_cache_bytes), ByteCache(limits.index_cache_bytes)
+        self._store, self._folder, self._limits = store, folder, limits
+        self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
+        self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
-    def read_log(self, stored: StoredSegment, start: int, end: int) -> memoryview:
-        """Bytes [start, end) of the original ``.log`` file, all of them.
+    def read_log(self, stored: StoredSegment, start: int, end: int, successor: Successor = no_successor) -> memoryview:
+        """Bytes [start, end) of the original ``.log`` file, all of them. Who reads on is read ahead for.
 
         Raises:
             CorruptObjectError: the object is shorter than the manifest says, or not what its layout stored.
             ObjectNotFoundError: it is gone.
             UnknownComponentError: its layout is not installed.
         """
-        ends = _known_ends(stored)
+        ends = known_ends(stored)
+        course = Course(stored, successor, self._chunks.chunk_bytes)
 
         def fetch(key: str, position: int, end_position: int) -> bytes:
-            return self._read_chunked(key, position, end_position, ends.get(key, end_position))
+            if end_position > ends.get(key, 0):
+                return self._store.read_exactly(key, position, end_position)
+            return self._chunks.read(key, position, end_position, ends[key], course)
 
         pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
         size_bytes = sum(len(piece) for piece in pieces)
@@ -56,54 +81,111 @@ class Fetcher:
 
     def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
         """The original bytes of a small file of the segment, ``b""`` if it has none; errors as ``read_log``."""
-
-        def load() -> bytes:
-            layout = self.layouts.by_label(stored.layout)
-            return layout.read_index(stored, kind, self._store.read_exactly) or b""
-
-        return self._indexes.get_or_load((log_key(stored), stored.info.base_offset, kind), load)
+        if kind not in stored.slices:
+            return b""
+        return self._indexes.get_or_load(_index_key(stored, kind), lambda: self._load_index(stored, kind))
 
     def forget(self, stored: StoredSegment) -> None:
         """Drop what is cached of a segment, because it turned out to be damaged: the next read asks the store."""
         keys = stored.keys
-        self._chunks.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
+        self._chunks.drop(keys)
         self._indexes.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
+        if self._folder is not None:
+            self._folder.indexes.drop(self._group(stored))
+
+    def close(self) -> None:
+        """End the threads that read ahead, and let go of the caches on disk. Twice is fine."""
+        self._chunks.close()
+        if self._folder is not None:
+            self._folder.close()
 
     @property
     def chunk_metrics(self) -> CacheMetrics:
-        """Of the cache of chunks."""
+        """Of the cache of chunks in memory."""
         return self._chunks.metrics()
 
     @property
     def index_metrics(self) -> CacheMetrics:
-        """Of the cache of indexes."""
+        """Of the cache of indexes in memory."""
         return self._indexes.metrics()
 
-    def _read_chunked(self, key: str, start: int, end: int, known_end: int) -> bytes:
-        """Bytes [start, end) of an object that is known to reach to ``known_end``, from aligned chunks."""
-        if end > known_end:
-            return self._store.read_exactly(key, start, end)
-        parts: list[Buffer] = []
-        while start < end:
-            chunk_start = start - start % self._chunk_bytes
-            chunk_end = min(chunk_start + self._chunk_bytes, known_end)
-            chunk = self._chunk(key, chunk_start, chunk_end)
-            stop = min(end, chunk_end)
-            parts.append(memoryview(chunk)[start - chunk_start : stop - chunk_start])
-            start = stop
-        return b"".join(parts)
+    def _load_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
+        found = self._folder.indexes.get(self._group(stored), _index_item(stored, kind)) if self._folder else None
+        if found is not None:
+            return found
+        layout, key = self.layouts.by_label(stored.layout), stored.slices[kind].key
+        beside = [
+            other
+            for other in _INDEX_KINDS.values()
+            if kind in _INDEX_KINDS.values()
+            and other is not kind
+            and other in stored.slices
+            and stored.slices[other].key == key
+            and _index_key(stored, other) not in self._indexes
+        ]
+        together = _Together(stored, [kind, *beside], self._read_small, self._limits.index_cache_bytes)
+        data = layout.read_index(stored, kind, together.fetch) or b""
+        self._keep_index(stored, kind, data)
+        for other in beside if together.came else ():
+            with contextlib.suppress(CorruptObjectError):  # whoever needs that one will be told
+                more = layout.read_index(stored, other, together.fetch) or b""
+                self._keep_index(stored, other, more)
+                self._indexes.put(_index_key(stored, other), more)
+        return data
 
-    def _chunk(self, key: str, start: int, end: int) -> bytes:
-        return self._chunks.get_or_load((key, start, end), lambda: self._store.read_exactly(key, start, end))
+    def _keep_index(self, stored: StoredSegment, kind: FileKind, data: bytes) -> None:
+        if self._folder is not None:
+            self._folder.indexes.put(self._group(stored), _index_item(stored, kind), data)
+
+    def _read_small(self, stored: StoredSegment, key: str, start: int, end: int) -> bytes:
+        """From a chunk that is in memory anyway, as small segments are whole; else by a request of its own."""
+        known_end = known_ends(stored).get(key, 0)
+        found = self._chunks.peek(key, start, end, known_end) if end <= known_end else None
+        return self._store.read_exactly(key, start, end) if found is None else found
+
+    def _group(self, stored: StoredSegment) -> str:
+        return f"{self._store.uri}\n{log_key(stored)}"
+
+
+class _Together:
+    """Reads what lies side by side in an object by one request, if that asks for nothing much besides."""
+
+    def __init__(
+        self,
+        stored: StoredSegment,
+        kinds: Sequence[FileKind],
+        read: Callable[[StoredSegment, str, int, int], bytes],
+        limit_bytes: int,
+    ) -> None:
+        places = [stored.slices[kind] for kind in kinds]
+        self._stored, self._read, self._key = stored, read, places[0].key
+        self._start = min(place.position for place in places)
+        self._end = max(place.position + place.size_bytes for place in places)
+        asked_bytes = sum(place.size_bytes for place in places)
+        self._is_worth = self._end - self._start <= min(asked_bytes + _GAP_BYTES, limit_bytes)
+        self._data: bytes | None = None
+
+    @property
+    def came(self) -> bool:
+        """Whether it was read so."""
+        return self._data is not None
+
+    def fetch(self, key: str, start: int, end: int) -> bytes:
+        """A ``RangeReader``."""
+        if not self._is_worth or key != self._key or start < self._start or end > self._end:
+            return self._read(self._stored, key, start, end)
+        if self._data is None:
+            self._data = self._read(self._stored, key, self._start, self._end)
+        return self._data[start - self._start : end - self._start]
 
 
 class RemoteSegment:
     """A ``ReadableSegment`` whose bytes are in the tier. Batch CRCs are the reader's to check, sizes are checked here."""
 
-    __slots__ = ("_fetcher", "stored")
+    __slots__ = ("_fetcher", "_successor", "stored")
 
-    def __init__(self, stored: StoredSegment, fetcher: Fetcher) -> None:
-        self.stored, self._fetcher = stored, fetcher
+    def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
+        self.stored, self._fetcher, self._successor = stored, fetcher, successor
 
     @property
     def info(self) -> SegmentInfo:
@@ -144,7 +226,9 @@ class RemoteSegment:
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Up to ``size_bytes`` from ``position``, fewer at the end; errors as ``Fetcher.read_log``."""
         end = min(position + size_bytes, self.size_bytes)
-        return self._fetcher.read_log(self.stored, position, end) if position < end else memoryview(b"")
+        if position >= end:
+            return memoryview(b"")
+        return self._fetcher.read_log(self.stored, position, end, self._successor)
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same; bytes in memory need no pinning."""
@@ -170,9 +254,9 @@ def log_key(stored: StoredSegment) -> str:
     return stored.slices[FileKind.LOG].key
 
 
-def _known_ends(stored: StoredSegment) -> dict[str, int]:
-    """How far each object of the segment reaches at least."""
-    ends: dict[str, int] = {}
-    for place in stored.slices.values():
-        ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)
-    return ends
+def _index_key(stored: StoredSegment, kind: FileKind) -> tuple[str, int, FileKind]:
+    return log_key(stored), stored.info.base_offset, kind
+
+
+def _index_item(stored: StoredSegment, kind: FileKind) -> str:
+    return f"{stored.info.base_offset} {kind}"

@@ -38,7 +38,7 @@ class PagedSegments(RemoteSegments):
         return self.from_offset(0)
 
     def __reversed__(self) -> Iterator[ReadableSegment]:
-        return (RemoteSegment(entry, self._fetcher) for entry in walk_back(self._root, self._pages))
+        return (self._readable(entry) for entry in walk_back(self._root, self._pages))
 
     @overload
     def __getitem__(self, index: int) -> ReadableSegment: ...
@@ -81,4 +81,10 @@ class PagedSegments(RemoteSegments):
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """Those that end above ``offset``, ascending; of pages whose segments are all older than ``since_ms``, none."""
         entries = walk(self._root, self._pages, offset, since_ms=since_ms)
-        return (RemoteSegment(entry, self._fetcher) for entry in entries)
+        return (self._readable(entry) for entry in entries)
+
+    def _readable(self, entry: StoredSegment) -> RemoteSegment:
+        return RemoteSegment(entry, self._fetcher, self._after)
+
+    def _after(self, entry: StoredSegment) -> StoredSegment | None:
+        return next(walk(self._root, self._pages, entry.info.end_offset), None)

@@ -21,6 +21,7 @@ from stratalog.model.names import (
 )
 from stratalog.segment.cache import CacheMetrics
 from stratalog.spi.objects import ObjectStore
+from stratalog.tier.cache import CacheFolder
 from stratalog.tier.fetch import Fetcher
 from stratalog.tier.layers import LIST_LIMIT, TierStore
 from stratalog.tier.layouts import LayoutTable
@@ -58,7 +59,7 @@ class Tier:
     def __init__(
         self,
         store: TierStore,
-        layouts: LayoutTable,
+        fetcher: Fetcher,
         *,
         env: Env,
         limits: Limits,
@@ -67,7 +68,7 @@ class Tier:
     ) -> None:
         self.shared, self.reason, self.read_only = probed.shared, probed.reason, read_only
         self._store, self._env, self._limits = store, env, limits
-        self._fetcher, self._page_cache = Fetcher(store, layouts, limits), PageCache()
+        self._fetcher, self._page_cache = fetcher, PageCache()
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
         self._closed = False
@@ -93,7 +94,7 @@ class Tier:
             layouts: those that may be needed.
             env: clock and chance.
             limits: bounds of caches and of what is read.
-            config: deadline and retries of requests.
+            config: deadline and retries of requests, threads of readers, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
 
         Raises:
@@ -113,7 +114,9 @@ class Tier:
             raise
         if not probed.shared:
             _LOG.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
-        return cls(guarded, layouts, env=env, limits=limits, probed=probed, read_only=read_only)
+        folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
+        fetcher = Fetcher(guarded, layouts, limits, threads=config.reader_threads, folder=folder)
+        return cls(guarded, fetcher, env=env, limits=limits, probed=probed, read_only=read_only)
 
     @property
     def uri(self) -> str:
@@ -167,9 +170,10 @@ class Tier:
         return TierMetrics(self._store.metrics(), self._fetcher.chunk_metrics, self._fetcher.index_metrics)
 
     def close(self) -> None:
-        """Close the store. Twice is fine."""
+        """End what is read ahead, waiting for the requests under way, and close the store. Twice is fine."""
         with self._lock:
             self._closed = True
+        self._fetcher.close()
         self._store.close()
 
     def __enter__(self) -> Self:

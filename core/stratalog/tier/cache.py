@@ -1,0 +1,215 @@
+"""What was read of a tier, kept on local disk: bounded, checked whenever it is used, and still there after a restart.
+
+A file an item, written under another name and renamed. Nothing is synced: what a crash leaves damaged is found out by
+its checksum and fetched again. ``docs/formats/tier-cache.md`` describes the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import struct
+import threading
+from typing import Final
+
+from crc32c import crc32c
+
+from stratalog.env import Env, Vfs
+from stratalog.model.batches import Buffer
+from stratalog.segment.cache import CacheMetrics
+from stratalog.tier.admission import TwoQueues
+
+_LOG: Final = logging.getLogger(__name__)
+_MAGIC: Final = b"STLGCCH1"
+_HEAD: Final = struct.Struct(">8sIIQ")  # magic, CRC-32C of key and data, size of the key, size of the data
+_TEMPORARY: Final = ".tmp"
+_GROUP_DIGITS: Final = 24
+_ITEM_DIGITS: Final = 16
+_PAUSE_NS: Final = 60_000_000_000  # after a write that failed
+_LOCK_FILE: Final = ".lock"
+
+
+class DiskCache:
+    """Immutable byte strings in files of one folder. Thread-safe. Errors of the disk cost a miss, and are logged.
+
+    Args:
+        folder: made if it is missing; nothing else may be in it.
+        limit_bytes: of all files.
+        env: files and clock.
+    """
+
+    def __init__(self, folder: str, limit_bytes: int, env: Env) -> None:
+        self._folder, self._files, self._clock = folder, env.files, env.clock
+        self._order = TwoQueues(limit_bytes)  # by file name; under _lock, as are all changes of the folder
+        self._lock = threading.Lock()
+        self._hits = self._misses = self._temporaries = 0  # under _lock
+        self._silent_until_ns = 0  # under _lock
+        self._load()
+
+    def get(self, group: str, item: str) -> bytes | None:
+        """The item, or None. What is damaged, or another item's, is deleted: it is never returned."""
+        name, key = _file_name(group, item), _key(group, item)
+        data = None
+        with self._lock:
+            known = name in self._order
+        if known:
+            with contextlib.suppress(OSError):
+                data = self._read(name, key)
+        with self._lock:
+            if data is not None:
+                self._hits += 1
+                if name in self._order:
+                    self._order.touch(name)
+                return data
+            self._misses += 1
+            if known:
+                self._forget([name])
+        return None
+
+    def has(self, group: str, item: str) -> bool:
+        """Whether there is such an item, sound or not; that is no use of it."""
+        with self._lock:
+            return _file_name(group, item) in self._order
+
+    def put(self, group: str, item: str, data: Buffer) -> None:
+        """Keep an item; ``drop`` takes all of a group."""
+        name, key = _file_name(group, item), _key(group, item)
+        with self._lock:
+            if name in self._order or self._clock.monotonic_ns() < self._silent_until_ns:
+                return
+            self._temporaries += 1
+            temporary = f"{self._folder}/{name}-{self._temporaries}{_TEMPORARY}"
+        head = _HEAD.pack(_MAGIC, crc32c(data, crc32c(key)), len(key), len(data))
+        try:
+            _write(self._files, temporary, [head, key, memoryview(data)])
+            self._keep(name, temporary, len(head) + len(key) + len(data))
+        except OSError as error:
+            self._failed(temporary, error)
+
+    def drop(self, group: str) -> None:
+        """Delete all items of a group."""
+        prefix = _group_prefix(group)
+        with self._lock:
+            self._forget([str(name) for name in self._order.keys() if str(name).startswith(prefix)])  # noqa: SIM118 - no mapping
+
+    def metrics(self) -> CacheMetrics:
+        """What it holds now, and hits and misses so far."""
+        with self._lock:
+            return CacheMetrics(self._order.size_bytes, len(self._order), self._hits, self._misses)
+
+    def _load(self) -> None:
+        """Take over what an earlier run left; files are looked into when they are asked for."""
+        if self._files.stat(self._folder) is None:
+            self._files.make_folder(self._folder)
+        for found in sorted(self._files.list(self._folder), key=lambda found: found.modified_ms):
+            if found.name.endswith(_TEMPORARY):
+                self._remove(found.name)
+            elif not found.is_folder:
+                for gone in self._order.add(found.name, found.size_bytes):
+                    self._remove(str(gone))
+
+    def _read(self, name: str, key: bytes) -> bytes | None:
+        descriptor = self._files.open(f"{self._folder}/{name}")
+        try:
+            size_bytes = self._files.size_bytes(descriptor)
+            begin = _HEAD.size + len(key)
+            head = self._files.read(descriptor, 0, begin)
+            if len(head) < begin:
+                return None
+            magic, crc, key_bytes, data_bytes = _HEAD.unpack_from(head)
+            if (magic, key_bytes, data_bytes, head[_HEAD.size :]) != (_MAGIC, len(key), size_bytes - begin, key):
+                return None
+            data = self._files.read(descriptor, begin, data_bytes)
+        finally:
+            self._files.close(descriptor)
+        return data if len(data) == data_bytes and crc32c(data, crc32c(key)) == crc else None
+
+    def _keep(self, name: str, temporary: str, size_bytes: int) -> None:
+        with self._lock:
+            if name in self._order:
+                self._files.remove(temporary)  # another thread was faster
+                return
+            self._files.rename(temporary, f"{self._folder}/{name}")
+            for gone in self._order.add(name, size_bytes):
+                self._remove(str(gone))
+
+    def _failed(self, temporary: str, error: OSError) -> None:
+        with contextlib.suppress(OSError):
+            self._files.remove(temporary)
+        with self._lock:
+            self._silent_until_ns = self._clock.monotonic_ns() + _PAUSE_NS
+        _LOG.warning("the cache of the tier keeps nothing for a minute: folder=%s, %s", self._folder, error)
+
+    def _forget(self, names: list[str]) -> None:
+        for name in names:
+            if self._order.remove(name):
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        with contextlib.suppress(OSError):
+            self._files.remove(f"{self._folder}/{name}")
+
+
+class CacheFolder:
+    """The caches on disk of one tier: of chunks and of indexes. One process uses a folder at a time.
+
+    Args:
+        folder: made if it is missing.
+        chunk_bytes: bound of the chunks.
+        index_bytes: bound of the indexes.
+        env: files and clock.
+    """
+
+    def __init__(self, folder: str, chunk_bytes: int, index_bytes: int, env: Env) -> None:
+        self._files = env.files
+        if self._files.stat(folder) is None:
+            self._files.make_folder(folder)
+        self._lock_descriptor = self._files.lock(f"{folder}/{_LOCK_FILE}")
+        if self._lock_descriptor is None:
+            raise BlockingIOError(f"another process uses {folder}")
+        try:
+            self.chunks = DiskCache(f"{folder}/chunks", chunk_bytes, env)
+            self.indexes = DiskCache(f"{folder}/indexes", index_bytes, env)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
+        """The caches; None if there is no folder, or it cannot be used, which is logged: reading goes on without."""
+        if folder is None:
+            return None
+        try:
+            return cls(folder, chunk_bytes, index_bytes, env)
+        except OSError as error:
+            _LOG.warning("tier.cache.dir=%s is not used: %s", folder, error)
+            return None
+
+    def close(self) -> None:
+        """Let others use the folder. Twice is fine."""
+        if self._lock_descriptor is not None:
+            self._files.close(self._lock_descriptor)
+            self._lock_descriptor = None
+
+
+def _write(files: Vfs, path: str, parts: list[bytes | bytearray | memoryview]) -> None:
+    descriptor = files.open(path, create=True)
+    try:
+        if files.write(descriptor, 0, parts) != sum(len(part) for part in parts):
+            raise OSError(errno.ENOSPC, "no space left")
+    finally:
+        files.close(descriptor)
+
+
+def _key(group: str, item: str) -> bytes:
+    return f"{group}\n{item}".encode()
+
+
+def _group_prefix(group: str) -> str:
+    return hashlib.sha256(group.encode()).hexdigest()[:_GROUP_DIGITS] + "-"
+
+
+def _file_name(group: str, item: str) -> str:
+    return _group_prefix(group) + hashlib.sha256(item.encode()).hexdigest()[:_ITEM_DIGITS]

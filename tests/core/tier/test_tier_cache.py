@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stratalog.env import Env, PosixVfs
+from stratalog.env.clock import ManualClock
+from stratalog.tier.cache import CacheFolder, DiskCache
+
+DATA = bytes(range(256)) * 4
+
+
+def cache_of(folder: Path, limit_bytes: int = 1 << 20, env: Env | None = None) -> DiskCache:
+    return DiskCache(str(folder / "cache"), limit_bytes, env or Env())
+
+
+def files_in(folder: Path) -> list[Path]:
+    return sorted((folder / "cache").iterdir())
+
+
+def test_what_was_put_is_there_after_a_restart(tmp_path: Path) -> None:
+    first = cache_of(tmp_path)
+    first.put("a", "0-10", DATA)
+    first.put("a", "10-20", b"")
+    first.put("b", "0-10", DATA[::-1])
+    for cache in (first, cache_of(tmp_path)):
+        assert (cache.get("a", "0-10"), cache.get("a", "10-20"), cache.get("b", "0-10")) == (DATA, b"", DATA[::-1])
+        assert cache.get("b", "10-20") is None
+        metrics = cache.metrics()
+        assert (metrics.items, metrics.hits, metrics.misses) == (3, 3, 1)
+        assert metrics.size_bytes == sum(path.stat().st_size for path in files_in(tmp_path))
+
+
+def test_a_group_is_dropped_as_a_whole(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path)
+    for group, item in (("a", "1"), ("a", "2"), ("b", "1")):
+        cache.put(group, item, DATA)
+    cache.drop("a")
+    assert (cache.get("a", "1"), cache.get("a", "2"), cache.get("b", "1")) == (None, None, DATA)
+    assert len(files_in(tmp_path)) == 1
+
+
+def test_every_flipped_bit_and_every_cut_is_a_miss_and_then_mended(tmp_path: Path) -> None:
+    """KAFKA-15511: a damaged file is replaced, not kept for ever, and its bytes are never given out."""
+    cache = cache_of(tmp_path)
+    data = b"some bytes"
+    cache.put("group", "item", data)
+    (path,) = files_in(tmp_path)
+    whole = path.read_bytes()
+    damaged = [whole[:size] for size in range(len(whole))] + [whole + b"x"]
+    damaged += [
+        whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in range(8)
+    ]
+    for bad in damaged:
+        path.write_bytes(bad)
+        assert cache.get("group", "item") is None
+        assert not files_in(tmp_path)
+        cache.put("group", "item", data)
+        assert cache.get("group", "item") == data
+
+
+def test_a_file_under_another_items_name_is_not_believed(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path)
+    cache.put("group", "first", b"one")
+    (first,) = files_in(tmp_path)
+    cache.put("group", "other", b"two")
+    (other,) = set(files_in(tmp_path)) - {first}
+    first.write_bytes(other.read_bytes())
+    assert cache.get("group", "first") is None
+    assert cache.get("group", "other") == b"two"
+
+
+def test_a_file_that_somebody_deleted_is_a_miss(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path)
+    cache.put("group", "item", DATA)
+    files_in(tmp_path)[0].unlink()
+    assert cache.get("group", "item") is None
+    assert cache.metrics().size_bytes == 0
+    cache.put("group", "item", DATA)
+    assert cache.get("group", "item") == DATA
+
+
+def test_leftovers_of_a_crash_are_removed(tmp_path: Path) -> None:
+    cache_of(tmp_path).put("group", "item", DATA)
+    (tmp_path / "cache" / "half-1.tmp").write_bytes(b"half")
+    assert cache_of(tmp_path).get("group", "item") == DATA
+    assert len(files_in(tmp_path)) == 1
+
+
+def test_it_stays_inside_its_bound_and_a_smaller_one_holds_after_a_restart(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path, 10 * len(DATA))
+    for number in range(100):
+        cache.put("group", str(number), DATA)
+        assert sum(path.stat().st_size for path in files_in(tmp_path)) <= 10 * len(DATA)
+    assert cache.get("group", "99") == DATA
+    cache_of(tmp_path, 3 * len(DATA))
+    assert 0 < sum(path.stat().st_size for path in files_in(tmp_path)) <= 3 * len(DATA)
+    cache.put("group", "too large", DATA * 11)
+    assert cache.get("group", "too large") is None
+
+
+class FullDisk(PosixVfs):
+    """Takes half of what is written."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        if not self.is_full:
+            return super().write(descriptor, position, parts)
+        return super().write(descriptor, position, [part[: len(part) // 2] for part in parts])
+
+
+def test_a_full_disk_costs_hits_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files, clock = FullDisk(), ManualClock()
+    cache = cache_of(tmp_path, env=Env(files=files, clock=clock))
+    cache.put("group", "item", DATA)
+    assert "no space left" in caplog.text
+    assert not files_in(tmp_path)
+    files.is_full = False
+    cache.put("group", "item", DATA)
+    assert cache.get("group", "item") is None
+    clock.advance_ms(60_000)
+    cache.put("group", "item", DATA)
+    assert cache.get("group", "item") == DATA
+
+
+def test_readers_and_evictions_in_many_threads_see_whole_items_or_none(tmp_path: Path) -> None:
+    """KAFKA-15481: removing an item must not take away the file of the one that came after it."""
+    cache = cache_of(tmp_path, 6 * len(DATA))
+    wrong: list[object] = []
+
+    def work(start: int) -> None:
+        for number in range(start, start + 400):
+            item = str(number * 7 % 11)
+            found = cache.get("group", item)
+            if found not in (None, DATA + item.encode()):
+                wrong.append(found)
+            cache.put("group", item, DATA + item.encode())
+            if number % 50 == 0:
+                cache.drop("group")
+
+    threads = [threading.Thread(target=work, args=(start,)) for start in (0, 3, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert cache.metrics().size_bytes == sum(path.stat().st_size for path in files_in(tmp_path)) > 0
+    assert cache.metrics().items == len(files_in(tmp_path))
+
+
+def test_a_folder_belongs_to_one_process_at_a_time(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = str(tmp_path / "deep" / "cache")
+    first = CacheFolder.open(folder, 1 << 20, 1 << 20, Env())
+    assert first is not None
+    assert CacheFolder.open(folder, 1 << 20, 1 << 20, Env()) is None
+    assert "another process" in caplog.text
+    first.chunks.put("a", "b", DATA)
+    first.close()
+    first.close()
+    second = CacheFolder.open(folder, 1 << 20, 1 << 20, Env())
+    assert second is not None
+    assert second.chunks.get("a", "b") == DATA
+    assert second.indexes.get("a", "b") is None
+    second.close()
+
+
+def test_a_folder_that_cannot_be_used_is_told_and_done_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    assert CacheFolder.open(str(tmp_path / "file"), 1, 1, Env()) is None
+    assert "tier.cache.dir" in caplog.text
+    assert CacheFolder.open(None, 1, 1, Env()) is None
