@@ -9,8 +9,8 @@ import sys
 import click
 
 import stratalog
-from stratalog.cli.attach import attach
 from stratalog.cli.archive import archive
+from stratalog.cli.attach import attach
 from stratalog.cli.check_plugin import check
 from stratalog.cli.cleaner import cleaner
 from stratalog.cli.consume import consume

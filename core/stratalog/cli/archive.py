@@ -151,9 +151,10 @@ class _Run:
 
     def _pass(self) -> None:
         for result in self._archiver.run():
-            if result.segments or str(result.error or "") != self._errors.get(result.log, ""):
+            is_news = result.segments > 0 or str(result.error or "") != self._errors.get(result.log, "")
+            self._take(result)  # first: Ctrl-C may come while it is told
+            if is_news:
                 self._tell(result)
-            self._take(result)
             if isinstance(result.error, StoreError):
                 if not result.error.retriable:
                     raise result.error
