@@ -1,0 +1,168 @@
+"""Durable appends: many threads that share syncs, beside one fsync each, and how long an append takes at half load.
+
+    python benchmarks/durable.py [--only PART] [--quick] [--rounds N] [--json]
+
+On the disk of the temporary folder, and on disks that are made slower: each sync sleeps besides, without holding the
+interpreter, as one of a disk does. benchmarks/README.md says how to read what comes out.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from harness import (
+    Bound,
+    Case,
+    LocalSide,
+    Machine,
+    Options,
+    Reporter,
+    Result,
+    Side,
+    Verdict,
+    WrongOutcomeError,
+    measure,
+    parse_options,
+)
+from stratalog import Log, Record, open_engine
+from stratalog.env import Env, PosixVfs
+
+_THREADS: Final = 64
+_APPENDS: Final = 256  # of one call
+_SYNCS: Final = 50
+_ALONE: Final = "one fsync each"
+_SHARED: Final = f"{_THREADS} threads"
+_DELAYS_MS: Final = {"this-disk": 0, "5ms-disk": 5, "12ms-disk": 12}
+_TARGET: Final = "durable appends, 64 threads beside one fsync each"
+_TIMES: Final = 30
+_LATENCY_TARGET: Final = "99 % of durable appends at half load are done within three syncs"
+_LATENCY_TIMES: Final = 3
+_LATENCY_S: Final = 4.0
+_QUICK_LATENCY_S: Final = 0.2
+_RECORDS: Final = [Record(timestamp_ms=1, key=b"k" * 10, value=b"v" * 100)]
+
+
+class _SlowVfs(PosixVfs):
+    """Files whose syncs take so much longer."""
+
+    def __init__(self, delay_ms: int) -> None:
+        self._delay_s = delay_ms / 1000
+
+    def sync(self, descriptor: int) -> None:
+        """Sync, and wait."""
+        super().sync(descriptor)
+        if self._delay_s:
+            time.sleep(self._delay_s)  # noqa: TID251 - what a slower disk does
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure what the command line asks for; 1 if a side does something wrong, else 0, whatever was reached."""
+    options = parse_options(__doc__ or "", arguments)
+    reporter = Reporter(as_json=options.json)
+    reporter.machine(Machine.now(("stratalog",)))
+    results: dict[str, Result] = {}
+    verdicts: list[Verdict] = []
+    for disk, delay_ms in _DELAYS_MS.items():
+        name = f"durable/{disk}"
+        if not options.wants(name):
+            continue
+        with tempfile.TemporaryDirectory(prefix="durable-benchmark-") as scratch, _opened(scratch, delay_ms) as log:
+            try:
+                results[name] = measure(_case(name, log), options.plan)
+            except WrongOutcomeError as error:
+                print(f"wrong: {error}", file=sys.stderr)
+                return 1
+            reporter.result(results[name])
+            verdicts.append(Bound(_TARGET, name, _SHARED, _ALONE, _TIMES).verdict(results))
+            verdicts.append(_latency(name, log, results[name], Path(scratch), delay_ms, options))
+    reporter.verdicts(sorted(verdicts, key=lambda verdict: verdict.target))
+    return 0
+
+
+@contextmanager
+def _opened(scratch: str, delay_ms: int) -> Iterator[Log]:
+    with open_engine(Path(scratch) / "data", env=Env(files=_SlowVfs(delay_ms))) as engine:
+        engine.create_topic("t", config={"retention.ms": -1})
+        yield engine.log("t", 0)
+
+
+def _case(name: str, log: Log) -> Case:
+    def alone() -> None:
+        for _ in range(_APPENDS):
+            log.append(_RECORDS, "durable")
+
+    def together() -> None:
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for _ in pool.map(append_some, range(_THREADS)):
+                pass
+
+    def append_some(_: int) -> None:
+        for _ in range(_APPENDS // _THREADS):
+            log.append(_RECORDS, "durable")
+
+    sides: list[Side] = [_side(_SHARED, together, log), _side(_ALONE, alone, log)]
+    title = f"durable appends of one record of 100 B; {name.removeprefix('durable/')}"
+    return Case(name, title, sides, _APPENDS, _APPENDS * 100)
+
+
+def _side(name: str, call: Callable[[], None], log: Log) -> Side:
+    def check() -> None:
+        before = log.offsets().log_end
+        call()
+        found = log.offsets()
+        if found.log_end - before != _APPENDS or found.recovery_point != found.log_end:
+            raise WrongOutcomeError(f"{name}: not all of {_APPENDS} appends are durable")
+
+    return LocalSide(name, call, check)
+
+
+def _latency(name: str, log: Log, result: Result, scratch: Path, delay_ms: int, options: Options) -> Verdict:
+    """Appends at set times, at half the rate that all threads reach together; late ones count from when they were due."""
+    rate = 0.5 * _APPENDS / result.figures[_SHARED].wall_s
+    count = max(_THREADS, round(rate * (_QUICK_LATENCY_S if options.quick else _LATENCY_S)))
+    begin = time.perf_counter() + 0.01
+
+    def some(thread: int) -> list[float]:
+        took = []
+        for number in range(thread, count, _THREADS):
+            due = begin + number / rate
+            time.sleep(max(0.0, due - time.perf_counter()))  # noqa: TID251 - real time is what is measured
+            log.append(_RECORDS, "durable")
+            took.append(time.perf_counter() - due)
+        return took
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        took = sorted(found for part in pool.map(some, range(_THREADS)) for found in part)
+    late = took[min(len(took) - 1, round(len(took) * 0.99))]
+    sync = _sync_s(scratch, delay_ms)
+    measured = f"{late * 1e3:.1f} ms at {rate:,.0f} appends a second, a sync takes {sync * 1e3:.1f} ms"
+    bound = f"at most {_LATENCY_TIMES} syncs"
+    return Verdict(_LATENCY_TARGET, name, measured, bound, late / sync, late <= _LATENCY_TIMES * sync)
+
+
+def _sync_s(scratch: Path, delay_ms: int) -> float:
+    """The median of a sync after a small write, by nobody else's side."""
+    files, took = _SlowVfs(delay_ms), []
+    descriptor = os.open(scratch / "alone", os.O_CREAT | os.O_WRONLY)
+    try:
+        for number in range(_SYNCS):
+            os.pwrite(descriptor, bytes(180), number * 180)
+            began = time.perf_counter()
+            files.sync(descriptor)
+            took.append(time.perf_counter() - began)
+    finally:
+        os.close(descriptor)
+    return statistics.median(took)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
