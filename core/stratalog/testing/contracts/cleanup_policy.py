@@ -8,10 +8,23 @@ from collections.abc import Sequence
 
 import pytest
 
+from stratalog.cleaning.compaction import check_rewrite, rewriters
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
-from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
+from stratalog.model.records import Record, RecordColumns
+from stratalog.spi.cleanup import (
+    Action,
+    CleanupPolicy,
+    DeletePrefix,
+    Keep,
+    LogSummary,
+    RecordFilter,
+    Rewrite,
+    RewriteJob,
+    SegmentSummary,
+)
+from stratalog.spi.formats import Verdict
 
 NOW_MS = 1_700_000_000_000
 OFFSETS_A_SEGMENT = 10
@@ -134,6 +147,14 @@ class CleanupPolicyContract:
                 if not isinstance(action, Keep):
                     assert action.end <= log.offsets.high_watermark
 
+    def test_a_rewrite_has_bounds_that_the_core_takes(self, policy: CleanupPolicy) -> None:
+        """It begins and ends with closed local segments that no tier has, and leaves open transactions alone."""
+        for log, plan in self.plans(policy):
+            for action in plan:
+                if isinstance(action, Rewrite):
+                    check_rewrite(log, action)
+                    assert 0 <= action.dirty_ratio <= 1
+
     def test_an_empty_active_segment_stays(self, policy: CleanupPolicy) -> None:
         """It is where the next record goes."""
         log = self.summary(0, active_bytes=0)
@@ -163,6 +184,56 @@ class CleanupPolicyContract:
         for config, log in itertools.product(CONFIGS, self.summaries()):
             ends = [_deleted_end(policy.plan(log, config, NOW_MS + later)) for later in (0, 1, 10_000, 10**12)]
             assert ends == sorted(ends)
+
+    # --- filters, of policies that rewrite ---------------------------------------------------------------------------
+
+    @pytest.fixture
+    def filters(self, policy: CleanupPolicy) -> tuple[RecordFilter, RecordFilter]:
+        """Two filters for rounds of their own over the same log."""
+        if "rewrites" not in rewriters({"rewrites": policy}):
+            pytest.skip("the policy rewrites nothing")
+        job = RewriteJob(TopicPartition("t", 0), 0, 1000, 0, NOW_MS, memory_bytes=1 << 16)
+        return policy.record_filter(job), policy.record_filter(job)
+
+    @staticmethod
+    def records(start: int = 0, count: int = 50) -> RecordColumns:
+        """Records of some keys that come again, with nulls among keys and values."""
+        return RecordColumns.from_records(
+            Record(
+                offset=offset,
+                timestamp_ms=NOW_MS + offset,
+                key=None if offset % 11 == 0 else b"k%d" % (offset % 7),
+                value=None if offset % 5 == 0 else b"v",
+            )
+            for offset in range(start, start + count)
+        )
+
+    def test_a_filter_takes_records_from_the_first_on(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
+        """How many, never more than there are; none of none."""
+        for records in (self.records(), self.records(50), self.records(100, 0)):
+            assert 0 <= filters[0].observe(records) <= records.count
+            assert 0 <= filters[0].load <= 1
+
+    def test_a_filter_gives_a_verdict_for_each_record(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
+        """In the bytes that it is given, and in no others; of the columns that it asks for it changes nothing."""
+        known = {int(word) for word in Verdict}
+        records = self.records()
+        filters[0].observe(records)
+        verdicts = bytearray(b"\xff" * records.count)
+        filters[0].judge(records, verdicts)
+        assert len(verdicts) == records.count
+        assert set(verdicts) <= known
+        filters[0].judge(self.records(0, 0), bytearray())
+
+    def test_filters_do_not_know_of_each_other(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
+        """What one round saw is nothing to another; asked twice, a filter says the same."""
+        records, said = self.records(), []
+        filters[0].observe(self.records(500))
+        for found in (filters[1], filters[1]):
+            verdicts = bytearray(records.count)
+            found.judge(records, verdicts)
+            said.append(bytes(verdicts))
+        assert said[0] == said[1]
 
 
 def _deleted_end(plan: Sequence[Action]) -> int:
