@@ -233,36 +233,54 @@ def find_timestamp(
 
     Control batches count, as in Kafka.
     """
-    from_offset = max(_offset_before(segment, timestamp_ms, parts), min_offset)
-    for chunk in chunks_from(segment, from_offset, parts, read_bytes=_WINDOW_BYTES):
+    entry = _time_floor(segment, timestamp_ms, parts)
+    if entry is not None and entry.offset > min_offset:
+        chunks = chunks_from(segment, entry.offset, parts, read_bytes=_WINDOW_BYTES)
+        is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, parts, entry)
+        if is_true:
+            return found
+    chunks = chunks_from(segment, max(segment.base_offset, min_offset), parts, read_bytes=_WINDOW_BYTES)
+    return _first_late(chunks, segment, timestamp_ms, min_offset, parts, None)[1]
+
+
+def _first_late(
+    chunks: Iterator[Chunk],
+    segment: ReadableSegment,
+    timestamp_ms: int,
+    min_offset: int,
+    parts: Components,
+    entry: TimestampOffset | None,
+) -> tuple[bool, TimestampOffset | None]:
+    """The first record that is not too old; and whether a time index entry, if one led here, is true of the log."""
+    is_checked = entry is None
+    for chunk in chunks:
         for table in chunk.tables:
             for row, latest in enumerate(table.max_timestamp_ms):
-                if latest < timestamp_ms:
+                if not is_checked and entry is not None and table.last_offset[row] >= entry.offset:
+                    is_checked = True
+                    if latest != entry.timestamp_ms:
+                        return False, None
+                if latest < timestamp_ms or not is_checked:
                     continue
                 for columns in decode(chunk, table.take(row, row + 1), segment, parts, _STAMPED):
                     for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
                         if stamp >= timestamp_ms and offset >= min_offset:
-                            return TimestampOffset(stamp, offset)
-    return None
+                            return True, TimestampOffset(stamp, offset)
+    return is_checked, None
 
 
-def _offset_before(segment: ReadableSegment, timestamp_ms: int, parts: Components) -> int:
-    """An offset before which every record is older than ``timestamp_ms``, from the time index if it tells the truth.
+def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) -> TimestampOffset | None:
+    """The time index entry before whose offset every record is older than ``timestamp_ms``, if it tells the truth.
 
     An entry with this very timestamp is passed over: if its offset were wrong, an earlier record could be missed.
     """
     try:
         entry = time_index(segment, parts).floor(timestamp_ms - 1)
     except CorruptIndexError:
-        return segment.base_offset
+        return None
     if entry is None or entry.timestamp_ms >= timestamp_ms:
-        return segment.base_offset
-    if not segment.base_offset <= entry.offset < segment.end_offset:
-        return segment.base_offset
-    found = find_batch(segment, entry.offset, parts, read_bytes=_WINDOW_BYTES)
-    if found is None or found[1].max_timestamp_ms != entry.timestamp_ms:
-        return segment.base_offset
-    return entry.offset
+        return None
+    return entry if segment.base_offset <= entry.offset < segment.end_offset else None
 
 
 def largest_timestamp(segment: ReadableSegment, parts: Components) -> TimestampOffset:
