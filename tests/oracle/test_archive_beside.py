@@ -1,0 +1,152 @@
+"""An archive beside a real broker that writes, rolls, cleans, deletes, is killed and starts again."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import corpus
+import stratalog
+from kafka_broker import KafkaBroker
+from kafka_tools import KafkaTools
+from stratalog import Record
+from stratalog.cli.app import run
+
+PLAIN, COMPACTED, TRANSACTIONS, SHORT = "plain", "compacted", "transactions", "short"
+SMALL: Final[dict[str, object]] = {"internal.segment.bytes": 16_000, "file.delete.delay.ms": 0}
+TOPICS: Final[dict[str, dict[str, object]]] = {
+    PLAIN: SMALL,
+    COMPACTED: {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01, "max.compaction.lag.ms": 1},
+    TRANSACTIONS: SMALL,
+    SHORT: {**SMALL, "retention.bytes": 30_000},
+}
+SETTINGS: Final = {
+    "replica.high.watermark.checkpoint.interval.ms": "100",
+    "log.cleaner.backoff.ms": "100",
+    "log.retention.check.interval.ms": "200",
+    "log.initial.task.delay.ms": "100",
+}
+ROUNDS: Final = 9
+Logs = dict[str, list[Record]]
+
+
+@dataclass(frozen=True)
+class Story:
+    """What was sent, what the archive gave in the end, and how each archiver ended.
+
+    ``archived`` and ``committed`` are the archive's records; ``sent`` what clients were told is stored. ``bounds`` are
+    those of the archive by topic; ``committed_there`` what the broker's clients read committed at the end, and ``left_there`` what was left to be read at all.
+    """
+
+    sent: Logs
+    archived: Logs
+    committed: Logs
+    committed_there: Logs
+    left_there: Logs
+    bounds: dict[str, tuple[int, int]]
+    ended: int
+    errors: list[object]
+    remarks: list[str]
+
+
+def _batch_of_work(broker: KafkaBroker, number: int) -> list[Record]:
+    """Some records to each topic; keys come again, so that the cleaner has something to do."""
+    records = [
+        record._replace(key=b"key-%d" % (index % 7), value=(record.value or b"") + b"x" * 150, partition=0)
+        for index, record in enumerate(corpus.some_records(f"archive {number}", 40))
+    ]
+    broker.produce([PLAIN, COMPACTED, SHORT], records)
+    broker.produce_transactions(TRANSACTIONS, [(records[:20], True), (records[20:], False)], f"t{number}")
+    return records
+
+
+@pytest.fixture(scope="module")
+def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    bucket = tmp_path_factory.mktemp("bucket")
+    folder = tmp_path_factory.mktemp("beside")
+    sent: Logs = {PLAIN: []}
+    with KafkaBroker(kafka_tools, folder, SETTINGS) as broker:
+        broker.create_topics(dict.fromkeys(TOPICS, 1), TOPICS)
+        archiver = _follow(broker.log_dir, bucket)
+        try:
+            for number in range(ROUNDS):
+                sent[PLAIN] += _batch_of_work(broker, number)
+                if number == ROUNDS // 2:
+                    broker.kill()
+                    broker.start()
+        finally:
+            archiver.send_signal(signal.SIGINT)
+            output, _ = archiver.communicate()
+        committed_there = broker.read([TRANSACTIONS], isolation="read_committed")
+        left_there = broker.read([COMPACTED, SHORT])
+        broker.stop()
+        remarks = broker.remarks()
+    assert run(["archive", str(broker.log_dir), f"file://{bucket}"]) == 0
+    with stratalog.open_reader(f"file://{bucket}") as reader:
+        logs = {name: reader.log(name, 0) for name in TOPICS}
+        return Story(
+            sent,
+            {name: corpus.without_epochs(log.records()) for name, log in logs.items()},
+            {name: corpus.without_epochs(log.records(isolation="read_committed")) for name, log in logs.items()},
+            committed_there,
+            left_there,
+            {name: (log.offsets().log_start, log.offsets().log_end) for name, log in logs.items()},
+            archiver.returncode,
+            [json.loads(line)["error"] for line in output.splitlines()],
+            remarks,
+        )
+
+
+def _follow(source: Path, bucket: Path) -> subprocess.Popen[str]:
+    begin = "from stratalog.cli import main; main()"
+    arguments = ["archive", str(source), f"file://{bucket}", "--follow", "--interval", "0.1", "--json"]
+    return subprocess.Popen(  # noqa: S603 - our own interpreter
+        [sys.executable, "-c", begin, *arguments], stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_every_record_that_was_confirmed_and_closed_is_in_the_archive(story: Story) -> None:
+    start, end = story.bounds[PLAIN]
+    assert start == 0
+    assert end > len(story.sent[PLAIN]) // 2
+    archived = [(record.key, record.value, record.headers) for record in story.archived[PLAIN]]
+    assert archived == [(record.key, record.value, record.headers) for record in story.sent[PLAIN][:end]]
+    assert [record.offset for record in story.archived[PLAIN]] == list(range(end))
+
+
+def test_of_what_the_broker_compacts_the_newest_value_of_each_key_is_kept(story: Story) -> None:
+    _, end = story.bounds[COMPACTED]
+    newest = {record.key: record.value for record in story.sent[PLAIN][:end]}
+    assert {record.key: record.value for record in story.archived[COMPACTED]} == newest
+    offsets = [record.offset for record in story.archived[COMPACTED]]
+    assert offsets == sorted(set(offsets))
+
+
+def test_what_the_broker_deletes_stays_and_nothing_is_missing_in_between(story: Story) -> None:
+    start, end = story.bounds[SHORT]
+    assert [record.offset for record in story.archived[SHORT]] == list(range(start, end))
+    assert sum(len(record.value or b"") for record in story.archived[SHORT]) > 30_000
+
+
+def test_the_broker_did_compact_and_delete_meanwhile(story: Story) -> None:
+    assert len(story.left_there[COMPACTED]) < len(story.sent[PLAIN])
+    assert story.left_there[SHORT][0].offset > story.bounds[SHORT][0]
+
+
+def test_transactions_end_in_the_archive_as_they_did(story: Story) -> None:
+    archived = story.committed[TRANSACTIONS]
+    assert archived
+    assert archived == story.committed_there[TRANSACTIONS][: len(archived)]
+    assert len(story.archived[TRANSACTIONS]) > len(archived)
+
+
+def test_the_archiver_ended_in_order_and_the_broker_never_noticed_it(story: Story) -> None:
+    assert (story.ended, story.remarks) == (0, [])
+    assert not any("different records" in str(error) for error in story.errors)
