@@ -21,6 +21,7 @@ from stratalog.cli.offload import offload
 from stratalog.cli.plugins import plugins
 from stratalog.cli.produce import produce
 from stratalog.cli.recover import recover
+from stratalog.cli.restore import restore_command
 from stratalog.cli.retention import retention
 from stratalog.cli.tier import tier
 from stratalog.cli.topics import topics
@@ -84,6 +85,7 @@ for command in (
     plugins,
     produce,
     recover,
+    restore_command,
     retention,
     tier,
     topics,

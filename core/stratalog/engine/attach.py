@@ -16,6 +16,7 @@ from stratalog.config.engine import EngineConfig
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.move import moved_request
 from stratalog.engine.opening import LogOpener
+from stratalog.engine.restore import NOTE as RESTORE_NOTE
 from stratalog.engine.shelf import LogShelf
 from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError
@@ -48,12 +49,17 @@ class Attach:
     progress: AttachProgress | None = None
 
 
-def check_not_interrupted(first: LogDir) -> None:
-    """Raise AttachError if an attach to the directory did not end: it holds less than the tier."""
+def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
+    """Raise AttachError if an attach, or a restore, did not end: the directories hold less than they should."""
     if first.store.read_small(NOTE) is not None:
         raise AttachError(
             f"taking over a tier into {first.store.path()} was interrupted: do it again (attach=True, `stratalog attach`)"
         )
+    for directory in (first, *others):
+        if directory.store.read_small(RESTORE_NOTE) is not None:
+            raise AttachError(
+                f"a restore into {directory.store.path()} was interrupted: do it again (`stratalog restore`)"
+            )
 
 
 class Attacher:

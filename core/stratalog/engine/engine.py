@@ -117,7 +117,7 @@ class Engine:
             if tier is not None:
                 self._tiering = Tiering(tier, self._opener, settings.engine, host.env.clock)
             if attach is None:
-                check_not_interrupted(self._dirs[0])
+                check_not_interrupted(*self._dirs)
                 for directory in self._dirs:
                     self._open_logs(directory)
             elif tier is not None:

@@ -1,0 +1,111 @@
+"""``stratalog restore``: the logs of a tier as a log directory."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from threading import Lock
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output
+from stratalog.engine.restore import Wanted, restore
+from stratalog.model.names import TopicPartition, parse_partition_folder
+
+COLUMNS = (
+    "topic", "partition", "restored_as", "version", "log_start", "log_end", "segments", "bytes", "requests", "copied",
+)  # fmt: skip
+
+
+def _offsets(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[TopicPartition, int]:
+    found = dict[TopicPartition, int]()
+    for text in given:
+        name, _, offset = text.rpartition(":")
+        log = parse_partition_folder(name)
+        if log is None or not offset.isdecimal():
+            raise click.BadParameter(f"{text!r} is not TOPIC-PARTITION:OFFSET")
+        found[log] = int(offset)
+    return found
+
+
+def _moment(_context: click.Context, _parameter: click.Parameter, given: str | None) -> datetime | None:
+    try:
+        return None if given is None else datetime.fromisoformat(given)
+    except ValueError as error:
+        raise click.BadParameter(f"{given!r} is no time: 2026-11-21T14:00:00Z, say") from error
+
+
+def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for old, _, new in pairs:
+        if not old or not new:
+            raise click.BadParameter(f"{old!r} is not OLD=NEW")
+    return {old: new for old, _, new in pairs}
+
+
+@click.command("restore")
+@click.argument("uri")
+@click.argument("directory", type=click.Path())
+@click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
+@click.option(
+    "--to-offset", "to_offsets", multiple=True, callback=_offsets, metavar="TOPIC-PARTITION:OFFSET",
+    help="The first offset of a log that does not come along; can be repeated.",
+)  # fmt: skip
+@click.option(
+    "--to-time", callback=_moment, metavar="TIME",
+    help="Nothing from the first record on with this time or a later one; ISO 8601, UTC unless it says otherwise.",
+)  # fmt: skip
+@click.option("--as", "rename", multiple=True, callback=_names, metavar="OLD=NEW", help="Give a topic another name.")
+@click.option(
+    "--overwrite", multiple=True, metavar="TOPIC", help="Replace the records that DIRECTORY has of this topic."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be copied; nothing is written.")
+@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+@json_option
+def restore_command(
+    output: Output,
+    uri: str,
+    directory: str,
+    topics: tuple[str, ...],
+    to_offsets: dict[TopicPartition, int],
+    to_time: datetime | None,
+    rename: dict[str, str],
+    overwrite: tuple[str, ...],
+    config: str | None,
+    *,
+    dry_run: bool,
+) -> int:
+    """Copy the logs in the tier at URI into DIRECTORY, on which an engine or a Kafka broker can then be started.
+
+    The tier is only read. DIRECTORY may be that of a stopped broker in whose cluster the topics were created; they keep their
+    new ids. If it is interrupted, do it again: what is there is not fetched a second time.
+    """
+    wanted = Wanted(topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite)
+    lock, seen = Lock(), 0
+    with output.progress("restoring", 0) as steps:
+
+        def told(_: TopicPartition, done: int, total: int) -> None:
+            nonlocal seen
+            with lock:
+                if not seen:
+                    steps.add(total)
+                steps.advance(max(done - seen, 0))
+                seen = max(seen, done)
+
+        found = restore(uri, directory, wanted, dry_run=dry_run, config=config, progress=told)
+    rows = (
+        (
+            *log.source,
+            str(log.log),
+            log.version,
+            log.log_start,
+            log.log_end,
+            log.segments,
+            log.size_bytes,
+            log.requests,
+            log.copied,
+        )
+        for log in found
+    )
+    output.table("would be restored" if dry_run else "restored", COLUMNS, rows)
+    return 0

@@ -1,0 +1,338 @@
+"""``restore``: the logs of a tier, or what they were at some offset or moment, as a log directory.
+
+The directory is one that an engine, or a Kafka broker, starts on. A note in it says that it is not complete; whoever
+repeats the restore goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from stratalog.config.files import read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.create import create_partition, new_topic_id
+from stratalog.engine.logdir import LogDir
+from stratalog.engine.notify import Notifier
+from stratalog.env import Env
+from stratalog.env.threads import outcomes
+from stratalog.errors import AttachError, ConfigError
+from stratalog.log.directory import read_topic_id
+from stratalog.log.load import LoadRequest, load
+from stratalog.log.log import Log
+from stratalog.model.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE, TopicId, TopicPartition
+from stratalog.model.offsets import Durability
+from stratalog.reading.bucket import tier_view
+from stratalog.reading.open import open_host, open_tier
+from stratalog.reading.parts import ComponentHost
+from stratalog.reading.reader import StaticLog
+from stratalog.spi.segments import LogFiles
+from stratalog.tier.attach import chosen_logs, has_log, is_empty_folder
+from stratalog.tier.restore import RestorePlan, check_bound, copy_segment, planned, write_epochs_of
+from stratalog.tier.tier import Tier, TierLogName
+
+NOTE: Final = "stratalog-restore.json"  # a plain file: Kafka ignores it
+RestoreProgress = Callable[[TopicPartition, int, int], None]
+"""Told while segments are copied, on the threads that do it: of which log, how many bytes of all logs are there, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredLog:
+    """What came of one log, or would: ``copied`` of its segments were fetched, the others were there.
+
+    ``requests`` is about how many the store is asked.
+    """
+
+    source: TopicPartition
+    log: TopicPartition
+    version: int
+    log_start: int
+    log_end: int
+    segments: int
+    size_bytes: int
+    requests: int
+    copied: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to restore, and up to where.
+
+    Attributes:
+        topics: None is every topic; else names, or ``TOPIC-ID``.
+        to_offsets: by log, the first offset that does not come along. A batch that holds it does not either: log files are
+            cut between batches.
+        to_time: nothing from the first record on that has this time or a later one.
+        rename: new names of topics; they get new ids.
+        overwrite: topics whose records in the directory may be replaced.
+    """
+
+    topics: Collection[str] | None = None
+    to_offsets: Mapping[TopicPartition, int] | None = None
+    to_time: datetime | None = None
+    rename: Mapping[str, str] | None = None
+    overwrite: Collection[str] = ()
+
+
+def restore(
+    uri: str,
+    directory: str | os.PathLike[str],
+    wanted: Wanted | None = None,
+    *,
+    dry_run: bool = False,
+    tier_options: Mapping[str, object] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    plugins: Sequence[object] = (),
+    env: Env | None = None,
+    progress: RestoreProgress | None = None,
+) -> tuple[RestoredLog, ...]:
+    """Copy logs from a tier into a log directory; the tier is never written to.
+
+    The directory is made if missing. It may be that of a stopped broker: its topics must then be there, and empty, and keep
+    the ids that the broker's cluster gave them. Every segment is compared with the hash that the manifest has of it.
+    What was interrupted is repeated by the same call, and goes on.
+
+    Args:
+        uri: of the tier.
+        directory: where to.
+        wanted: which logs, and up to where; None is everything.
+        dry_run: only tell what would be copied.
+        tier_options: options for the library that talks to the store; never logged or stored.
+        config: a ``stratalog.toml``, or its contents.
+        plugins: modules with hooks, beside the installed ones.
+        env: clock, files and chance; the real ones if None.
+        progress: told how far it is.
+
+    Raises:
+        AttachError: the directory holds logs of these names, or an unfinished restore of something else.
+        ConfigError, StorageError: the tier has no such log, or not up to that offset.
+        CorruptObjectError, CorruptManifestError: the tier is damaged.
+        LogDirLockedError: a broker or an engine runs on the directory.
+        StoreError, DiskFullError, LogDirError: do it again.
+    """
+    settings = read_settings(config, os.environ)
+    host = open_host(settings, plugins, env)
+    try:
+        with open_tier(host, uri, tier_options, read_only=True) as tier:
+            return _Restore(host, tier, wanted or Wanted(), progress).run(os.fspath(directory), dry_run=dry_run)
+    finally:
+        host.close()
+
+
+class _Restore:
+    """One restore."""
+
+    def __init__(self, host: ComponentHost, tier: Tier, wanted: Wanted, progress: RestoreProgress | None) -> None:
+        self._host, self._tier, self._wanted, self._progress = host, tier, wanted, progress
+        self._parts = host.parts(TopicConfig())
+
+    def run(self, path: str, *, dry_run: bool) -> tuple[RestoredLog, ...]:
+        if dry_run:
+            return tuple(_told(plan) for plan in self._plans({}))
+        notifier = Notifier(self._host.registry)
+        try:
+            directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, notifier)
+            done = False
+            try:
+                found = self._into(directory)
+                done = True
+            finally:
+                directory.close(failed=not done)
+        finally:
+            notifier.close()
+        return found
+
+    # --- planning ------------------------------------------------------------------------------------------------
+
+    def _plans(self, versions: Mapping[str, int]) -> list[RestorePlan]:
+        names = [name for name in self._tier.logs() if has_log(self._tier.log(*name))]
+        chosen = chosen_logs(names, self._wanted.topics, self._tier.uri)
+        unknown = set(self._wanted.to_offsets or ()) - {name.log for name in chosen}
+        if unknown:
+            raise ConfigError(f"there is no {min(unknown)} in {self._tier.uri}")
+        return [self._plan(name, versions.get(str(name.log))) for name in chosen]
+
+    def _plan(self, name: TierLogName, version: int | None) -> RestorePlan:
+        remote = self._tier.log(*name)
+        view = remote.view() if version is None else remote.view_as_of(version)
+        end = (self._wanted.to_offsets or {}).get(name.log, view.end_offset)
+        check_bound(name.log, view, end)
+        if self._wanted.to_time is not None:
+            moment = self._wanted.to_time
+            moment_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+            log = StaticLog(tier_view(name.log, view, self._parts), name.topic_id, self._parts)
+            found = log.offset_for_timestamp(moment_ms, "log_end")
+            end = end if found is None else min(end, found)
+        target = TopicPartition((self._wanted.rename or {}).get(name.log.topic, name.log.topic), name.log.partition)
+        return planned(name.log, name.topic_id, target, view, end, self._host.settings.limits.fetch_chunk_bytes)
+
+    # --- copying -------------------------------------------------------------------------------------------------
+
+    def _into(self, directory: LogDir) -> tuple[RestoredLog, ...]:
+        before = _read_note(directory)
+        plans = self._plans(before.versions if before else {})
+        note = _Note.of(self._tier.uri, plans)
+        if before is not None and before != note:
+            raise AttachError(
+                f"{directory.store.path(NOTE)} tells of another restore that was not finished: repeat that, or use "
+                "another directory"
+            )
+        if before is None:
+            self._check_room(directory, plans)
+            directory.store.replace_small(NOTE, note.to_json())
+            self._make_folders(directory, plans)
+        else:
+            self._make_folders(directory, [plan for plan in plans if plan.target not in directory.folders])
+        copied = self._copy(directory, plans)
+        found = [self._cut(directory, plan) for plan in plans]
+        for name in (plan.target for plan in plans):
+            directory.logs[name].flush()
+        directory.write_checkpoints()
+        directory.store.remove_small(NOTE)
+        return tuple(replace(log, copied=count) for log, count in zip(found, copied, strict=True))
+
+    def _check_room(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
+        is_brokers = directory.store.read_small(META_PROPERTIES_FILE) is not None
+        for plan in plans:
+            folder = directory.folders.get(plan.target)
+            if folder is None:
+                if is_brokers:
+                    raise AttachError(
+                        f"there is no {plan.target} in {directory.store.path()}, which is a broker's: create topic "
+                        f"{plan.target.topic} in its cluster first, with as many partitions, and stop the broker"
+                    )
+            elif plan.target.topic not in self._wanted.overwrite and not is_empty_folder(
+                directory.store.open_log(folder)
+            ):
+                raise AttachError(f"{directory.store.path(folder)} holds records: they are not replaced unasked")
+
+    def _make_folders(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
+        ids = dict[str, TopicId]()
+        for plan in plans:
+            folder = directory.folders.get(plan.target)
+            if folder is not None:
+                _clear(directory.store.open_log(folder))
+                continue
+            topic = plan.target.topic
+            if topic not in ids:
+                ids[topic] = self._topic_id(directory, plan)
+            create_partition(directory, plan.target, ids[topic])
+
+    def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
+        """The tier's, unless it gets another name: then that of its partitions that are here, or a new one."""
+        if plan.target.topic == plan.source.topic:
+            return plan.topic_id
+        here = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
+        found = (read_topic_id(directory.store.open_log(folder)) for folder in here)
+        return next((known for known in found if known is not None), None) or new_topic_id(self._host.env)
+
+    def _copy(self, directory: LogDir, plans: Sequence[RestorePlan]) -> list[int]:
+        total, done = sum(plan.size_bytes for plan in plans), [0]
+
+        def work(plan: RestorePlan) -> int:
+            def told(size_bytes: int) -> None:
+                done[0] += size_bytes
+                if self._progress is not None:
+                    self._progress(plan.target, done[0], total)
+
+            files = directory.store.open_log(directory.folders[plan.target])
+            count = sum(copy_segment(segment, files, told) for segment in plan.parts())
+            write_epochs_of(plan, files)
+            return count
+
+        counts = list[int]()
+        threads = self._host.settings.engine.copier_threads
+        for outcome in outcomes(plans, work, threads, "stratalog-restore"):
+            if isinstance(outcome, Exception):
+                raise outcome
+            counts.append(outcome)
+        return counts
+
+    def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
+        """Open the log, and let it end where it shall: as a broker's or an engine's own truncation does it."""
+        log = self._open(directory, plan)
+        if log.truncate_to(plan.log_end):
+            log.close()
+            log = self._open(directory, plan)  # what it ends with now: a batch is never cut in two
+        return replace(_told(plan), log_end=log.offsets().log_end)
+
+    def _open(self, directory: LogDir, plan: RestorePlan) -> Log:
+        files, config = directory.store.open_log(directory.folders[plan.target]), TopicConfig()
+        request = LoadRequest(
+            clean=True, recovery_point=0, log_start=plan.view.log_start, high_watermark=None, writable=True
+        )
+        log = directory.logs[plan.target] = Log(
+            plan.target,
+            read_topic_id(files) or plan.topic_id,
+            files,
+            self._parts,
+            config,
+            load(files, self._parts, config, request),
+            remote=None,
+            notify=lambda _: None,
+            durability=Durability.WRITTEN,
+        )
+        return log
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What is being restored: tier, and by log of the tier the topic id, version, new name and end."""
+
+    tier: str
+    logs: Mapping[str, tuple[str, int, str, int]]
+
+    @classmethod
+    def of(cls, uri: str, plans: Sequence[RestorePlan]) -> _Note:
+        return cls(
+            uri,
+            {
+                str(plan.source): (str(plan.topic_id), plan.view.version, str(plan.target), plan.log_end)
+                for plan in plans
+            },
+        )
+
+    @property
+    def versions(self) -> dict[str, int]:
+        return {name: version for name, (_, version, _, _) in self.logs.items()}
+
+    def to_json(self) -> bytes:
+        return json.dumps({"version": 1, "tier": self.tier, "logs": self.logs}, indent=1).encode()
+
+
+def _read_note(directory: LogDir) -> _Note | None:
+    data = directory.store.read_small(NOTE)
+    if data is None:
+        return None
+    try:
+        body = json.loads(data)
+        items = {1: body["logs"]}[body["version"]].items()
+        logs = {name: (text, int(version), to, int(end)) for name, (text, version, to, end) in items}
+        return _Note(str(body["tier"]), logs)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise AttachError(f"{directory.store.path(NOTE)} is malformed ({error}): use another directory") from error
+
+
+def _clear(files: LogFiles) -> None:
+    """Leave nothing but the topic id in a folder."""
+    for file in files.list():
+        if file.name != PARTITION_METADATA_FILE:
+            files.remove(file.name)
+    files.sync()
+
+
+def _told(plan: RestorePlan) -> RestoredLog:
+    return RestoredLog(
+        source=plan.source,
+        log=plan.target,
+        version=plan.view.version,
+        log_start=plan.view.log_start,
+        log_end=plan.log_end,
+        segments=plan.segments,
+        size_bytes=plan.size_bytes,
+        requests=plan.requests,
+    )

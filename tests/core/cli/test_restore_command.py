@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.cli.app import run
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
+        engine.create_topic("t")
+        for number in range(3):
+            engine.log("t", 0).append([Record(value=b"%d" % number, timestamp_ms=1_700_000_000_000 + number * 1000)])
+            engine.log("t", 0).roll()
+        engine.offload()
+    return bucket.as_uri()
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
+    assert run(["restore", *arguments, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_plan_is_told_and_carried_out(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    where = str(tmp_path / "new")
+    (plan,) = told(capsys, uri, where, "--to-offset", "t-0:2", "--as", "t=u", "--dry-run")
+    assert (plan["restored_as"], plan["log_end"], plan["segments"], plan["copied"]) == ("u-0", 2, 2, 0)
+    assert not (tmp_path / "new").exists()
+    (done,) = told(capsys, uri, where, "--to-time", "2023-11-14T22:13:21Z")
+    assert (done["restored_as"], done["log_end"], done["copied"]) == ("t-0", 1, 1)
+    with open_reader(where) as reader:
+        assert [record.value for record in reader.log("t", 0).records()] == [b"0"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [["--to-offset", "t:2"], ["--to-offset", "t-0:x"], ["--to-time", "yesterday"], ["--as", "t"], ["--topic", "u"]],
+)
+def test_wrong_arguments_are_told(
+    tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str], wrong: list[str]
+) -> None:
+    assert run(["restore", uri, str(tmp_path / "new"), *wrong, "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["message"]
+    assert not (tmp_path / "new" / "t-0").exists()

@@ -1,0 +1,102 @@
+"""A broker starts on what was restored from a tier: records, transactions and the offsets of groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import corpus
+import stratalog
+from kafka_broker import KafkaBroker
+from kafka_tools import KafkaTools
+from stratalog import Record
+from stratalog.engine.restore import RestoredLog, Wanted, restore
+
+SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 5)]
+BATCHES = 4
+INTERNAL = {"__consumer_offsets": 1}
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a first broker had, what was copied, and what a second one says of it."""
+
+    had: list[Record]
+    copied: tuple[RestoredLog, ...]
+    read: dict[str, list[Record]]
+    committed: tuple[int, str | None]
+    remarks: list[str]
+    complaints: list[str]
+    after: list[Record]
+
+
+@pytest.fixture(scope="module")
+def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    bucket = tmp_path_factory.mktemp("bucket")
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("lost")) as lost:
+        lost.create_topics({"orders": 1}, {"orders": {"segment.bytes": 1 << 20}})
+        for _ in range(BATCHES):
+            lost.produce(["orders"], SOME)
+        lost.produce_transactions("orders", [(SOME[:2], True), (SOME[2:], False)])
+        lost.commit("group", "orders", 7)
+        had = lost.read(["orders"], isolation="read_committed")["orders"]
+        lost.stop()
+        _move_all(lost.log_dir, bucket.as_uri())
+    with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("new")) as broker:
+        compacted = {"__consumer_offsets": {"cleanup.policy": "compact"}}
+        broker.create_topics({"orders": 1, "cut": 1, **INTERNAL}, compacted)
+        broker.stop()
+        copied = (
+            *restore(bucket.as_uri(), broker.log_dir, Wanted(topics=["orders", *INTERNAL])),
+            *restore(
+                bucket.as_uri(),
+                broker.log_dir,
+                Wanted(
+                    topics=["orders"], rename={"orders": "cut"}, to_offsets={stratalog.TopicPartition("orders", 0): 7}
+                ),
+            ),
+        )
+        complaints = broker.tools.complaints(broker.log_dir)
+        broker.start()
+        read = broker.read(["orders", "cut"], isolation="read_committed")
+        committed = broker.committed("group", "orders")
+        broker.produce(["orders"], SOME[:1])
+        after = broker.read(["orders"], isolation="read_committed")["orders"]
+        broker.stop()
+        return Story(had, copied, read, committed, broker.remarks(), complaints, after)
+
+
+def _move_all(log_dir: Path, uri: str) -> None:
+    """Close every segment of the broker that is lost, and move it to the tier."""
+    with stratalog.open_engine(log_dir, tier=uri) as engine:
+        for name in engine.partitions():
+            engine.log(*name).roll()
+        engine.offload()
+
+
+def test_a_client_reads_every_record(story: Story) -> None:
+    assert story.read["orders"] == story.had
+    assert len(story.had) == BATCHES * len(SOME) + 2
+
+
+def test_a_client_reads_what_is_below_the_cut(story: Story) -> None:
+    cut = next(log for log in story.copied if log.log.topic == "cut")
+    assert 0 < cut.log_end <= 7
+    assert story.read["cut"] == story.had[: cut.log_end]
+
+
+def test_the_offsets_of_the_group_are_there(story: Story) -> None:
+    assert story.committed in {(7, None), (7, "")}
+
+
+def test_the_broker_appends_behind_it(story: Story) -> None:
+    assert [record.value for record in story.after[:-1]] == [record.value for record in story.had]
+    end = next(log.log_end for log in story.copied if log.log.topic == "orders")
+    assert story.after[-1].offset == end
+
+
+def test_nobody_complains(story: Story) -> None:
+    assert story.remarks == []
+    assert story.complaints == []
