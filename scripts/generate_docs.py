@@ -81,7 +81,7 @@ def settings_page() -> str:
             intro,
             _table(["Setting", "Type", "Default", "Allowed", "Meaning"], _rows(section)),
         ]
-    for provider, section in _provider_sections():
+    for provider, section in provider_sections():
         parts += [
             f"## {section.title}",
             f"Under `[plugins.{provider}]`.",
@@ -90,7 +90,7 @@ def settings_page() -> str:
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
-def _provider_sections() -> list[tuple[str, type[Section]]]:
+def provider_sections() -> list[tuple[str, type[Section]]]:
     """The settings of what comes with stratalog, by the names of the providers."""
     found = {provider.name: provider.engine_section for provider in stratalog_formats.stratalog_tier_layouts()}
     found |= {provider.name: provider.engine_section for provider in stratalog_s3.stratalog_object_stores()}

@@ -27,7 +27,7 @@ from stratalog.spi import (
 Install = Callable[..., None]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
-SOURCE, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SOURCE, *_, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (PROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
