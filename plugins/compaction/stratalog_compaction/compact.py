@@ -68,7 +68,7 @@ class CompactPolicy(CleanupPolicy):
         actions = [action for action in plan_prefix(log, (below_log_start(log),)) if isinstance(action, DeletePrefix)]
         start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
         left = [segment for segment in log.segments if segment.base_offset >= start]
-        return [*actions, *_plan_rewrite(log, left, config, now_ms)]
+        return [*actions, *plan_rewrite(log, left, config, now_ms)]
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """A filter that remembers the newest offset of each key of the dirty range."""
@@ -107,9 +107,7 @@ class LatestWins(RecordFilter):
 # --- plan ------------------------------------------------------------------------------------------------------------
 
 
-def _plan_rewrite(
-    log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int
-) -> Iterator[Action]:
+def plan_rewrite(log: LogSummary, left: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Iterator[Action]:
     """What happens to the segments that retention leaves."""
     if not left or left[-1].end_offset == left[0].base_offset:
         return

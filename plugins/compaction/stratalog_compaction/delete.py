@@ -28,7 +28,7 @@ class DeletePolicy(CleanupPolicy):
         rules = (
             below_log_start(log),
             _too_large(config.retention_bytes, "retention.bytes"),
-            _too_old(config.retention_ms, now_ms, "retention.ms"),
+            too_old(config.retention_ms, now_ms, "retention.ms"),
         )
         return plan_prefix(log, rules)
 
@@ -36,7 +36,7 @@ class DeletePolicy(CleanupPolicy):
         """The prefix of local segments that local.retention.ms or local.retention.bytes let go."""
         rules = (
             _too_large(config.local_limit_bytes, "local.retention.bytes"),
-            _too_old(config.local_limit_ms, now_ms, "local.retention.ms"),
+            too_old(config.local_limit_ms, now_ms, "local.retention.ms"),
         )
         return plan_prefix(log, rules)
 
@@ -101,7 +101,9 @@ def _too_large(limit_bytes: int, name: str) -> Rule:
     return rule
 
 
-def _too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
+def too_old(limit_ms: int, now_ms: int, name: str) -> Rule:
+    """Segments whose newest record is older than a limit; a negative one is none."""
+
     def why(segment: SegmentSummary) -> str:
         age_ms = now_ms - segment.age_from_ms
         return f"its newest record is older than {name}={limit_ms}" if 0 <= limit_ms < age_ms else ""

@@ -10,9 +10,9 @@ from stratalog_compaction.compact import CompactPolicy
 from stratalog_compaction.delete import DeletePolicy
 
 
-def test_it_offers_kafkas_two_policies() -> None:
+def test_it_offers_kafkas_two_policies_and_more() -> None:
     providers = {provider.name: provider for provider in stratalog_compaction.stratalog_cleanup_policies()}
-    assert set(providers) == {"delete", "compact"}
+    assert set(providers) == {"delete", "compact", "latest_by_timestamp", "latest_by_header", "ttl"}
     assert all(provider.version == 1 for provider in providers.values())
 
 

@@ -1,0 +1,243 @@
+"""The policies beyond Kafka's: by version, and by record expiry."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cleaning_logs import LIMITS
+from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, plan_compaction
+from stratalog.cleaning.summary import summarise
+from stratalog.cleaning.throttle import Throttle
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError
+from stratalog.log.log import Log
+from stratalog.model.records import Headers, Record
+from stratalog.registry.registry import Registry
+from stratalog.spi import CleanupPolicy, DeletePrefix
+from stratalog.testing.contracts import CleanupPolicyContract
+from stratalog.testing.logs import LogBed
+from stratalog_compaction.latest import LatestByHeaderPolicy, LatestByTimestampPolicy
+from stratalog_compaction.sections import HeaderSection, TtlSection
+from stratalog_compaction.ttl import TtlPolicy
+from stratalog_compaction.versions import SLOT_BYTES, VersionMap
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[LogBed]:
+    with LogBed(tmp_path / "data", Registry.load()) as made:
+        yield made
+
+
+SECRET = b"0123456789abcdef"
+
+
+def chance() -> random.Random:
+    return random.Random(0)  # noqa: S311 - no secret here
+
+
+class TestLatestByTimestamp(CleanupPolicyContract):
+    @pytest.fixture
+    def policy(self) -> CleanupPolicy:
+        return LatestByTimestampPolicy(chance())
+
+
+class TestLatestByHeader(CleanupPolicyContract):
+    @pytest.fixture
+    def policy(self) -> CleanupPolicy:
+        return LatestByHeaderPolicy(chance())
+
+
+class TestTtl(CleanupPolicyContract):
+    @pytest.fixture
+    def policy(self) -> CleanupPolicy:
+        return TtlPolicy()
+
+
+def configured(policy: str, **settings: object) -> TopicConfig:
+    """Settings with the sections that the providers bring."""
+    plain = TopicConfig(sections={"latest_by_header": HeaderSection(), "ttl": TtlSection()})
+    base = {
+        "cleanup.policy": policy,
+        "segment.bytes": 4000,
+        "min.cleanable.dirty.ratio": 0,
+        "delete.retention.ms": 10_000,
+    }
+    named = {name.replace("__", "."): value for name, value in settings.items()}
+    return plain.replaced({**base, "file.delete.delay.ms": 0, **named}, "test")
+
+
+def opened(bed: LogBed, policy: str, **settings: object) -> Log:
+    bed.topic = configured(policy, **settings)
+    return bed.open()
+
+
+def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS) -> CompactionResult:
+    policies = {name: bed.host.policy(name) for name in log.config.cleanup_policy}
+    plan = plan_compaction(log, policies, has_tier=False, now_ms=bed.clock.now_ms())
+    assert plan is not None
+    assert plan.rewrite is not None, plan
+    result = compact(plan, policies, limits, Throttle(bed.clock, 1e15), lambda: None, bed.clock.now_ms())
+    assert (result.error, result.stopped) == (None, "")
+    return result
+
+
+def add(
+    log: Log, key: bytes | None, value: bytes | None, *, at_ms: int = 1, headers: Headers = (), roll: bool = True
+) -> None:
+    log.append([Record(key=key, value=value, timestamp_ms=at_ms, headers=headers)])
+    if roll:
+        log.roll()
+
+
+def left(log: Log) -> list[tuple[int, bytes | None]]:
+    return [(record.offset, record.value) for record in log.records()]
+
+
+# --- by version ------------------------------------------------------------------------------------------------------
+
+
+def test_the_greatest_timestamp_of_a_key_stays_whatever_came_last(bed: LogBed) -> None:
+    log = opened(bed, "latest_by_timestamp")
+    for at_ms, value in ((5, b"five"), (9, b"nine"), (7, b"seven"), (9, b"nine again")):
+        add(log, b"k", value, at_ms=at_ms)
+    add(log, b"other", b"v")
+    clean(bed, log)
+    assert left(log) == [(3, b"nine again"), (4, b"v")]
+
+
+def test_a_late_record_loses_against_what_an_earlier_round_kept(bed: LogBed) -> None:
+    """The filter sees only the dirty part first: what was kept before is met on the way."""
+    log = opened(bed, "latest_by_timestamp")
+    add(log, b"k", b"new", at_ms=100)
+    add(log, b"q", b"old", at_ms=100)
+    clean(bed, log)
+    add(log, b"k", b"late", at_ms=50)
+    add(log, b"q", b"newer", at_ms=200)
+    clean(bed, log)
+    assert left(log) == [(0, b"new"), (3, b"newer")]
+
+
+@pytest.mark.parametrize(("encoding", "versions"), [("text", (b"12", b"-3", b"x")), ("int64", (12, -3, b"123"))])
+def test_versions_stand_in_a_header(bed: LogBed, encoding: str, versions: tuple[bytes | int, ...]) -> None:
+    log = opened(bed, "latest_by_header", latest_by_header__name="v", latest_by_header__encoding=encoding)
+    for number in versions:
+        raw = number if isinstance(number, bytes) else number.to_bytes(8, "big", signed=True)
+        add(log, b"k", b"%d" % versions.index(number), headers=(("v", b"9" * 30), ("v", raw)))
+    add(log, b"k", b"none")
+    add(log, b"unversioned", b"first")
+    add(log, b"unversioned", b"second")
+    clean(bed, log)
+    assert left(log) == [(0, b"0"), (4, b"first"), (5, b"second")][::2]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_any_rounds_each_key_has_its_greatest_version(bed: LogBed, seed: int) -> None:
+    """Small memory ends rounds early; the state is right after each of them."""
+    draw = random.Random(seed)  # noqa: S311 - no secret here
+    log = opened(bed, "latest_by_timestamp", segment__bytes=600)
+    limits = replace(LIMITS, memory_bytes=SLOT_BYTES * 8)
+    greatest: dict[bytes, tuple[int, int]] = {}
+    for _ in range(5):
+        for _ in range(draw.randrange(5, 30)):
+            key, at_ms = b"k%d" % draw.randrange(12), draw.randrange(40)
+            offset = log.append([Record(key=key, value=b"v" * 20, timestamp_ms=at_ms)]).base_offset
+            greatest[key] = max(greatest.get(key, (-1, -1)), (at_ms, offset))
+            if draw.random() < 0.2:
+                log.roll()
+        log.roll()
+        rounds = 0
+        while log.cleaning.dirty_start != log.offsets().log_end:
+            clean(bed, log, limits)
+            rounds += 1
+            there = {record.offset for record in log.records()}
+            assert {offset for _, offset in greatest.values()} <= there
+            assert rounds < 200
+        assert there == {offset for _, offset in greatest.values()}
+    bed.close()
+    assert {record.offset for record in bed.open(clean=False).records()} == there
+
+
+def test_two_policies_that_keep_one_record_a_key_are_refused(bed: LogBed) -> None:
+    """Together they would drop what the other keeps, and of a key nothing would be left."""
+    log = opened(bed, "compact,latest_by_timestamp")
+    add(log, b"k", b"v")
+    policies = {name: bed.host.policy(name) for name in log.config.cleanup_policy}
+    plan = plan_compaction(log, policies, has_tier=False, now_ms=0)
+    assert plan is not None
+    assert isinstance(plan.error, ConfigError)
+    assert "latest_by_timestamp" in str(plan.error)
+    assert left(log) == [(0, b"v")]
+
+
+def test_a_map_of_versions_holds_what_fits() -> None:
+    draw = random.Random(3)  # noqa: S311 - no secret here
+    found = VersionMap(40, 30, SECRET)
+    known: dict[bytes, tuple[int, int]] = {}
+    for offset in range(500):
+        key, version = b"%d" % draw.randrange(45), (draw.randrange(-9, 9), offset)
+        if found.raise_to(key, version):
+            known[key] = max(known.get(key, version), version)
+        else:
+            assert len(known) == 30
+            assert key not in known
+    assert len(found) == len(known) == 30
+    assert {key: found.greatest(key) for key in known} == known
+    assert found.greatest(b"unknown") is None
+    with pytest.raises(ValueError, match="no map"):
+        VersionMap(3, 3, SECRET)
+
+
+# --- expiry ----------------------------------------------------------------------------------------------------------
+
+
+def test_expired_records_go_from_between_the_others(bed: LogBed) -> None:
+    log = opened(bed, "ttl", ttl__ms=1000)
+    now_ms = bed.clock.now_ms()
+    for age_ms, value in ((0, b"young"), (1001, b"old"), (1000, b"just"), (5000, None)):
+        add(log, None, value, at_ms=now_ms - age_ms, roll=False)
+    add(log, None, b"no time", at_ms=-1)
+    clean(bed, log)
+    assert left(log) == [(0, b"young"), (2, b"just"), (4, b"no time")]
+
+
+@pytest.mark.parametrize("encoding", ["text", "int64"])
+def test_a_header_says_when_its_record_expires(bed: LogBed, encoding: str) -> None:
+    log = opened(bed, "ttl", ttl__header="expires", ttl__header__encoding=encoding)
+    now_ms = bed.clock.now_ms()
+    for at_ms in (now_ms, now_ms + 1, None):
+        raw = b"never" if at_ms is None else b"%d" % at_ms if encoding == "text" else at_ms.to_bytes(8, "big")
+        add(log, b"k", b"v", headers=(("expires", raw),), roll=False)
+    add(log, b"k", b"plain")
+    clean(bed, log)
+    assert [offset for offset, _ in left(log)] == [1, 2, 3]
+
+
+def test_what_expired_as_a_whole_is_deleted_as_a_whole(bed: LogBed) -> None:
+    log = opened(bed, "ttl", ttl__ms=1000)
+    for age_ms in (5000, 3000, 0, 3000):
+        add(log, None, b"v", at_ms=bed.clock.now_ms() - age_ms)
+    first = TtlPolicy().plan(summarise(log, has_tier=False), log.config, bed.clock.now_ms())[0]
+    assert isinstance(first, DeletePrefix)
+    assert (first.end, "ttl.ms=1000" in first.reason) == (2, True)
+
+
+def test_it_joins_with_compaction(bed: LogBed) -> None:
+    """A record goes if either wants it gone: of a key whose newest record expired nothing stays."""
+    log = opened(bed, "compact,ttl", ttl__ms=1000)
+    now_ms = bed.clock.now_ms()
+    for key, age_ms in ((b"a", 0), (b"a", 5000), (b"b", 5000), (b"b", 0), (b"c", 0)):
+        add(log, key, b"v", at_ms=now_ms - age_ms)
+    clean(bed, log)
+    assert [offset for offset, _ in left(log)] == [3, 4]
+
+
+def test_without_settings_nothing_expires(bed: LogBed) -> None:
+    log = opened(bed, "ttl")
+    add(log, None, b"v", at_ms=0)
+    clean(bed, log)
+    assert left(log) == [(0, b"v")]
