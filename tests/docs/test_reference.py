@@ -76,17 +76,17 @@ def test_a_page_that_is_missing_is_written(generator: ModuleType, copied_root: P
 
 
 def test_every_setting_is_documented_with_its_default_and_sentence(generator: ModuleType) -> None:
-    documented = {cells[0].strip("`"): cells for cells in rows(SETTINGS)}
+    documented = list(rows(SETTINGS))
     sections = [*SECTIONS, *(section for _, section in generator.provider_sections())]
-    assert list(documented) == [name for section in sections for name in section.keys()]  # noqa: SIM118 - a classmethod
-    for section in sections:
-        defaults = section().to_mapping()
-        for name, found in section.keys().items():
-            _, _, default, allowed, sentence = documented[name]
-            told = None if default == "none" else default.strip("`")
-            assert section.from_mapping({name: told or ""} if told else {}, "page").to_mapping()[name] == defaults[name]
-            assert sentence.replace("\\|", "|") == found.doc
-            assert all(choice in allowed for choice in found.choices)
+    settings = [(section, name, found) for section in sections for name, found in section.keys().items()]
+    assert [cells[0].strip("`") for cells in documented] == [name for _, name, _ in settings]
+    for cells, (section, name, found) in zip(documented, settings, strict=True):
+        _, _, default, allowed, sentence = cells
+        told = None if default == "none" else default.strip("`")
+        read = section.from_mapping({name: told or ""} if told else {}, "page").to_mapping()
+        assert read[name] == section().to_mapping()[name]
+        assert sentence.replace("\\|", "|") == found.doc
+        assert all(choice in allowed for choice in found.choices)
 
 
 def test_the_example_of_a_settings_file_is_one() -> None:
