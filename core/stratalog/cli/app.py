@@ -20,6 +20,7 @@ from stratalog.cli.explain import explain
 from stratalog.cli.offload import offload
 from stratalog.cli.plugins import plugins
 from stratalog.cli.produce import produce
+from stratalog.cli.rebuild import rebuild
 from stratalog.cli.recover import recover
 from stratalog.cli.restore import restore_command
 from stratalog.cli.retention import retention
@@ -84,6 +85,7 @@ for command in (
     offload,
     plugins,
     produce,
+    rebuild,
     recover,
     restore_command,
     retention,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 
+from stratalog.errors import ConfigError, PluginError
 from stratalog.registry.resolve import Catalogue
 from stratalog.spi.layouts import TierLayout
 from stratalog.spi.providers import Provider
@@ -36,6 +38,14 @@ class LayoutTable:
     def by_label(self, label: str) -> TierLayout:
         """The layout that reads what ``label`` (``name@version``) wrote."""
         return self._open(self._catalogue.by_label(label))
+
+    def all(self) -> tuple[TierLayout, ...]:
+        """Every layout that can be opened with the settings there are: one may lack its keys."""
+        found = list[TierLayout]()
+        for offer in self._catalogue:
+            with contextlib.suppress(ConfigError, PluginError):
+                found.append(self._open(offer.provider))
+        return tuple(found)
 
     def _open(self, provider: Provider[TierLayout]) -> TierLayout:
         with self._lock:

@@ -10,7 +10,7 @@ from stratalog.env import Env
 from stratalog.errors import ReadOnlyError
 from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.commit import Committer, Decide
@@ -21,6 +21,7 @@ from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed
 from stratalog.tier.pages import PageCache, Pages
+from stratalog.tier.rebuild import adding
 from stratalog.tier.root import ChangeKind, Root
 from stratalog.tier.segments import PagedSegments
 
@@ -137,6 +138,12 @@ class TierLog:
             self.refresh()
             root = self.root
             return None if root is None else self._commit(root.leader_epoch + 1, lambda now: claimed(now, reason))
+
+    def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
+        """Commit the next entries of a manifest that is made again; those that it has are left out. Errors as ``offload``."""
+        self._check_writable()
+        with self._duty:
+            self._commit(leader_epoch, adding(entries, log_start))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""

@@ -23,6 +23,7 @@ class ChangeKind(StrEnum):
     OFFLOAD = "offload"
     EXPIRE = "expire"
     REPLACE = "replace"
+    REBUILD = "rebuild"
     CLEAR = "clear"
     DELETE = "delete"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
-from stratalog.errors import ClosedError
+from stratalog.errors import ClosedError, ConfigError
 from stratalog.model.names import (
     TopicId,
     TopicPartition,
@@ -29,6 +30,8 @@ from stratalog.tier.log import TierLog
 from stratalog.tier.metrics import StoreMetrics
 from stratalog.tier.pages import PageCache
 from stratalog.tier.probe import ProbeResult, probe
+from stratalog.tier.rebuild import Rebuilder, RebuildProgress, RebuildReport
+from stratalog.tier.root import ChangeKind
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -145,7 +148,40 @@ class Tier:
 
     def logs(self) -> tuple[TierLogName, ...]:
         """All logs of which a root was committed, by key; one listing request for up to 1,000 keys, or a large log."""
-        found: list[TierLogName] = []
+        return tuple(name for name, has_manifest in self._listed() if has_manifest)
+
+    def lost(self) -> tuple[TierLogName, ...]:
+        """Logs that have objects and no manifest: ``rebuild`` is for them, unless they are being begun just now."""
+        return tuple(name for name, has_manifest in self._listed() if not has_manifest)
+
+    def rebuild(
+        self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
+    ) -> RebuildReport:
+        """Make the manifest of a log again from the footers of its objects; deletes nothing, and can be repeated.
+
+        Nobody may write to the log meanwhile. An engine that wrote to it before stops at its next commit, unless it committed
+        within the last minute, and still takes its own root for the newest: stop it first.
+
+        Raises:
+            ConfigError: there is a manifest.
+            StorageError: no object tells of a segment.
+            StoreError: the store failed or refused; do it again.
+        """
+        remote = self.log(*name)
+        remote.refresh()
+        root = remote.root
+        if root is not None and root.change != ChangeKind.REBUILD:
+            raise ConfigError(
+                f"{name.log} {name.topic_id} has a manifest, version {root.version}: there is nothing to rebuild"
+            )
+        rebuilder = Rebuilder(self._store, self._fetcher.layouts.all(), *name, progress)
+        report = rebuilder.run()
+        if not dry_run:
+            for entries in rebuilder.batches():
+                remote.add_rebuilt(entries, report.start_offset, leader_epoch=report.leader_epoch)
+        return report
+
+    def _listed(self) -> Iterator[tuple[TierLogName, bool]]:
         seen = after = ""
         while True:
             page = self._store.list("", after=after)
@@ -154,10 +190,10 @@ class Tier:
                     continue
                 seen = _prefix_of(info.key)
                 named = parse_log_prefix(info.key) if seen else None
-                if named is not None and info.key.startswith(manifest_prefix(seen)):  # the first key of a whole log
-                    found.append(TierLogName(*named))
+                if named is not None:  # a manifest comes first of a whole log
+                    yield TierLogName(*named), info.key.startswith(manifest_prefix(seen))
             if len(page) < LIST_LIMIT:
-                return tuple(found)
+                return
             after = after_log_prefix(seen) if seen else page[-1].key
 
     def opened(self) -> tuple[TierLog, ...]:

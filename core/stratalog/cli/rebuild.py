@@ -1,0 +1,63 @@
+"""``stratalog rebuild``: manifests again from the objects of a bucket."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from stratalog.cli.options import json_option
+from stratalog.cli.output import Output
+from stratalog.config.files import read_settings
+from stratalog.reading.open import open_host, open_tier
+from stratalog.tier.rebuild import RebuildReport
+
+COLUMNS = (
+    "topic", "partition", "topic_id", "start_offset", "end_offset", "segments", "bytes", "leader_epoch", "ignored",
+)  # fmt: skip
+
+
+@click.command()
+@click.argument("uri")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be rebuilt; nothing is written.")
+@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+@json_option
+def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | None, *, dry_run: bool) -> int:
+    """Make the manifests of logs again that have objects in the tier at URI and no manifest.
+
+    Segments are found by their footers. Objects that were replaced, or uploaded and never committed, are told and left alone;
+    nothing is deleted. No engine may write to these logs meanwhile. A root that is damaged is not replaced: restore it from
+    a version of the bucket, or move the log's `manifest/` away first.
+
+    The exit code is 1 if objects were left out.
+    """
+    reports = list[RebuildReport]()
+    host = open_host(read_settings(config, os.environ), (), None)
+    try:
+        with open_tier(host, uri, None, read_only=dry_run) as tier:
+            names = [name for name in tier.lost() if not topics or name.log.topic in topics]
+            with output.progress("rebuilding", len(names)) as steps:
+                for name in names:
+                    reports.append(tier.rebuild(name, dry_run=dry_run))
+                    steps.advance()
+    finally:
+        host.close()
+    rows = (
+        (
+            *report.log,
+            str(report.topic_id),
+            report.start_offset,
+            report.end_offset,
+            report.segments,
+            report.size_bytes,
+            report.leader_epoch,
+            len(report.ignored),
+        )
+        for report in reports
+    )
+    output.table("would be rebuilt" if dry_run else "rebuilt", COLUMNS, rows)
+    ignored = [(*report.log, key, why) for report in reports for key, why in report.ignored]
+    if ignored:
+        output.table("ignored", ("topic", "partition", "key", "reason"), ignored)
+    return 1 if ignored else 0
