@@ -63,7 +63,34 @@ def read_arrow(
         As ``read_columns``.
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
+    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition))
 
+
+def segment_arrow(
+    segment: ReadableSegment,
+    chunks: Iterator[Chunk],
+    span: range,
+    aborted: Sequence[AbortedTransaction],
+    parts: Components,
+    partition: int,
+) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
+    """The records of one segment as ``read_arrow`` gives them, for who has planned a read.
+
+    Args:
+        segment: where ``chunks`` come from.
+        chunks: from a batch at or before ``span.start`` on; left when ``span.stop`` is reached.
+        span: of offsets.
+        aborted: transactions whose records are left out.
+        parts: the log's components.
+        partition: what the column of this name says.
+
+    Yields:
+        Batches, and None where there is nothing to show, each with the offset to go on from when it has been used.
+    """
+    return _segment_pieces(segment, chunks, span, _by_producer(aborted), _arrow_decoder(parts, partition))
+
+
+def _arrow_decoder(parts: Components, partition: int) -> _Decoded[pyarrow.RecordBatch]:
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
         for rows, whole in _parts_of(table, span):
             if whole:
@@ -75,7 +102,7 @@ def read_arrow(
                 if batch.num_rows:
                     yield batch, _offsets(batch)[-1] + 1
 
-    return _read(views, parts, start, end, isolation, decoded)
+    return decoded
 
 
 def _read(

@@ -1,1 +1,23 @@
-"""Reading a directory or a tier without an engine, without a lock, without a write."""
+"""Reading a directory or a tier without an engine, without a lock, without a write.
+
+For programs that spread one read over many processes: ``ReadSource`` says what is read, ``plan_splits`` cuts ranges of
+offsets into splits, ``scan`` reads one of them in any process.
+"""
+
+from __future__ import annotations
+
+from stratalog.reading.scan import Damage, Lost, Scanned, scan
+from stratalog.reading.source import ReadSource
+from stratalog.reading.splits import OffsetRange, Piece, Split, plan_splits
+
+__all__ = [
+    "Damage",
+    "Lost",
+    "OffsetRange",
+    "Piece",
+    "ReadSource",
+    "Scanned",
+    "Split",
+    "plan_splits",
+    "scan",
+]

@@ -50,9 +50,30 @@ def open_reader(
         UnknownSettingError, ConfigError: see ``config`` and ``as_of``.
     """
     text = os.fspath(location)
+    return open_settled(
+        text,
+        read_settings(config, os.environ),
+        tier=tier,
+        tier_options=tier_options,
+        as_of=as_of,
+        plugins=plugins,
+        env=env,
+    )
+
+
+def open_settled(
+    text: str,
+    settings: Settings,
+    *,
+    tier: str | None = None,
+    tier_options: Mapping[str, object] | None = None,
+    as_of: AsOf | None = None,
+    plugins: Sequence[object] = (),
+    env: Env | None = None,
+) -> Reader:
+    """``open_reader`` for who has the settings already."""
     if as_of is not None and not split_scheme(text)[0]:
         raise ConfigError("as_of is for a tier that is read alone: give its URI")
-    settings = read_settings(config, os.environ)
     host = open_host(settings, plugins, env)
     opened: Tier | None = None
     try:

@@ -84,6 +84,7 @@ def walk(
     check_crc: bool = True,
     read_bytes: int = 0,
     below: int | None = None,
+    until: int | None = None,
 ) -> Iterator[Chunk]:
     """The batches of a segment from ``position`` (a batch's start) to its end.
 
@@ -96,6 +97,7 @@ def walk(
         check_crc: compare each batch with its CRC.
         read_bytes: how much to read at a time, 0 is ``limits.read.bytes``; more only for a batch that is larger.
         below: the offset that no batch may reach; None for the active segment, whose end moves.
+        until: a position that is not read past before all up to it has been yielded: who needs no more stops there.
 
     Raises:
         CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
@@ -106,7 +108,8 @@ def walk(
         beyond = min(beyond, below)
     usual = want = max(read_bytes or parts.limits.read_bytes, FRAME_BYTES)
     while position < end:
-        data = segment.read(position, min(want, end - position))
+        near = end if until is None or want != usual or until - position < FRAME_BYTES else until
+        data = segment.read(position, min(want, near - position))
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
         tables, stray = ascending(found.tables, after, beyond)
         if tables:

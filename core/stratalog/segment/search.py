@@ -70,6 +70,15 @@ def _agrees(tables: Sequence[BatchTable], entry: OffsetPosition) -> bool:
     return any(entry.offset in table.last_offset for table in tables)
 
 
+def checked_position(segment: ReadableSegment, position: int, offset: int, parts: Components) -> int:
+    """``position`` (bytes) if a good batch starts there that does not start after ``offset``, else 0."""
+    batch = batch_at(segment, position, parts) if position > 0 else None
+    if batch is None:
+        return 0
+    honest = batch.last_offset <= offset or (batch.magic >= 2 and batch.base_offset <= offset)
+    return position if honest else 0
+
+
 def batch_at(segment: ReadableSegment, position: int, parts: Components) -> RecordBatch | None:
     """The batch that starts at ``position``, its CRC checked; None if no good batch starts there."""
     if not 0 <= position < segment.size_bytes:

@@ -19,6 +19,7 @@ from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.control import read_control
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MAX_RELATIVE_OFFSET, MIN_SIZE, OVERHEAD_BYTES, Chunk, walk
+from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.recover import Progress, Replay
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexReader, IndexRole
@@ -86,7 +87,7 @@ def verify_segment(
         try:
             chunk = next(chunks, None)
         except CorruptBatchError as error:
-            torn = is_last and not good_batch_after(segment, error.position, found.end_offset, parts)
+            torn = is_last and good_batch_after(segment, error.position, found.end_offset, parts) is None
             kind = ProblemKind.TORN if torn else ProblemKind.DAMAGE
             found.problems.append(Problem(kind, segment.label, error.position, error.reason))
             break
@@ -105,8 +106,8 @@ def verify_segment(
     return found
 
 
-def good_batch_after(segment: Segment, position: int, end_offset: int, parts: Components) -> bool:
-    """Whether a whole batch with a good CRC, and offsets that may follow, begins anywhere behind a bad entry."""
+def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, parts: Components) -> int | None:
+    """Where behind a bad entry a whole batch with a good CRC, and offsets that may follow, begins; None if nowhere."""
     low, high = end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
     # the first bytes that offsets of both ends share narrow the search down
     ends = [offset.to_bytes(8, "big") for offset in (low, high)]
@@ -126,11 +127,11 @@ def good_batch_after(segment: Segment, position: int, end_offset: int, parts: Co
                 continue
             table = form.scan(segment.read(start, total), 0, total, check_crc=True)
             if len(table) == 1 and table.stop is ScanStop.END and low <= table.base_offset[0] <= table.last_offset[0]:
-                return True
+                return start
         if len(data) <= _OVERLAP_BYTES:
             break
         at += len(data) - _OVERLAP_BYTES
-    return False
+    return None
 
 
 # --- indexes ---------------------------------------------------------------------------------------------------------

@@ -85,6 +85,11 @@ class TierLog:
         return (head.root for head in History(self._new_finder()).newest_first())
 
     @property
+    def fetcher(self) -> Fetcher:
+        """What reads the bytes of its segments."""
+        return self._fetcher
+
+    @property
     def root(self) -> Root | None:
         """The root behind ``view()``; None if nothing was committed."""
         return self._state()[0]
