@@ -47,6 +47,7 @@ class ReadSource:
                 limits,
                 read_bytes=min(limits.read_bytes, _PEEK_BYTES),
                 fetch_chunk_bytes=min(limits.fetch_chunk_bytes, _PEEK_CHUNK_BYTES),
+                prefetch_bytes=0,
             )
             settings = replace(settings, limits=smaller)
         return open_settled(self.location, settings, tier=self.tier, tier_options=self.tier_options, as_of=self.as_of)

@@ -11,6 +11,7 @@ from typing import Final, Self
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, SegmentGoneError
+from stratalog.log.directory import read_topic_id
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import split_scheme
@@ -58,6 +59,9 @@ class Workplace:
             yield RemoteSegment(piece.place, self._remote().log(piece.log, piece.place.info.topic_id).fetcher)
             return
         files = self._local().open_log(str(piece.log))
+        topic_id = read_topic_id(files)
+        if topic_id is not None and topic_id != piece.topic_id:
+            raise SegmentGoneError("its topic has been made again since the plan was made", files.path(piece.place))
         log = files.open_segment(piece.place)
         segment = Segment(
             files,
@@ -106,8 +110,10 @@ class Workplace:
 
 
 def _suited(settings: Settings, split: Split) -> Settings:
-    """A tier is read in aligned chunks: for narrow pieces smaller ones, so that what is read is what is needed."""
+    """A tier is read in aligned chunks, and ahead: for narrow pieces in smaller ones, and no further than they reach."""
     widest = max((piece.span_bytes for piece in split.pieces), default=0)
     suited = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
     limits = settings.limits
-    return replace(settings, limits=replace(limits, fetch_chunk_bytes=min(limits.fetch_chunk_bytes, suited)))
+    chunk_bytes = min(limits.fetch_chunk_bytes, suited)
+    ahead_bytes = limits.prefetch_bytes if suited >= limits.fetch_chunk_bytes else 0
+    return replace(settings, limits=replace(limits, fetch_chunk_bytes=chunk_bytes, prefetch_bytes=ahead_bytes))
