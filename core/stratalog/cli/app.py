@@ -16,6 +16,7 @@ from stratalog.cli.cleaner import cleaner
 from stratalog.cli.consume import consume
 from stratalog.cli.demo import demo
 from stratalog.cli.dump import dump
+from stratalog.cli.erase import erase
 from stratalog.cli.explain import explain
 from stratalog.cli.offload import offload
 from stratalog.cli.plugins import plugins
@@ -81,6 +82,7 @@ for command in (
     consume,
     demo,
     dump,
+    erase,
     explain,
     offload,
     plugins,

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
+from stratalog.cleaning.erase import EraseResult, erase
 from stratalog.cleaning.runner import RetentionResult, apply_retention
 from stratalog.client.clients import Clients, ProducerKeywords
 from stratalog.client.consumer import Consumer
@@ -425,6 +426,26 @@ class Engine:
         """What ``run_cleaner`` would do with each log that is compacted at all, and why; changes nothing."""
         self._check_open()
         return tuple(self._cleaner.plan(self._chosen(logs)))
+
+    def erase(self, topic: str, key: bytes, *, dry_run: bool = False) -> tuple[EraseResult, ...]:
+        """Forget every record of a key in all partitions of a topic, of the log as it ends now; a result for each.
+
+        Records of the key that are in a tier are found and told, and stay: see ``EraseResult.is_complete``.
+
+        Args:
+            topic: its name.
+            key: the whole key.
+            dry_run: change nothing.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StorageError: a partition could not be opened; none was touched.
+        """
+        self._check_open()
+        logs = [self.log(*name) for name in self.partitions() if name.topic == topic]
+        if not logs:
+            raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
+        return tuple(erase(log, key, dry_run=dry_run) for log in logs)
 
     @property
     def tier(self) -> Tier | None:

@@ -31,7 +31,7 @@ from stratalog.log.watermarks import set_high_watermark
 from stratalog.model.batches import Buffer
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import EpochFenced, Event
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
 from stratalog.model.offsets import Durability, LogOffsets, Watermark
 from stratalog.model.records import Record
 from stratalog.producers.snapshot import ProducerEntry
@@ -397,6 +397,18 @@ class Log(LogReader):
     def remove_left(self) -> int:
         """Delete ``.deleted`` files whose delay is over; how many."""
         return remove_left(self._state)
+
+    def leaving(self) -> list[tuple[str, int]]:
+        """The ``.deleted`` logs that are still there, and when (ms since 1970) their time is over."""
+        state = self._state
+        with state.lock:
+            clock = state.parts.env.clock
+            now_ns, now_ms = clock.monotonic_ns(), clock.now_ms()
+            return [
+                (state.files.path(name), now_ms + max(due_ns - now_ns, 0) // 1_000_000)
+                for due_ns, name in state.leaving
+                if LOG_SUFFIX in name
+            ]
 
     def refresh_remote(self) -> None:
         """Show readers what the tier holds since its last commit."""
