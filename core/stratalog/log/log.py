@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from typing import Literal, overload
 
 from stratalog.config.topic import TopicConfig
@@ -16,14 +15,13 @@ from stratalog.log.cleaned import CleanedSegment, CleaningState
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.follow import append_as_follower
 from stratalog.log.leadership import follow, lead
+from stratalog.log.lifetime import begin, close_segments, end
 from stratalog.log.load import LoadedLog
 from stratalog.log.marker import append_marker
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteLog
 from stratalog.log.replace import replace_segments
-from stratalog.log.replay import write_snapshot
-from stratalog.log.roll import new_appender, roll
-from stratalog.log.state import LogState, make_view
+from stratalog.log.roll import roll
 from stratalog.log.sync import flush, is_sync_due
 from stratalog.log.truncate import truncate_fully, truncate_to
 from stratalog.log.view import LogView
@@ -66,13 +64,13 @@ class Log(LogReader):
         self._subscribers: Subscribers | None = None  # under the log's lock
         self._background = background or Background()  # its threads would start when needed
         try:
-            self._state = _state_of(name, topic_id, files, parts, config, loaded, remote, notify)
+            self._state = begin(name, topic_id, files, parts, config, loaded, remote, notify)
             self._state.watermark, self._state.on_offline = watermark, on_offline
             self._state.on_truncated = on_truncated
             self._state.given_watermark = loaded.log_end if high_watermark is None else high_watermark
             self._state.publish()
         except BaseException:
-            _close_all(loaded.segments)
+            close_segments(loaded.segments)
             raise
 
     @property
@@ -98,7 +96,7 @@ class Log(LogReader):
     @property
     def healthy(self) -> bool:
         """Whether the log can be written to and closed cleanly."""
-        return self._state.failure is None and self._state.damage is None
+        return self._state.healthy
 
     def notify(self, event: Event) -> None:
         """Tell listeners of an event of this log."""
@@ -314,7 +312,7 @@ class Log(LogReader):
         with state.syncing, state.lock:
             if not state.closed:
                 state.closed = True
-                _close_all(state.segments)
+                close_segments(state.segments)
 
     def take_offline(self, error: StorageError) -> None:
         """Refuse appends from now on with ``error``, as the log's directory failed; reads go on."""
@@ -425,70 +423,7 @@ class Log(LogReader):
         with state.syncing, state.lock:
             if state.closed:
                 return True
-            clean = self.healthy
-            try:
-                if clean:
-                    state.appender.finish()
-                    write_snapshot(state.files, state.log_end, state.producers)
-                    state.folder_dirty = True
-                    flush(state)
-                    remove_left(state, all_now=True)
-            finally:
-                state.closed = True
-                _close_all(state.segments)
-            return clean
+            return end(state)
 
     def _durability_of(self, durability: str | None) -> Durability:
         return self._durability if durability is None else Durability.of(durability)
-
-
-def _state_of(
-    name: TopicPartition,
-    topic_id: TopicId,
-    files: LogFiles,
-    parts: Components,
-    config: TopicConfig,
-    loaded: LoadedLog,
-    remote: RemoteLog | None,
-    notify: Callable[[Event], None],
-) -> LogState:
-    view = make_view(
-        name,
-        loaded.segments,
-        loaded.producers,
-        loaded.epochs,
-        log_start=loaded.log_start,
-        recovery_point=loaded.recovery_point,
-        high_watermark=loaded.log_end,
-        remote=remote,
-        damage=loaded.damage,
-    )
-    if view.remote is not None and view.remote.segments and view.remote.end_offset > loaded.log_end:
-        end = view.remote.end_offset
-        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
-    due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
-    return LogState(
-        log=name,
-        topic_id=topic_id,
-        files=files,
-        parts=parts,
-        config=config,
-        segments=tuple(loaded.segments),
-        appender=new_appender(loaded.segments[-1], parts, config),
-        producers=loaded.producers,
-        epochs=loaded.epochs,
-        log_start=loaded.log_start,
-        recovery_point=loaded.recovery_point,
-        leader_epoch=max(loaded.epochs.latest, 0),
-        view=view,
-        notify=notify,
-        remote=remote,
-        damage=loaded.damage,
-        leaving=[(due_ns, name) for name in loaded.left],
-    )
-
-
-def _close_all(segments: Iterable[Segment]) -> None:
-    with ExitStack() as closing:
-        for segment in segments:
-            closing.callback(segment.close)

@@ -86,6 +86,11 @@ class LogState:
         """The offset of the next record."""
         return self.segments[-1].end_offset
 
+    @property
+    def healthy(self) -> bool:
+        """Whether the log can be written to and closed cleanly."""
+        return self.failure is None and self.damage is None
+
     def check_writable(self) -> None:
         """Raise what keeps the log from being written to, if anything does."""
         if self.closed:

@@ -1,0 +1,95 @@
+"""How the state of a log that is open for writing begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import FencedEpochError
+from stratalog.log.delete import remove_left
+from stratalog.log.load import LoadedLog
+from stratalog.log.remote import RemoteLog
+from stratalog.log.replay import write_snapshot
+from stratalog.log.roll import new_appender
+from stratalog.log.state import LogState, make_view
+from stratalog.log.sync import flush
+from stratalog.model.events import Event
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.segment.components import Components
+from stratalog.segment.segment import Segment
+from stratalog.spi.segments import LogFiles
+
+
+def begin(
+    name: TopicPartition,
+    topic_id: TopicId,
+    files: LogFiles,
+    parts: Components,
+    config: TopicConfig,
+    loaded: LoadedLog,
+    remote: RemoteLog | None,
+    notify: Callable[[Event], None],
+) -> LogState:
+    """The state of a log that was loaded, open for writing.
+
+    Raises:
+        FencedEpochError: the tier holds more of the log than the directory does.
+    """
+    view = make_view(
+        name,
+        loaded.segments,
+        loaded.producers,
+        loaded.epochs,
+        log_start=loaded.log_start,
+        recovery_point=loaded.recovery_point,
+        high_watermark=loaded.log_end,
+        remote=remote,
+        damage=loaded.damage,
+    )
+    if view.remote is not None and view.remote.segments and view.remote.end_offset > loaded.log_end:
+        end = view.remote.end_offset
+        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
+    due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
+    return LogState(
+        log=name,
+        topic_id=topic_id,
+        files=files,
+        parts=parts,
+        config=config,
+        segments=tuple(loaded.segments),
+        appender=new_appender(loaded.segments[-1], parts, config),
+        producers=loaded.producers,
+        epochs=loaded.epochs,
+        log_start=loaded.log_start,
+        recovery_point=loaded.recovery_point,
+        leader_epoch=max(loaded.epochs.latest, 0),
+        view=view,
+        notify=notify,
+        remote=remote,
+        damage=loaded.damage,
+        leaving=[(due_ns, name) for name in loaded.left],
+    )
+
+
+def end(state: LogState) -> bool:
+    """Leave the log as a clean stop does, under its locks; whether that was possible. Files are closed in any case."""
+    clean = state.healthy
+    try:
+        if clean:
+            state.appender.finish()
+            write_snapshot(state.files, state.log_end, state.producers)
+            state.folder_dirty = True
+            flush(state)
+            remove_left(state, all_now=True)
+    finally:
+        state.closed = True
+        close_segments(state.segments)
+    return clean
+
+
+def close_segments(segments: Iterable[Segment]) -> None:
+    """Close all, whatever one of them says."""
+    with ExitStack() as closing:
+        for segment in segments:
+            closing.callback(segment.close)
