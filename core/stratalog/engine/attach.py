@@ -24,7 +24,7 @@ from stratalog.log.log import Log
 from stratalog.model.names import INTERNAL_TOPICS, TopicPartition, partition_folder
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.topics import KEEP_EVERYTHING, TopicEntry, TopicTable
-from stratalog.tier.attach import AttachedLog, chosen_logs, has_log, is_empty_folder, take_over, write_folder
+from stratalog.tier.attach import AttachedLog, chosen_logs, has_log, is_empty_folder, take_over, untiered, write_folder
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
 
@@ -102,6 +102,7 @@ class Attacher:
         remotes = self._remotes()
         self._first.replace_small(NOTE, json.dumps({"version": _NOTE_VERSION, "tier": self._tier.uri}).encode())
         found = self._take_over(remotes)
+        found += untiered(found)
         self._topics.put_all(self._entries(found))
         placed = self._write_folders(found)
         opened = list[tuple[LogDir, Log]]()
@@ -178,7 +179,7 @@ class Attacher:
         return results
 
     def _entries(self, found: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
-        return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in found}
+        return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_told_when)}
 
     def _write_folders(self, found: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
         """Make all folders, and then the checkpoints that tell where logs begin whose records are not here."""
@@ -194,6 +195,13 @@ class Attacher:
 
 
 def _settings_of(log: AttachedLog) -> dict[str, object]:
-    """What a topic is configured with whose settings are not known: nothing is deleted on a guess."""
+    """What a topic is configured with; where its settings are not known nothing is deleted on a guess."""
+    if log.topic is not None:
+        return {**log.topic.config, "remote.storage.enable": True}
     known = STATE_TOPIC_CONFIG if log.log.topic in INTERNAL_TOPICS else KEEP_EVERYTHING
     return {**known, "remote.storage.enable": True}
+
+
+def _told_when(log: AttachedLog) -> tuple[bool, int]:
+    """Settings were told by each partition's last commit: what was told last comes last, and counts."""
+    return log.topic is not None, log.told_ms

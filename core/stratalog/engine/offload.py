@@ -23,6 +23,7 @@ from stratalog.spi.layouts import SegmentSource
 from stratalog.tier.closed import INDEX_KINDS
 from stratalog.tier.log import TierLog
 from stratalog.tier.offload import OffloadReport
+from stratalog.tier.root import TopicNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +91,16 @@ def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierL
     )
 
 
-def offload_log(log: Log, remote: TierLog, may_begin: Callable[[int], bool] = lambda _: True) -> OffloadResult:
+def offload_log(
+    log: Log, remote: TierLog, may_begin: Callable[[int], bool] = lambda _: True, topic: TopicNote | None = None
+) -> OffloadResult:
     """Move the closed segments that the tier lacks, synced first; one that was written to lately waits.
 
     Args:
         log: with closed segments.
         remote: its part of the tier.
         may_begin: asked with the size of each segment before it begins; False ends the call.
+        topic: committed along, for who finds the tier alone.
 
     Raises:
         FencedEpochError: another writer owns the log; from now on it takes no appends here.
@@ -114,7 +118,7 @@ def offload_log(log: Log, remote: TierLog, may_begin: Callable[[int], bool] = la
         begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
         try:
             with log.stopped_if_fenced():
-                report = _offload(log, remote, view, (segment_source(log, view, segment) for segment in begun))
+                report = _offload(log, remote, view, topic, (segment_source(log, view, segment) for segment in begun))
         finally:
             log.refresh_remote()  # also what was committed before an error
     for entry in report.committed:
@@ -127,7 +131,9 @@ def offload_log(log: Log, remote: TierLog, may_begin: Callable[[int], bool] = la
     return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
 
 
-def _offload(log: Log, remote: TierLog, view: LogView, sources: Iterable[SegmentSource]) -> OffloadReport:
+def _offload(
+    log: Log, remote: TierLog, view: LogView, topic: TopicNote | None, sources: Iterable[SegmentSource]
+) -> OffloadReport:
     return remote.offload(
         sources,
         layout=log.config.tier_layout,
@@ -135,6 +141,7 @@ def _offload(log: Log, remote: TierLog, view: LogView, sources: Iterable[Segment
         leader_epoch=log.leader_epoch,
         log_start=view.offsets.log_start,
         high_watermark=view.offsets.high_watermark,
+        topic=topic,
     )
 
 

@@ -24,6 +24,7 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.topics import TopicTable
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.log import TierLog
+from stratalog.tier.root import TopicNote
 from stratalog.tier.tier import Tier
 
 
@@ -133,6 +134,13 @@ class LogOpener:
         if self._tier is None or not config.remote_storage_enable:
             return None
         return self._tier.log(name, topic_id)
+
+    def note_of(self, topic: str) -> TopicNote:
+        """What a tier is told of a topic, for who finds nothing but the tier."""
+        partitions = [
+            log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
+        ]
+        return TopicNote(max(partitions, default=0) + 1, self._topics.chosen(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
         """The same of a log that is open."""

@@ -54,7 +54,7 @@ class Tiering:
             return None
         try:
             with log.cleaning.busy:
-                result = offload_log(log, remote, lambda size_bytes: self._rate.take(size_bytes, self._is_open))
+                result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic))
             relieve(log, remote)
             if _is_pressed(log) and remote.view().end_offset >= log.view().segments[-1].base_offset:
                 log.roll()  # all that is left is in the active segment: the next pass moves it
@@ -122,6 +122,9 @@ class Tiering:
     def _note(self, name: TopicPartition, error: str) -> None:
         with self._lock:
             self._errors[name] = error
+
+    def _may_begin(self, size_bytes: int) -> bool:
+        return self._rate.take(size_bytes, self._is_open)
 
     def _is_open(self) -> bool:
         return not self._closed

@@ -8,8 +8,9 @@ Source: KIP-405, building a follower's auxiliary state: leader epochs and produc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs
@@ -30,8 +31,11 @@ from stratalog.segment.components import Components
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.log import TierLog
 from stratalog.tier.producers import producers_at_end
-from stratalog.tier.root import EMPTYING
+from stratalog.tier.root import EMPTYING, TopicNote
 from stratalog.tier.tier import TierLogName
+
+FIRST_OWN_EPOCH: Final = 1
+"""Of a log that the tier has nothing of: above that in which a topic's first engine writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class AttachedLog:
             on its disk alone, and is lost; these offsets are given out again, in the new epoch.
         epochs: where leader epochs start, the new one included.
         producers: with a state at ``log_end``.
+        topic: what the tier knows of the topic; None if it was never told.
+        told_ms: when the writer before committed for the last time.
     """
 
     log: TopicPartition
@@ -58,6 +64,8 @@ class AttachedLog:
     high_watermark: int
     epochs: tuple[EpochEntry, ...]
     producers: tuple[ProducerEntry, ...]
+    topic: TopicNote | None = None
+    told_ms: int = 0
 
     @property
     def lost(self) -> int:
@@ -125,6 +133,7 @@ def take_over(remote: TierLog, parts: Components) -> AttachedLog:
         CorruptManifestError, CorruptBatchError, CorruptObjectError: what the tier holds is damaged.
         StoreError: the store failed or refused.
     """
+    before = remote.root
     root = remote.claim("attached from the tier")
     if root is None:
         raise StorageError(f"the tier holds nothing of {remote.log}")
@@ -138,7 +147,27 @@ def take_over(remote: TierLog, parts: Components) -> AttachedLog:
         high_watermark=root.high_watermark,
         epochs=EpochCache(root.leader_epochs).assign(root.leader_epoch, root.end_offset).entries,
         producers=tuple(producers_at_end(view, parts).entries()),
+        topic=root.topic,
+        told_ms=before.created_ms if before is not None else 0,
     )
+
+
+def untiered(found: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
+    """The partitions of which the tier has nothing yet, where it knows how many a topic has: they begin at offset 0.
+
+    Without them keys would go to other partitions than before.
+    """
+    topics = dict[str, list[AttachedLog]]()
+    for log in found:
+        topics.setdefault(log.log.topic, []).append(log)
+    for topic, logs in topics.items():
+        there = {log.log.partition for log in logs}
+        notes = [log.topic for log in logs if log.topic is not None]
+        for partition in range(max((note.partitions for note in notes), default=0)):
+            if partition not in there:
+                begun = EpochCache().assign(FIRST_OWN_EPOCH, 0).entries
+                name = TopicPartition(topic, partition)
+                yield AttachedLog(name, logs[0].topic_id, FIRST_OWN_EPOCH, 0, 0, 0, begun, (), notes[0])
 
 
 def write_folder(files: LogFiles, found: AttachedLog) -> None:

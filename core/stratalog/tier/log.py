@@ -22,7 +22,7 @@ from stratalog.tier.layers import TierStore
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
-from stratalog.tier.root import ChangeKind, Root
+from stratalog.tier.root import ChangeKind, Root, TopicNote
 from stratalog.tier.segments import PagedSegments
 
 
@@ -103,6 +103,7 @@ class TierLog:
         log_start: int,
         high_watermark: int,
         section: Section | None = None,
+        topic: TopicNote | None = None,
     ) -> OffloadReport:
         """Move closed segments, in order, each committed before the next.
 
@@ -113,6 +114,7 @@ class TierLog:
             log_start: of the log, committed along.
             high_watermark: of the log, committed along.
             section: the topic's settings of the layout, if it has any.
+            topic: what shall be known of the topic from the tier alone, committed along.
 
         Raises:
             FencedEpochError: another writer owns the log.
@@ -122,7 +124,7 @@ class TierLog:
         """
         self._check_writable()
         table = self._fetcher.layouts
-        at = Standing(leader_epoch, log_start, high_watermark)
+        at = Standing(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
             head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing

@@ -15,7 +15,7 @@ from stratalog.tier.fields import Fields, canonical, exactly, load_object, sha25
 from stratalog.tier.pagejson import entry_from_json, entry_to_json, ref_from_json, ref_to_json
 from stratalog.tier.pages import Pages
 from stratalog.tier.promises import contradiction, regression
-from stratalog.tier.root import RECENT_COMMITS, Change, Head, Root
+from stratalog.tier.root import RECENT_COMMITS, Change, Head, Root, TopicNote
 from stratalog.tier.tree import grow
 
 FORMAT: Final = "stratalog-manifest"
@@ -23,7 +23,7 @@ FORMAT_VERSION: Final = 2
 _FIELDS: Final = frozenset({
     "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
     "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
-    "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms",
+    "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms", "topic_note",
 })  # fmt: skip
 
 
@@ -66,6 +66,7 @@ def next_root(
         entries=contents.entries,
         recent_commits=((*before.recent_commits, commit_id) if before else (commit_id,))[-RECENT_COMMITS:],
         created_ms=created_ms,
+        topic=change.topic or (before.topic if before else None),
     )
     wrong = contradiction(root) or (regression(before, root) if before else "")
     if wrong:
@@ -99,6 +100,7 @@ def encode_root(root: Root) -> bytes:
             "entries": [entry_to_json(entry) for entry in root.entries],
             "recent_commits": list(root.recent_commits),
             "created_ms": root.created_ms,
+            **({} if root.topic is None else {"topic_note": _note_to_json(root.topic)}),
         }
     )
 
@@ -159,7 +161,23 @@ def _root_from(fields: Fields) -> Root:
         entries=tuple(entry_from_json(entry, log, topic_id) for entry in fields.items("entries")),
         recent_commits=tuple(exactly(str, item, "recent_commits") for item in fields.items("recent_commits")),
         created_ms=fields.integer("created_ms"),
+        topic=_note_from(fields.get("topic_note")),
     )
+
+
+def _note_to_json(note: TopicNote) -> dict[str, object]:
+    return {"partitions": note.partitions, "config": dict(note.config)}
+
+
+def _note_from(value: object) -> TopicNote | None:
+    if value is None:
+        return None
+    fields = Fields(exactly(dict, value, "topic_note"))
+    fields.check_names({"partitions", "config"})
+    partitions = fields.integer("partitions")
+    if partitions < 1:
+        raise ValueError(f"topic_note of {partitions} partitions")
+    return TopicNote(partitions, exactly(dict, fields.get("config"), "config"))
 
 
 def _epoch(item: object) -> EpochEntry:

@@ -20,7 +20,7 @@ from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.tier.commit import Decide
 from stratalog.tier.layers import TierStore
-from stratalog.tier.root import Change, ChangeKind, Root
+from stratalog.tier.root import Change, ChangeKind, Root, TopicNote
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,12 @@ class OffloadReport:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where the log stands when segments are offloaded; the committed values never fall below earlier ones."""
+    """Where the log stands when segments are offloaded; the committed offsets never fall below earlier ones."""
 
     leader_epoch: int
     log_start: int
     high_watermark: int
+    topic: TopicNote | None = None
 
 
 class Sink:
@@ -181,6 +182,7 @@ def _adding(stored: StoredSegment, at: Standing) -> Decide:
             log_start=log_start,
             high_watermark=max(at.high_watermark, root.high_watermark if root else 0),
             first_dirty_offset=root.first_dirty_offset if root else 0,
+            topic=at.topic,
         )
 
     return decide

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -64,6 +64,17 @@ class PageRef:
         return page_key(prefix, self.base_offset, self.leader_epoch, self.sha256)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicNote:
+    """What somebody who finds nothing but the tier must know of a topic: how many partitions it has, and its settings.
+
+    ``config`` are the settings that somebody chose, by Kafka's names, as JSON values; the engine's defaults are not in it.
+    """
+
+    partitions: int
+    config: Mapping[str, object]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What a commit wants the next root to say. Offsets as in ``Root``.
@@ -76,6 +87,7 @@ class Change:
         added: new entries: behind the last one, or in the place of what is replaced.
         replaced: the offsets [start, end) that ``added`` stands for from now on; the borders of entries.
         first_dirty_offset: where compaction goes on.
+        topic: of the log's topic; None leaves what the root before says.
     """
 
     kind: ChangeKind
@@ -85,6 +97,7 @@ class Change:
     added: tuple[StoredSegment, ...] = ()
     replaced: tuple[int, int] | None = None
     first_dirty_offset: int = 0
+    topic: TopicNote | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +127,7 @@ class Root:
         entries: the newest ones, ascending; all of them end above ``log_start``.
         recent_commits: the ids of the last commits, oldest first, this one included.
         created_ms: the writer's wall clock.
+        topic: of the log's topic, as it was at the last commit that told of it; None if none did.
     """
 
     log: TopicPartition
@@ -135,6 +149,7 @@ class Root:
     entries: tuple[StoredSegment, ...]
     recent_commits: tuple[str, ...]
     created_ms: int
+    topic: TopicNote | None = None
 
     @property
     def end_offset(self) -> int:

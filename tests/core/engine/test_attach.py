@@ -168,6 +168,27 @@ def test_logs_are_spread_over_the_directories(tmp_path: Path, uri: str) -> None:
     assert [len(list(path.glob("t-*"))) for path in dirs] == [1, 1]
 
 
+def test_settings_and_partitions_without_segments_come_back(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    uri = (tmp_path / "bucket").as_uri()
+    with open_engine(tmp_path / "lost", tier=uri) as engine:
+        engine.create_topic("t", partitions=4, config={"segment.bytes": 5_000, "retention.ms": 123_456_789})
+        fill(engine, 2, 1)
+        engine.offload()
+        engine.alter_topic("t", {"retention.ms": 987_654_321})
+        fill(engine, 1, 1)
+        engine.offload()
+    with open_engine(tmp_path / "new", tier=uri, attach=True) as engine:
+        found = engine.topics()["t"]
+        assert found.partitions == (0, 1, 2, 3)
+        assert (found.config.segment_bytes, found.config.retention_ms) == (5_000, 987_654_321)
+        assert [engine.log("t", partition).offsets().log_end for partition in range(4)] == [0, 1, 1, 0]
+        fill(engine, 3, 1)
+        engine.offload()
+    with open_engine(tmp_path / "new", tier=uri) as engine:
+        assert values(engine, 3) == [b"0"]
+
+
 def test_groups_and_their_topic_come_back(tmp_path: Path) -> None:
     (tmp_path / "bucket").mkdir()
     uri = (tmp_path / "bucket").as_uri()
