@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 import click
@@ -13,7 +14,10 @@ from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.model.names import TopicPartition
+from stratalog.reading.open import open_reader
 from stratalog.reading.reader import Reader
+from stratalog.segment.readable import ReadableSegment
+from stratalog.tier.diff import Side, differences
 from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
 from stratalog.tier.root import Root
@@ -89,6 +93,56 @@ def collect(place: Place, output: Output) -> None:
         report = engine.collect()
     columns = ("roots", "objects", "orphans", "left_for_later")
     output.table("collected", columns, [(report.roots, report.objects, report.orphans, report.left)])
+
+
+@tier.command("diff")
+@click.argument("uri")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.option(
+    "--dir", "-d", "directory", type=click.Path(exists=True), help="Compare this log directory with the tier."
+)
+@click.option("--from", "older", type=click.IntRange(1), help="Compare this version of the manifest, ...")
+@click.option("--to", "newer", type=click.IntRange(1), help="... with this one; the newest if it is not given.")
+@click.option("--all", "with_common", is_flag=True, help="List what is on both sides, too.")
+@config_option
+@json_option
+def show_differences(
+    output: Output,
+    uri: str,
+    topic: str,
+    partition: int,
+    directory: str | None,
+    older: int | None,
+    newer: int | None,
+    config: str | None,
+    *,
+    with_common: bool,
+) -> int:
+    """Compare segments of a PARTITION: two versions of its manifest, or a log directory and the tier.
+
+    `left` is the directory, or the version of --from; `right` is the tier. Local disk normally lacks what was evicted, and the
+    tier what is still to be offloaded. The exit code is 1 if there are differences.
+    """
+    if (directory is None) == (older is None):
+        raise click.UsageError("say what to compare the tier with: --dir DIRECTORY, or --from VERSION")
+    with contextlib.ExitStack() as stack:
+        reader = stack.enter_context(Place((), uri, config).reader())
+        (found,) = _logs(reader, topic, partition)
+        right = (found.view() if newer is None else found.view_as_of(newer)).segments
+        left: Iterable[ReadableSegment]
+        if directory is None:
+            assert older is not None
+            left = found.view_as_of(older).segments
+        else:
+            local = stack.enter_context(open_reader(directory, config=config))
+            left = local.log(topic, partition).view().segments
+        rows = [
+            (str(one.side), one.base_offset, one.end_offset, one.size_bytes, one.name)
+            for one in differences(left, right, with_common=with_common)
+        ]
+    output.table("segments", ("side", "base_offset", "end_offset", "bytes", "name"), rows)
+    return 1 if any(row[0] != Side.BOTH for row in rows) else 0
 
 
 LOG_COLUMNS = (

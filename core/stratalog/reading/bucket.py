@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stratalog.epochs.cache import EpochCache
+from stratalog.errors import ClosedError
 from stratalog.log.remote import RemoteView
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
@@ -53,6 +54,25 @@ class BucketReader(Reader):
         found = self._bucket.log(name, topic_id)
         remote = found.view() if self._as_of is None else found.view_as_of(self._as_of)
         return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)
+
+    def refresh(self) -> tuple[TopicPartition, ...]:
+        """As ``Reader.refresh``."""
+        if self._as_of is not None:
+            return super().refresh()
+        if self._closed:
+            raise ClosedError("the reader is closed")
+        self._ids = None
+        names, changed = self._names(), list[TopicPartition]()
+        for name, log in list(self._logs.items()):
+            if log.topic_id is None or names.get(name) != log.topic_id:
+                self._logs.pop(name).close()
+                changed.append(name)
+                continue
+            before, now = log.view().remote, self._bucket.log(name, log.topic_id).refresh()
+            if before is None or before.version != now.version:
+                log.show(tier_view(name, now, self._parts))
+                changed.append(name)
+        return tuple(changed)
 
     def _close(self) -> None:
         """Nothing but the tier is open, and that is closed by the reader."""

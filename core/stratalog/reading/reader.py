@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ClosedError, CorruptCheckpointError, UnknownTopicError
+from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, UnknownTopicError
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
@@ -31,7 +31,7 @@ class TopicInfo:
 
 
 class StaticLog(LogReader):
-    """A log as it was when it was opened.
+    """A log as it was when it was opened, or when its reader was refreshed.
 
     Attributes:
         producers: the producers with a state at the log's end; none for a log that is read from its tier alone.
@@ -49,10 +49,14 @@ class StaticLog(LogReader):
         self._view, self._closed = view, False
 
     def view(self) -> LogView:
-        """Always the same value; ClosedError after ``close``."""
+        """The same value until the reader is refreshed; ClosedError after ``close``."""
         if self._closed:
             raise ClosedError(f"the reader of {self.name} is closed")
         return self._view
+
+    def show(self, view: LogView) -> None:
+        """Be as ``view`` says from now on: for the reader. What began to read before goes on with what it had."""
+        self._view = view
 
     def close(self) -> None:
         """Close the segments' files. Twice is fine."""
@@ -117,6 +121,21 @@ class Reader(ABC):
                 raise UnknownTopicError(f"there is no {name} in {self.location}")
             self._logs[name] = self._open(name)
         return self._logs[name]
+
+    def refresh(self) -> tuple[TopicPartition, ...]:
+        """Let the logs show what was committed since: for a reader of a tier alone, which so follows a live writer.
+
+        New topics appear. A log of a topic that was deleted and made anew is closed: ask for it again. Costs a listing, and a
+        request for each log that is open.
+
+        Returns:
+            The logs that were opened before and have changed.
+
+        Raises:
+            ConfigError: the reader is of a directory, which is opened again instead, or of an earlier state.
+            StoreError, CorruptManifestError: logs that were not looked at yet are as before.
+        """
+        raise ConfigError(f"{self.location} is read as it was: open it again for what has changed")
 
     def close(self) -> None:
         """Close all files and connections. Twice is fine."""

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """Segments 0 and 1 are in the tier, 1 and 2 on disk; three versions."""
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": -1})
+        log = engine.log("t", 0)
+        for number in range(2):
+            log.append([Record(value=b"%d" % number)])
+            log.roll()
+            engine.offload()
+        log.drop_local(1)
+        log.append([Record(value=b"2")])
+        log.roll()
+    return bucket.as_uri()
+
+
+def told(capsys: pytest.CaptureFixture[str], code: int, *arguments: str) -> list[tuple[object, object]]:
+    assert run(["tier", "diff", *arguments, "--json"]) == code
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return [(row["side"], row["base_offset"]) for row in rows]
+
+
+def test_a_directory_and_its_tier(tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    where = ("--dir", str(tmp_path / "data"))
+    assert told(capsys, 1, uri, "t", "0", *where) == [("right", 0), ("left", 2), ("left", 3)]
+    assert ("both", 1) in told(capsys, 1, uri, "t", "0", *where, "--all")
+
+
+def test_two_versions(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, 1, uri, "t", "0", "--from", "1") == [("right", 1)]
+    assert told(capsys, 0, uri, "t", "0", "--from", "2") == []
+    assert told(capsys, 0, uri, "t", "0", "--from", "1", "--to", "1", "--all") == [("both", 0)]
+
+
+@pytest.mark.parametrize("wrong", [[], ["--from", "1", "--dir", "."], ["--from", "9"]])
+def test_wrong_arguments_are_told(uri: str, capsys: pytest.CaptureFixture[str], wrong: list[str]) -> None:
+    assert run(["tier", "diff", uri, "t", "0", *wrong, "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["message"]

@@ -1,0 +1,81 @@
+"""A reader of a tier alone follows whoever writes to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, open_engine, open_reader
+from stratalog.errors import ClosedError, ConfigError
+from stratalog.model.names import TopicPartition
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    (tmp_path / "bucket").mkdir()
+    return (tmp_path / "bucket").as_uri()
+
+
+def add(engine: Engine, value: bytes, topic: str = "t") -> None:
+    engine.log(topic, 0).append([Record(value=value)])
+    engine.log(topic, 0).roll()
+    engine.offload()
+
+
+def test_a_replica_shows_what_was_committed_since(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("t")
+        add(engine, b"0")
+        with open_reader(uri) as reader:
+            log = reader.log("t", 0)
+            reading = log.records()
+            assert next(reading).value == b"0"
+            add(engine, b"1")
+            engine.create_topic("u")
+            add(engine, b"u", "u")
+            assert [found.value for found in log.records()] == [b"0"]
+            assert reader.refresh() == (T0,)
+            assert list(reading) == []  # it goes on with what it had
+            assert [found.value for found in log.records()] == [b"0", b"1"]
+            assert [found.value for found in reader.log("u", 0).records()] == [b"u"]
+            assert reader.refresh() == ()
+        with pytest.raises(ClosedError):
+            reader.refresh()
+
+
+def test_a_topic_made_anew_is_another(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine, open_reader(uri) as reader:
+        engine.create_topic("t")
+        add(engine, b"old")
+        reader.refresh()
+        old = reader.log("t", 0)
+        engine.delete_topic("t")
+        engine.create_topic("t")
+        add(engine, b"new")
+        assert reader.refresh() == (T0,)
+        with pytest.raises(ClosedError):
+            old.view()
+        assert [found.value for found in reader.log("t", 0).records()] == [b"new"]
+
+
+def test_a_replica_follows_a_take_over(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("t")
+        add(engine, b"0")
+    with open_reader(uri) as reader, open_engine(tmp_path / "new", tier=uri, attach=True) as engine:
+        log = reader.log("t", 0)
+        add(engine, b"1")
+        reader.refresh()
+        assert [(found.value, found.leader_epoch) for found in log.records()] == [(b"0", 0), (b"1", 1)]
+
+
+def test_what_is_no_live_tier_is_not_followed(tmp_path: Path, uri: str) -> None:
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("t")
+        add(engine, b"0")
+    for reader in (open_reader(tmp_path / "data"), open_reader(uri, as_of=1)):
+        with reader, pytest.raises(ConfigError, match="open it again"):
+            reader.refresh()
