@@ -11,6 +11,7 @@ import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output, printable, size_text
+from stratalog.cli.verify_tier import Budget, TierCheck
 from stratalog.config.files import Settings
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError
@@ -26,7 +27,7 @@ from stratalog.model.names import (
     parse_partition_folder,
 )
 from stratalog.reading.open import open_host
-from stratalog.reading.parts import ComponentHost
+from stratalog.reading.parts import ComponentHost, split_scheme
 from stratalog.reading.topics import TopicTable
 from stratalog.segment.recover import Progress
 from stratalog.segment.verify import Problem, ProblemKind
@@ -40,21 +41,45 @@ CHECKPOINTS: Final = {
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("place", metavar="PATH|URI")
 @click.option(
     "--repair",
     is_flag=True,
     help="Put right what can be without losing a good record: torn tails are cut, indexes, snapshots and epochs made "
-    "again. The next engine then opens the directory as after a crash.",
+    "again. The next engine then opens the directory as after a crash. Of a tier, what --dir still has is put back, "
+    "notes are left on the rest, orphans are collected.",
 )
-@click.option("--deep", is_flag=True, help="Decompress and decode every record as well, beyond what CRCs say.")
+@click.option("--deep", is_flag=True, help="Decode every record, beyond what CRCs say; of a tier, read every segment.")
+@click.option("--dir", "-d", "directories", multiple=True, help="For a tier: a log directory that --repair takes from.")
+@click.option("--budget", help="For a tier: what one run may cost, requests=NUMBER,bytes=NUMBER or one of them.")
+@click.option("--state", type=click.Path(dir_okay=False), help="For a tier: the file by which the next run goes on.")
+@click.option("--config", type=click.Path(dir_okay=False), help="For a tier: a stratalog.toml with settings.")
 @json_option
-def verify(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
+def verify(
+    output: Output,
+    place: str,
+    *,
+    repair: bool,
+    deep: bool,
+    directories: tuple[str, ...],
+    budget: str | None,
+    state: str | None,
+    config: str | None,
+) -> int:
     """Check PATH, a log directory or the folder of one log: every batch and its CRC, offsets, indexes, snapshots,
-    epochs, checkpoints.
+    epochs, checkpoints. Or the tier at URI: roots, pages, objects, hashes, and every batch with --deep.
 
-    Exit code: 0, 1 if something is wrong and was not put right, 2 if PATH could not be checked.
+    Exit code: 0, 1 if something is wrong and was not put right, 2 if it could not be checked.
     """  # noqa: D205 - click shows the first paragraph
+    if split_scheme(place)[0]:
+        check = TierCheck(place, deep, repair, directories, Budget.parse(budget), state, config)
+        return check.run(output)
+    if directories or budget or state or config:
+        raise click.UsageError("--dir, --budget, --state and --config are for tiers")
+    return _verify_directory(output, Path(place), repair=repair, deep=deep)
+
+
+def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
     if not path.is_dir():
         raise LogDirNotFoundError("there is no such directory", str(path))
     single = parse_partition_folder(path.resolve().name)

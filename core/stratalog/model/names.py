@@ -251,6 +251,11 @@ def parse_page_key(prefix: str, key: str) -> SegmentKey | None:
     return _parse_numbered_key(pages_prefix(prefix), key)
 
 
+def quarantine_key(prefix: str, key: str) -> str:
+    """The note on a damaged object of the log under ``prefix``."""
+    return f"{prefix}quarantine/{key.rpartition('/')[2]}.json"
+
+
 def after_log_prefix(prefix: str) -> str:
     """A key above every key under ``prefix``, and below those of the next log: where a listing goes on."""
     return prefix.removesuffix("/") + chr(ord("/") + 1)

@@ -10,6 +10,7 @@ from stratalog.env import Env
 from stratalog.errors import ReadOnlyError
 from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition
+from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
@@ -19,10 +20,12 @@ from stratalog.tier.fetch import Fetcher
 from stratalog.tier.head import HeadFinder
 from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
+from stratalog.tier.mend import mend, quarantine
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
 from stratalog.tier.root import ChangeKind, Root, TopicNote
+from stratalog.tier.scrub import Finding, LogScrub
 from stratalog.tier.segments import PagedSegments
 
 
@@ -184,6 +187,21 @@ class TierLog:
                 history_ms=history_ms,
                 with_orphans=with_orphans,
             ).collect()
+
+    def scrub(self, parts: Components, *, deep: bool) -> LogScrub:
+        """A check of everything that the tier holds of the log, which takes nothing from caches; as ``LogScrub``."""
+        pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
+        return LogScrub(self._store, self._new_finder(), pages, self._fetcher.layouts, parts, deep=deep)
+
+    def mend(self, stored: StoredSegment, source: SegmentSource, section: Section | None = None) -> bool:
+        """Put a segment's objects back as they were, from the same segment elsewhere; errors and result as ``mend``."""
+        self._check_writable()
+        return mend(self._store, self._fetcher.layouts, stored, source, section)
+
+    def quarantine(self, finding: Finding) -> str:
+        """Leave a note on an object that cannot be put back; as ``quarantine``."""
+        self._check_writable()
+        return quarantine(self._store, self._finder.prefix, finding, self._env.clock.now_ms())
 
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
         self._check_writable()

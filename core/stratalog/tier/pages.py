@@ -47,16 +47,18 @@ class PageCache:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class Whole:
     """Bytes as a ``ByteSource``."""
 
     data: bytes
 
     @property
     def size_bytes(self) -> int:
+        """How many there are."""
         return len(self.data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All of them, in pieces."""
         view = memoryview(self.data)
         return (view[start : start + chunk_bytes] for start in range(0, len(view), chunk_bytes))
 
@@ -132,7 +134,7 @@ class Pages:
             sha256=sha256,
         )
         key = page_key(self.prefix, ref.base_offset, leader_epoch, sha256)
-        self._store.put(key, _Whole(data))
+        self._store.put(key, Whole(data))
         self._cache.put(key, tuple(items))
         return ref
 

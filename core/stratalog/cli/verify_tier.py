@@ -1,0 +1,297 @@
+"""``stratalog verify URI``: check what a tier holds, in steps of a bounded cost, and put back what is still local."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.cli.output import Output, printable, size_text
+from stratalog.config.files import read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, LogDirNotFoundError, StorageError, StoreError
+from stratalog.log.directory import partition_folders
+from stratalog.log.folder import open_segments, read_epochs
+from stratalog.model.names import TopicPartition
+from stratalog.reading.open import open_host, open_tier
+from stratalog.segment.components import Components
+from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.spi.segments import SegmentStore
+from stratalog.tier.closed import SegmentReader
+from stratalog.tier.log import TierLog
+from stratalog.tier.scrub import Finding, Flaw
+from stratalog.tier.tier import Tier, TierLogName
+
+_STATE_VERSION: Final = 1
+_MENDABLE: Final = frozenset({Flaw.MISSING, Flaw.SIZE, Flaw.FILE, Flaw.LOG})
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What one run may cost; None is no bound. A run ends behind the segment that reaches it."""
+
+    requests: int | None = None
+    size_bytes: int | None = None
+
+    @classmethod
+    def parse(cls, text: str | None) -> Budget:
+        """``requests=1000,bytes=1000000000``, either alone; UsageError for anything else."""
+        given: dict[str, int] = {}
+        for part in (text or "").split(",") if text else ():
+            name, _, value = part.strip().partition("=")
+            if name not in {"requests", "bytes"} or not value.isdecimal() or name in given or not int(value):
+                raise click.UsageError(f"--budget {text!r}: requests=NUMBER, bytes=NUMBER or both are expected")
+            given[name] = int(value)
+        return cls(given.get("requests"), given.get("bytes"))
+
+
+@dataclass(slots=True)
+class _State:
+    """Where the next run goes on: behind ``offset`` of a log; None begins anew. ``wrong`` is what was found so far."""
+
+    place: Path | None
+    uri: str
+    deep: bool
+    log: str = ""
+    offset: int = 0
+    wrong: int = 0
+
+    def load(self) -> None:
+        """Go on where the last run stopped, if it did not come to the end."""
+        if self.place is None or not self.place.exists():
+            return
+        try:
+            body = json.loads(self.place.read_text(encoding="utf-8"))
+            about = (body["version"], body["uri"], body["deep"])
+            self.log, self.offset, self.wrong = str(body["log"]), int(body["offset"]), int(body["wrong"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"--state {self.place} is no state of verify: delete it to begin anew") from error
+        if about != (_STATE_VERSION, self.uri, self.deep):
+            raise ConfigError(f"--state {self.place} is of another verify ({about[1]}): delete it to begin anew")
+
+    def store(self) -> None:
+        """Replace the file, as a whole."""
+        if self.place is not None:
+            body = {"version": _STATE_VERSION, "uri": self.uri, "deep": self.deep}
+            body |= {"log": self.log, "offset": self.offset, "wrong": self.wrong}
+            fresh = self.place.with_name(self.place.name + ".tmp")
+            fresh.write_text(json.dumps(body) + "\n", encoding="utf-8")
+            fresh.replace(self.place)
+
+    def forget(self) -> None:
+        """The end was reached: the next run begins anew."""
+        if self.place is not None:
+            self.place.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TierCheck:
+    """What ``verify URI`` was asked for.
+
+    Attributes:
+        uri: of the tier.
+        deep: read every ``.log`` file.
+        repair: put back what is in ``directories``, leave notes on the rest, collect orphans.
+        directories: log directories that may still hold segments.
+        budget: what one run may cost.
+        state: the file in which a run that was stopped by its budget says where.
+        config: a ``stratalog.toml``.
+    """
+
+    uri: str
+    deep: bool = False
+    repair: bool = False
+    directories: Sequence[str] = ()
+    budget: Budget = field(default_factory=Budget)
+    state: str | None = None
+    config: str | None = None
+
+    def run(self, output: Output) -> int:
+        """Do it; the exit code."""
+        if (self.budget.requests or self.budget.size_bytes) and self.state is None:
+            raise click.UsageError("--budget needs --state FILE, so that the next run can go on")
+        if self.directories and not self.repair:
+            raise click.UsageError("--dir says where --repair finds segments: give both")
+        state = _State(Path(self.state) if self.state else None, self.uri, self.deep)
+        state.load()
+        with ExitStack() as opened:
+            host = open_host(read_settings(self.config, os.environ), (), None)
+            opened.callback(host.close)
+            stores = []
+            for directory in self.directories:
+                if not Path(directory).is_dir():
+                    raise LogDirNotFoundError("there is no such directory", directory)
+                stores.append(opened.enter_context(host.segment_store(directory, read_only=True)))
+            tier = opened.enter_context(open_tier(host, self.uri, None, read_only=not self.repair))
+            parts = host.parts(TopicConfig())
+            return _Run(output, self, tier, parts, state, _Copies(stores, parts)).run()
+
+
+class _Copies:
+    """Segments that are still in log directories."""
+
+    def __init__(self, stores: Sequence[SegmentStore], parts: Components) -> None:
+        self._stores, self._parts = stores, parts
+
+    def mend(self, log: TierLog, stored: StoredSegment) -> bool:
+        """Put a segment back from the first directory that has the very same one."""
+        return any(self._mend(store, log, stored) for store in self._stores)
+
+    def _mend(self, store: SegmentStore, log: TierLog, stored: StoredSegment) -> bool:
+        folder = partition_folders(store).get(log.log)
+        if folder is None:
+            return False
+        files = store.open_log(folder)
+        with ExitStack() as opened:
+            for segment in open_segments(files, self._parts, opened, writable=False):
+                if (segment.base_offset, segment.end_offset) == (stored.info.base_offset, stored.info.end_offset):
+                    reader = SegmentReader(files, log.log, log.topic_id, read_epochs(files), self._parts)
+                    source: SegmentSource = reader.source(segment, segment.base_offset)
+                    return log.mend(stored, source)
+        return False
+
+
+class _Run:
+    """One run over a tier."""
+
+    def __init__(
+        self, output: Output, asked: TierCheck, tier: Tier, parts: Components, state: _State, copies: _Copies
+    ) -> None:
+        self._output, self._asked, self._tier, self._parts = output, asked, tier, parts
+        self._state, self._copies = state, copies
+        self._begun = tier.metrics().store
+        self._repaired = self._orphans = self._collected = 0
+
+    def run(self) -> int:
+        logs = {f"{name.log}/{name.topic_id}": name for name in self._tier.logs()}
+        done = segments = 0
+        stopped = False
+        for label, name in sorted(logs.items()):
+            if label < self._state.log:
+                continue
+            start = self._state.offset if label == self._state.log else 0
+            checked, stopped = self._log(label, name, start)
+            segments += checked
+            if stopped:
+                break
+            done += 1
+            self._state.log, self._state.offset = label + "\0", 0  # behind this one
+        self._summary(done, segments, stopped=stopped)
+        if stopped:
+            self._state.store()
+        else:
+            self._state.forget()
+        return 1 if self._state.wrong else 0
+
+    def _log(self, label: str, name: TierLogName, start: int) -> tuple[int, bool]:
+        """Check one log from an offset on; how many segments, and whether the budget ended it."""
+        log = self._tier.log(*name)
+        scrub = log.scrub(self._parts, deep=self._asked.deep)
+        begun = list(scrub.begin())
+        if not start:
+            self._take(name, log, begun)
+        checked = 0
+        for found in scrub.segments(start):
+            if isinstance(found, Finding):
+                self._take(name, log, [found])
+                continue
+            if checked and self._is_spent():
+                self._state.log, self._state.offset = label, found.info.base_offset
+                return checked, True
+            self._take(name, log, scrub.check(found))
+            checked += 1
+        self._left(name, log, list(scrub.orphans()))
+        if self._output.as_json:
+            self._output.item({"topic": name.log.topic, "partition": name.log.partition, "segments": checked})
+        return checked, False
+
+    def _take(self, name: TierLogName, log: TierLog, findings: Sequence[Finding]) -> None:
+        """Tell of findings, and put right what can be: a segment is put back once for all that is wrong with it."""
+        mended: dict[int, str] = {}
+        for finding in findings:
+            done = ""
+            stored = finding.segment
+            if self._asked.repair and stored is not None and finding.flaw in _MENDABLE:
+                base = stored.info.base_offset
+                if base not in mended:
+                    mended[base] = self._mended(log, stored)
+                done = mended[base]
+            if self._asked.repair and not done:
+                note = log.quarantine(finding)
+                self._tell(name.log, finding, f"noted in {note}")
+            else:
+                self._tell(name.log, finding, done)
+            self._repaired += bool(done)
+            self._state.wrong += not done
+
+    def _mended(self, log: TierLog, stored: StoredSegment) -> str:
+        try:
+            return "put back" if self._copies.mend(log, stored) else ""
+        except StoreError:
+            raise
+        except StorageError as error:  # the copy is damaged, too, or goes away
+            self._output.note(f"the local copy cannot be used: {error}")
+            return ""
+
+    def _left(self, name: TierLogName, log: TierLog, orphans: Sequence[Finding]) -> None:
+        """Orphans are told of; with ``--repair`` the collector takes those that its rules allow."""
+        for finding in orphans:
+            self._tell(name.log, finding, "")
+        self._orphans += len(orphans)
+        if self._asked.repair and orphans:
+            self._collected += log.collect().orphans
+
+    def _tell(self, log: TopicPartition, finding: Finding, done: str) -> None:
+        if self._output.as_json:
+            self._output.item(
+                {
+                    "flaw": str(finding.flaw),
+                    "log": str(log),
+                    "key": finding.key,
+                    "position": finding.position,
+                    "text": finding.text,
+                    "done": done,
+                }
+            )
+            return
+        ending = f" ({done})" if done else ""
+        self._output.line(
+            printable(f"{finding.flaw}: {finding.text} key={finding.key} position={finding.position}{ending}")
+        )
+
+    def _is_spent(self) -> bool:
+        used, budget = self._tier.metrics().store - self._begun, self._asked.budget
+        return (budget.requests is not None and used.requests >= budget.requests) or (
+            budget.size_bytes is not None and used.reads.moved_bytes >= budget.size_bytes
+        )
+
+    def _summary(self, logs: int, segments: int, *, stopped: bool) -> None:
+        used = self._tier.metrics().store - self._begun
+        counts: Mapping[str, object] = {
+            "complete": not stopped,
+            "logs": logs,
+            "segments": segments,
+            "requests": used.requests,
+            "bytes": used.reads.moved_bytes,
+            "wrong": self._state.wrong,
+            "repaired": self._repaired,
+            "orphans": self._orphans,
+            "collected": self._collected,
+        }
+        if self._output.as_json:
+            self._output.item(counts)
+            return
+        read = f"{used.requests:,} requests, {size_text(used.reads.moved_bytes)} read"
+        self._output.line(
+            f"{logs} logs, {segments} segments, {read}: {self._state.wrong or 'nothing'} wrong"
+            + (f", {self._repaired} repaired" if self._repaired else "")
+            + (f", {self._orphans} orphans, {self._collected} of them collected" if self._orphans else "")
+        )
+        if stopped:
+            self._output.line("the budget is spent: run it again to go on")

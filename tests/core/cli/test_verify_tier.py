@@ -1,0 +1,173 @@
+"""``stratalog verify URI``: what it tells, in steps, and what it puts right."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog import Record
+from stratalog.cli.app import run
+
+SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
+
+
+class Place:
+    """A directory and its tier; two topics."""
+
+    def __init__(self, folder: Path, layout: str = "single") -> None:
+        self.data, self.bucket = folder / "data", folder / "bucket"
+        self.bucket.mkdir()
+        self.uri = f"file://{self.bucket}"
+        with stratalog.open_engine(self.data, tier=self.uri) as engine:
+            for topic in ("orders", "other"):
+                engine.create_topic(topic, config={**SMALL, "tier.layout": layout})
+                for number in range(30):
+                    engine.log(topic, 0).append([Record(timestamp_ms=1000 + number, value=bytes([number]) * 300)])
+            engine.offload()
+
+    def objects(self, topic: str = "orders") -> list[Path]:
+        return sorted(self.bucket.glob(f"{topic}-*/0/segments/*"))
+
+    def contents(self) -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in self.bucket.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def items(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def flip(path: Path, position: int = 100) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+def test_a_sound_tier_is_told_to_be_one_and_left_alone(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    before = place.contents()
+    assert run(["verify", place.uri, "--deep", "--json"]) == 0
+    *logs, total = items(capsys)
+    assert [(log["topic"], log["segments"]) for log in logs] == [("orders", 3), ("other", 3)]
+    assert (total["complete"], total["segments"], total["wrong"]) == (True, 6, 0)
+    assert run(["verify", place.uri]) == 0
+    assert "nothing wrong" in capsys.readouterr().out
+    assert place.contents() == before
+
+
+def test_what_is_wrong_is_told_and_the_exit_code_is_1(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    victim, lost = place.objects()[0], place.objects("other")[1]
+    flip(victim)
+    lost.unlink()
+    assert run(["verify", place.uri, "--deep", "--json"]) == 1
+    told = [item for item in items(capsys) if "flaw" in item]
+    assert [(item["flaw"], item["key"], item["done"]) for item in told] == [
+        ("log", str(victim.relative_to(place.bucket)), ""),
+        ("missing", str(lost.relative_to(place.bucket)), ""),
+    ]
+    assert run(["verify", place.uri]) == 1
+    assert f"missing: the object is gone key={lost.relative_to(place.bucket)} position=0" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("layout", ["single", "plain", "chunked"])
+def test_what_is_still_local_is_put_back_byte_for_byte(
+    tmp_path: Path, layout: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(tmp_path, layout)
+    before = place.contents()
+    for number, path in enumerate(place.objects()):
+        if number % 2:
+            path.unlink()
+        elif path.stat().st_size:
+            flip(path, 0)
+    assert run(["verify", place.uri, "--deep", "--repair", "--dir", str(place.data), "--json"]) == 0
+    *_, total = items(capsys)
+    assert total["repaired"]
+    assert place.contents() == before
+    assert run(["verify", place.uri, "--deep"]) == 0
+
+
+def test_what_cannot_be_put_back_gets_a_note_and_keeps_its_bytes(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    victim = place.objects()[0]
+    flip(victim)
+    damaged = victim.read_bytes()
+    flip(place.data / "orders-0" / f"{0:020}.log")
+    assert run(["verify", place.uri, "--deep", "--repair", "--dir", str(place.data), "--json"]) == 1
+    (note,) = place.bucket.rglob("quarantine/*")
+    told = json.loads(note.read_bytes())
+    assert (told["key"], told["flaw"]) == (str(victim.relative_to(place.bucket)), "log")
+    assert victim.read_bytes() == damaged
+    capsys.readouterr()
+    assert run(["verify", place.uri]) == 0, "the note itself is no orphan"
+    with stratalog.open_reader(place.uri) as reader:
+        assert reader.partitions()
+
+
+def test_a_budget_ends_a_run_and_the_next_ones_go_on(
+    place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place.objects()[1].unlink()
+    state = tmp_path / "state.json"
+    seen, wrong, codes = 0, 0, []
+    for _ in range(20):
+        codes.append(run(["verify", place.uri, "--budget", "requests=1", "--state", str(state), "--json"]))
+        listed = items(capsys)
+        seen += int(str(listed[-1]["segments"]))
+        wrong += sum("flaw" in item for item in listed)
+        if listed[-1]["complete"]:
+            break
+        assert state.exists()
+    assert len(codes) > 3
+    assert (seen, wrong) == (6, 1)
+    assert codes[-1] == 1
+    assert not state.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--budget", "requests=1"], "needs --state"),
+        (["--budget", "seconds=1", "--state", "s"], "requests=NUMBER"),
+        (["--budget", "bytes=0", "--state", "s"], "requests=NUMBER"),
+        (["--dir", "."], "give both"),
+        (["--repair", "--dir", "missing"], "no such directory"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    place: Place, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", place.uri, *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"version": 1, "uri": "x", "deep": false, "log": "", "offset": 0, "wrong": 0}']
+)
+def test_a_state_of_something_else_is_refused(
+    place: Place, tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(text)
+    assert run(["verify", place.uri, "--state", str(state)]) == 2
+    assert "delete it to begin anew" in capsys.readouterr().err
+    assert state.read_text() == text
+
+
+def test_options_of_tiers_are_refused_for_directories(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", str(place.data), "--state", "s"]) == 2
+    assert "are for tiers" in capsys.readouterr().err
+
+
+def test_a_directory_beside_is_still_checked(place: Place) -> None:
+    assert run(["verify", str(place.data)]) == 0
+    shutil.rmtree(place.bucket)
+    assert run(["verify", place.uri]) == 2
