@@ -158,9 +158,10 @@ class _Loader:
         self._repair_indexes()
         if not self.segments and self.request.writable:
             self._create(self.log_end)
-        # One that begins right at the end stays, which Kafka's loader drops: epochs never go back, and what a tier has been
-        # told of one must not be forgotten before the first append in it.
-        self.epochs = self.epochs.truncate_from_end(self.log_end + 1).truncate_from_start(floor)
+        # With a tier one that begins right at the end stays, which Kafka's loader drops: epochs never go back, and what a
+        # tier has been told of one must not be forgotten before the first append in it.
+        last = self.log_end + 1 if self.config.remote_storage_enable else self.log_end
+        self.epochs = self.epochs.truncate_from_end(last).truncate_from_start(floor)
 
     def listed_snapshots(self) -> list[int]:
         """The offsets of all snapshots that are there now."""
