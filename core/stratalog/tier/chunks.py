@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -97,9 +97,10 @@ class ChunkReader:
         parts: list[bytes | memoryview] = []
         beside: dict[Span, bytes] = {}  # what came along with another chunk
         until = max(end, min(start + self._look_bytes, known_end)) if course is not None else end
-        for span in self._spans(key, start, end, known_end):
-            if course is not None and course.covers(span):
-                self._ahead.passed(course.here(span), course.following(span), span, lambda at=span: course.after(at))  # type: ignore[misc]  # bound at once
+        spans = list(self._spans(key, start, end, known_end))
+        if course is not None:
+            self._note(spans, course)
+        for span in spans:
             chunk = beside.pop(span, None) or self._chunk(span, until, known_end, beside)
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
@@ -139,6 +140,13 @@ class ChunkReader:
     def _spans(self, key: str, start: int, end: int, known_end: int) -> Iterator[Span]:
         for begin in range(start - start % self.chunk_bytes, end, self.chunk_bytes):
             yield Span(key, begin, min(begin + self.chunk_bytes, known_end))
+
+    def _note(self, spans: Sequence[Span], course: Course) -> None:
+        """Tell who reads ahead. One read is one step, also over the border of a chunk."""
+        covered = [span for span in spans if course.covers(span)]
+        if covered:
+            here, last = [name for span in covered for name in course.here(span)], covered[-1]
+            self._ahead.passed(here, course.following(last), last, lambda: course.after(last))
 
     def _chunk(self, span: Span, until: int, known_end: int, beside: dict[Span, bytes]) -> bytes:
         def load() -> bytes:

@@ -1,0 +1,120 @@
+"""What reading costs in requests: counted at the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from stratalog.config.engine import Limits
+from stratalog.model.segments import FileKind
+from stratalog.spi.indexes import IndexRole
+from stratalog.testing.simobjects import SimObjectStore
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.tier import Tier
+
+CHUNK_BYTES = 4096
+SEGMENTS = 40
+DATA = bytes(number * 7 % 251 for number in range(5 * CHUNK_BYTES + 100))
+INDEXES = {
+    FileKind.OFFSET_INDEX: b"offsets",
+    FileKind.TIME_INDEX: b"times",
+    FileKind.TRANSACTION_INDEX: b"aborted",
+}
+
+
+@pytest.fixture
+def bed() -> TierBed:
+    """A log of 40 segments in the tier."""
+    limits = replace(Limits(), fetch_chunk_bytes=CHUNK_BYTES, read_bytes=1000, prefetch_bytes=8 * CHUNK_BYTES)
+    made = TierBed(limits=limits)
+    with made.open() as tier:
+        sources = [made_segment(base * 10, base * 10 + 10, data=DATA, files=INDEXES) for base in range(SEGMENTS)]
+        tier.log(LOG, TOPIC_ID).offload(
+            sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=SEGMENTS * 10
+        )
+    return made
+
+
+def opened(bed: TierBed) -> tuple[Tier, SimObjectStore]:
+    store = SimObjectStore(bed.bucket)
+    return bed.open(store, read_only=True), store
+
+
+def segments_of(tier: Tier) -> Iterator[RemoteSegment]:
+    for segment in tier.log(LOG, TOPIC_ID).view().segments.from_offset(0):
+        assert isinstance(segment, RemoteSegment)
+        yield segment
+
+
+@pytest.mark.parametrize("position", [0, 100, CHUNK_BYTES - 10, 3 * CHUNK_BYTES - 900])
+def test_the_first_bytes_of_a_cold_log_cost_two_requests_once_the_root_is_known(bed: TierBed, position: int) -> None:
+    """The indexes, then the bytes: one request even where the first look goes over the border of a chunk."""
+    tier, store = opened(bed)
+    with tier:
+        segment = tier.log(LOG, TOPIC_ID).view().floor(155)
+        assert segment is not None
+        store.counts.clear()
+        for role in (IndexRole.OFFSET, IndexRole.TIME, IndexRole.TRANSACTION):
+            assert segment.index_entries(role)
+        assert segment.read(position, 1000) == DATA[position : position + 1000]
+        assert dict(store.counts) == {"read": 2}
+
+
+def test_reading_on_asks_for_every_chunk_once_and_for_no_index(bed: TierBed) -> None:
+    tier, store = opened(bed)
+    with tier:
+        segments = list(segments_of(tier))
+        store.counts.clear()
+        for segment in segments:
+            read = b"".join(segment.read(position, 1000) for position in range(0, len(DATA), 1000))
+            assert read == DATA
+    assert store.counts["read"] <= SEGMENTS * 6
+    assert set(store.counts) == {"read"}
+
+
+def test_small_segments_are_read_ahead_into_the_next_ones(bed: TierBed) -> None:
+    """A reader of segments that are one chunk each would wait for each of them."""
+    tier, store = opened(bed)
+    with tier:
+        segments = list(segments_of(tier))
+        for segment in segments[:4]:
+            for position in range(0, len(DATA), 1000):
+                segment.read(position, 1000)
+        wanted = {segments[number].label for number in range(4, SEGMENTS)}
+        beyond: list[str] = []
+        store.before = lambda request: beyond.append(request.key)
+        for position in range(0, len(DATA), 1000):
+            segments[4].read(position, 1000)
+    assert len(set(beyond) & wanted) >= 2
+
+
+def test_warm_reads_cost_nothing(bed: TierBed) -> None:
+    tier, store = opened(bed)
+    with tier:
+        segments = list(segments_of(tier))
+        for _ in range(2):
+            for segment in segments[:5]:
+                segment.read(0, len(DATA))
+                segment.index_entries(IndexRole.OFFSET)
+        store.counts.clear()
+        for segment in segments[:5]:
+            segment.read(0, len(DATA))
+            segment.index_entries(IndexRole.TIME)
+        assert not store.counts
+
+
+def test_one_damaged_reply_costs_one_further_request(bed: TierBed) -> None:
+    tier, store = opened(bed)
+    with tier:
+        segment = next(segments_of(tier))
+        good = bed.bucket.objects[segment.label]
+        bed.bucket.objects[segment.label] = bytes(len(DATA)), good[1]
+        assert segment.read(0, 10) != DATA[:10]
+        bed.bucket.objects[segment.label] = good
+        assert segment.forget()
+        store.counts.clear()
+        assert segment.read(0, 10) == DATA[:10]
+        assert dict(store.counts) == {"read": 1}
