@@ -28,6 +28,7 @@ from stratalog.cli.retention import retention
 from stratalog.cli.tier import tier
 from stratalog.cli.topics import topics
 from stratalog.cli.verify import verify
+from stratalog.cli.why_kept import why_kept
 from stratalog.config.files import read_settings
 from stratalog.errors import PluginError, StorageError
 from stratalog.reading.open import load_registry
@@ -94,6 +95,7 @@ for command in (
     tier,
     topics,
     verify,
+    why_kept,
 ):
     app.add_command(command)
 

@@ -53,7 +53,7 @@ class Cleaner:
     ) -> None:
         self._clock, self._policies, self._has_tier, self._written = clock, policies, has_tier, written
         self._threads = settings.cleaner_threads
-        self._limits = CleanerLimits(
+        self.limits = CleanerLimits(
             memory_bytes=settings.cleaner_dedupe_bytes // settings.cleaner_threads,
             load_factor=settings.cleaner_load_factor,
             read_bytes=max(settings.cleaner_io_bytes // settings.cleaner_threads, 1),
@@ -121,7 +121,7 @@ class Cleaner:
             self._busy.add(name)
         try:
             result = compact(
-                plan, self._policies(plan.log.config), self._limits, self._throttle, self._check, self._clock.now_ms()
+                plan, self._policies(plan.log.config), self.limits, self._throttle, self._check, self._clock.now_ms()
             )
             if result.error is not None or result.stopped:
                 left.pop(name, None)

@@ -11,6 +11,7 @@ from typing import Final, Self, Unpack
 
 from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
 from stratalog.cleaning.erase import EraseResult, erase
+from stratalog.cleaning.explain import Explanation, explain
 from stratalog.cleaning.runner import RetentionResult, apply_retention
 from stratalog.client.clients import Clients, ProducerKeywords
 from stratalog.client.consumer import Consumer
@@ -426,6 +427,26 @@ class Engine:
         """What ``run_cleaner`` would do with each log that is compacted at all, and why; changes nothing."""
         self._check_open()
         return tuple(self._cleaner.plan(self._chosen(logs)))
+
+    def explain(
+        self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None
+    ) -> Explanation:
+        """What the next retention and compaction do to each part of a log, when it is deleted, and why; changes nothing.
+
+        Args:
+            topic: its name.
+            partition: its number.
+            offset: only the record there.
+            key: only records of this key.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StorageError: what a pass would fail with.
+        """
+        self._check_open()
+        log, now_ms = self.log(topic, partition), self._host.env.clock.now_ms()
+        policies, remote = self._policies(log.config), self._opener.remote_of(log)
+        return explain(log, policies, remote, self._cleaner.limits, now_ms, offset=offset, key=key)
 
     def erase(self, topic: str, key: bytes, *, dry_run: bool = False) -> tuple[EraseResult, ...]:
         """Forget every record of a key in all partitions of a topic, of the log as it ends now; a result for each.

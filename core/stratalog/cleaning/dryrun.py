@@ -1,0 +1,123 @@
+"""A round of compaction that writes nothing: the same passes over the same log, and what they would leave is counted."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from stratalog.cleaning.compaction import CleanerLimits, job_of, rewriters
+from stratalog.cleaning.rewrite import Rewriting
+from stratalog.cleaning.throttle import Throttle
+from stratalog.log.cleaned import CleanedSegment
+from stratalog.log.log import Log
+from stratalog.model.batches import Buffer
+from stratalog.model.records import Fields
+from stratalog.segment.framing import scan
+from stratalog.segment.segment import Segment
+from stratalog.spi.cleanup import CleanupPolicy, Rewrite
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment that a round makes in the place of others, which hold [start, end)."""
+
+    start: int
+    end: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPreview:
+    """What a round would do. Segments that lose nothing are not among ``segments``.
+
+    ``kept`` are those of the watched offsets whose records would stay, of all that ``segments`` hold.
+    """
+
+    end: int
+    segments: tuple[PlannedSegment, ...]
+    kept: frozenset[int]
+
+
+def preview(
+    log: Log,
+    rewrite: Rewrite,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    now_ms: int,
+    watched: Sequence[int] = (),
+) -> RoundPreview:
+    """Do a round without writing; ``watched`` (ascending) are offsets whose fate is wanted.
+
+    Raises:
+        StorageError: what the round would fail with.
+        RewriteStoppedError: the log was changed meanwhile.
+    """
+    job, pretended = job_of(log, rewrite, limits, now_ms), _Pretended(log, watched)
+    filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+    remote = log.view().remote
+    below = remote is not None and bool(remote.segments)
+    throttle = Throttle(log.parts.env.clock, float("inf"))
+    rewriting = Rewriting(
+        cast(Log, pretended), job, filters, below, limits.read_bytes, throttle, lambda: None, log.cleaning.changes
+    )
+    end = rewriting.run()
+    return RoundPreview(end, tuple(pretended.made), frozenset(pretended.kept))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Stands where a segment would be written."""
+
+    log: Log
+    watched: Sequence[int]
+    size_bytes: int = 0
+    kept: list[int] = field(default_factory=list)
+
+    def append(self, data: Buffer, aborted: object = None) -> None:
+        del aborted
+        size_bytes = memoryview(data).nbytes
+        self.size_bytes += size_bytes
+        if not self.watched:
+            return
+        parts = self.log.parts
+        for table in scan(parts.formats, data, 0, size_bytes, check_crc=False).tables:
+            form, limit_bytes = parts.formats.of(table.magic, "", 0), parts.limits.decompressed_bytes
+            for records in form.decode(data, table, fields=Fields.OFFSET, limit_bytes=limit_bytes):
+                there = set(records.offset)
+                first = bisect_left(self.watched, records.offset[0]) if records.count else len(self.watched)
+                last = records.offset[-1] if records.count else -1
+                self.kept += [
+                    offset for offset in self.watched[first : bisect_left(self.watched, last + 1)] if offset in there
+                ]
+
+    def finish(self, modified_ms: int) -> None:
+        """Nothing to finish."""
+
+    def discard(self) -> None:
+        """Nothing to remove."""
+
+
+class _Pretended:
+    """A log that is read, and into which nothing is put."""
+
+    def __init__(self, log: Log, watched: Sequence[int]) -> None:
+        self._log, self._watched = log, watched
+        self.made: list[PlannedSegment] = []
+        self.kept: list[int] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+        del base_offset
+        return cast(CleanedSegment, _Counted(self._log, self._watched))
+
+    def replace(self, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
+        del ticket
+        before = sum(segment.size_bytes for segment in old)
+        self.made.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, made.size_bytes))
+        self.kept += cast(_Counted, made).kept
+        return True

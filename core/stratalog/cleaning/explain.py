@@ -1,0 +1,250 @@
+"""Why each part of a log is there: what happens to it now or later, and because of which rule.
+
+The answers come from what carries the plans out: retention's dry run, a round of compaction that writes nothing, and the
+policies themselves, asked what they would want at a later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, plan_compaction, rewriters
+from stratalog.cleaning.dryrun import RoundPreview, preview
+from stratalog.cleaning.runner import apply_retention, plan_retention
+from stratalog.log.log import Log
+from stratalog.model.records import Fields
+from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
+from stratalog.tier.log import TierLog
+
+HORIZON_MS: Final = 1000 * 365 * 86_400_000  # what nothing lets go within a thousand years is kept for good
+_LOOKED_AT: Final = 100  # segments whose time is looked for, the oldest first: each costs some 45 plans
+
+
+class Fate(StrEnum):
+    """What happens to a range at the next pass."""
+
+    DELETE = "delete"
+    EVICT = "evict"
+    COMPACT = "compact"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFate:
+    """What happens to the segments that hold [start, end).
+
+    ``when_ms`` is when they are deleted if nothing is written meanwhile: now for what goes now, None if nothing lets
+    them go, or if so many segments are before them that it was not looked for. ``freed_bytes`` come back at the next
+    pass: from all tiers, or from local disk alone for EVICT.
+    """
+
+    start: int
+    end: int
+    where: str
+    fate: Fate
+    when_ms: int | None
+    reason: str
+    size_bytes: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFate:
+    """What happens to one record. ``newer_offset`` is that of the next record of its key, -1 if there is none."""
+
+    offset: int
+    fate: Fate
+    newer_offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A log, range by range, and the records that were asked for."""
+
+    ranges: tuple[RangeFate, ...]
+    records: tuple[RecordFate, ...]
+
+
+def explain(
+    log: Log,
+    policies: Mapping[str, CleanupPolicy],
+    tier: TierLog | None,
+    limits: CleanerLimits,
+    now_ms: int,
+    *,
+    offset: int | None = None,
+    key: bytes | None = None,
+) -> Explanation:
+    """What the next passes do; of the log with ``offset`` or ``key`` only ranges with such records, and these records.
+
+    Raises:
+        StorageError: what the passes would fail with.
+    """
+    asked = _offsets(log, offset, key)
+    summary, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
+    plan = plan_compaction(log, policies, has_tier=tier is not None, now_ms=now_ms)
+    told = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
+    deleted = set(summary.segments[: told.deleted_segments])
+    plan = None if plan is None else _clipped(plan, max((one.end_offset for one in deleted), default=0))
+    seen = _previewed(log, plan, policies, limits, now_ms, sorted(asked))
+    rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
+    gone = Gone(deleted, set(rest[: told.evicted_segments]), "; ".join(told.reasons), now_ms)
+    kept = [action for action in (*total, *local) if isinstance(action, Keep)]
+    kept += [] if plan is None or plan.rewrite is not None else [Keep(0, summary.offsets.log_end, plan.reason)]
+    whens = _whens(summary, policies, log, now_ms)
+    ranges = tuple(_ranges(summary, gone, seen, plan, kept, whens))
+    records = tuple(_records(asked, ranges, seen, is_by_key=bool(rewriters(policies))))
+    if offset is not None or key is not None:
+        ranges = tuple(
+            one for one in ranges if any(one.start <= at < one.end for at in asked or (offset,) if at is not None)
+        )
+    return Explanation(ranges, records)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What retention takes at the next pass."""
+
+    deleted: set[SegmentSummary]
+    evicted: set[SegmentSummary]
+    reason: str
+    now_ms: int
+
+
+def _clipped(plan: CompactionPlan, deleted_to: int) -> CompactionPlan:
+    """What is left to compact once retention had its turn: a deletion wins over a rewrite."""
+    found = plan.rewrite
+    if found is None or found.start >= deleted_to:
+        return plan
+    found = replace(found, start=deleted_to, dirty_start=max(found.dirty_start, deleted_to))
+    return replace(plan, rewrite=found if found.dirty_start < found.end else None)
+
+
+def _previewed(
+    log: Log,
+    plan: CompactionPlan | None,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    now_ms: int,
+    watched: Sequence[int],
+) -> RoundPreview | None:
+    if plan is None:
+        return None
+    if plan.error is not None:
+        raise plan.error
+    return None if plan.rewrite is None else preview(log, plan.rewrite, policies, limits, now_ms, watched)
+
+
+# --- ranges ----------------------------------------------------------------------------------------------------------
+
+
+def _ranges(
+    summary: LogSummary,
+    gone: Gone,
+    seen: RoundPreview | None,
+    plan: CompactionPlan | None,
+    kept: Sequence[Keep],
+    whens: Mapping[int, int],
+) -> list[RangeFate]:
+    found = list[RangeFate]()
+    rewrite = None if plan is None else plan.rewrite
+    for segment in summary.segments:
+        if segment.base_offset == segment.end_offset:
+            continue
+        made = (
+            next((one for one in seen.segments if one.start <= segment.base_offset < one.end), None) if seen else None
+        )
+        if segment in gone.deleted:
+            found.append(_fate(segment, Fate.DELETE, gone.now_ms, gone.reason, segment.size_bytes))
+        elif segment in gone.evicted:
+            when_ms = whens.get(segment.base_offset)
+            found.append(_fate(segment, Fate.EVICT, when_ms, gone.reason, segment.size_bytes))
+        elif made is not None and rewrite is not None:
+            if made.start == segment.base_offset:  # the others of its group are in the same range
+                one = _fate(segment, Fate.COMPACT, None, rewrite.reason, made.bytes_before - made.bytes_after)
+                found.append(replace(one, end=made.end, size_bytes=made.bytes_before))
+            if made.end == segment.end_offset:
+                found[-1] = replace(found[-1], when_ms=whens.get(segment.base_offset))
+        else:
+            reasons = [one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end]
+            if rewrite is not None and segment.end_offset <= rewrite.end:
+                reasons.append("compacted, and nothing in it is outdated")
+            reason = "; ".join(dict.fromkeys(reasons))
+            found.append(_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
+    return found
+
+
+def _fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:
+    places = ("local",) * segment.is_local + ("tier",) * segment.is_remote
+    where = "active" if segment.is_active else ", ".join(places)
+    return RangeFate(
+        segment.base_offset, segment.end_offset, where, fate, when_ms, reason, segment.size_bytes, freed_bytes
+    )
+
+
+def _whens(summary: LogSummary, policies: Mapping[str, CleanupPolicy], log: Log, now_ms: int) -> dict[int, int]:
+    """By base offset, when segments are deleted: policies are pure, so they can be asked about any time."""
+
+    def end(at_ms: int) -> int:
+        plans = (policy.plan(summary, log.config, at_ms) for policy in policies.values())
+        ends = (action.end for plan in plans for action in plan if isinstance(action, DeletePrefix))
+        return min(max(ends, default=0), summary.offsets.high_watermark)
+
+    found, low = dict[int, int](), now_ms
+    last_end = end(now_ms + HORIZON_MS)
+    for segment in summary.segments[:_LOOKED_AT]:
+        if segment.end_offset > last_end:
+            break
+        high = now_ms + HORIZON_MS
+        if end(low) >= segment.end_offset:
+            high = low
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if end(middle) >= segment.end_offset else (middle + 1, high)
+        found[segment.base_offset] = high
+    return found
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
+    """The offsets of the records that are asked for, each with that of the next one of its key (-1: there is none)."""
+    if offset is None and key is None:
+        return {}
+    wanted = key
+    if offset is not None:
+        record = next(log.records(offset, offset + 1, isolation="log_end"), None)
+        if record is None:
+            return {}
+        wanted = record.key
+        if wanted is None:
+            return {offset: -1}
+    found = list[int]()
+    for columns in log.columns(offset or 0, isolation="log_end", fields=Fields.OFFSET | Fields.KEY):
+        found += [at for at, one in zip(columns.offset, columns.keys(), strict=True) if one == wanted]
+    pairs = dict(zip(found, [*found[1:], -1], strict=False))
+    return pairs if offset is None else {offset: pairs[offset]}
+
+
+def _records(
+    asked: Mapping[int, int], ranges: Sequence[RangeFate], seen: RoundPreview | None, *, is_by_key: bool
+) -> list[RecordFate]:
+    found = list[RecordFate]()
+    for offset, newer in asked.items():
+        there = next((one for one in ranges if one.start <= offset < one.end), None)
+        if there is None:
+            continue
+        fate, reason = there.fate, there.reason
+        if fate is Fate.COMPACT and seen is not None and offset in seen.kept:
+            fate, reason = Fate.KEEP, "the next round of compaction keeps it"
+        elif fate is Fate.COMPACT:
+            reason = f"the next round of compaction drops it: {reason}"
+        if is_by_key and newer >= 0:
+            reason += f"; offset {newer} has its key too"
+        found.append(RecordFate(offset, fate, newer, reason))
+    return found

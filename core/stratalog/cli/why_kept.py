@@ -1,0 +1,51 @@
+"""``stratalog why-kept``: what happens to each part of a log, when, and because of which setting."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+
+import click
+
+from stratalog.cleaning.explain import RangeFate
+from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.output import Output
+
+_RANGES = ("start", "end", "where", "fate", "deleted_at", "size_bytes", "freed_bytes", "reason")
+_RECORDS = ("offset", "fate", "newer_offset", "reason")
+
+
+@click.command("why-kept")
+@click.argument("topic")
+@click.argument("partition", type=click.IntRange(0))
+@click.option("--offset", type=click.IntRange(0), help="Only the record at this offset.")
+@click.option("--key", help="Only records of this key (UTF-8).")
+@place_options
+@json_option
+def why_kept(place: Place, output: Output, topic: str, partition: int, *, offset: int | None, key: str | None) -> int:
+    """Say of each part of a log what the next retention and compaction do, when it is deleted, and why. Changes nothing.
+
+    Times hold if nothing is written meanwhile. The exit code is 1 if there is no record at --offset, or of --key.
+    """
+    if offset is not None and key is not None:
+        raise click.UsageError("--offset and --key are two questions: ask one")
+    with place.engine() as engine:
+        found = engine.explain(topic, partition, offset=offset, key=None if key is None else key.encode())
+    if output.as_json:
+        for one in found.ranges:
+            output.item({"range": dataclasses.asdict(one)})
+        for record in found.records:
+            output.item({"record": dataclasses.asdict(record)})
+    else:
+        output.table(f"{topic}-{partition}", _RANGES, [_row(one) for one in found.ranges])
+        if found.records:
+            output.table("records", _RECORDS, [dataclasses.astuple(record) for record in found.records])
+    is_asked = offset is not None or key is not None
+    return 1 if is_asked and not found.records else 0
+
+
+def _row(one: RangeFate) -> tuple[object, ...]:
+    when = (
+        None if one.when_ms is None else datetime.fromtimestamp(one.when_ms / 1000, UTC).isoformat(timespec="seconds")
+    )
+    return (one.start, one.end, one.where, one.fate, when, one.size_bytes, one.freed_bytes, one.reason)
