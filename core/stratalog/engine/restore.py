@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ from stratalog.tier.restore import RestorePlan, check_bound, copy_segment, plann
 from stratalog.tier.tier import Tier, TierLogName
 
 NOTE: Final = "stratalog-restore.json"  # a plain file: Kafka ignores it
+MARK: Final = "stratalog-restoring"  # in a log's folder: nothing is left in it of what was there before
 RestoreProgress = Callable[[TopicPartition, int, int], None]
 """Told while segments are copied, on the threads that do it: of which log, how many bytes of all logs are there, of how many."""
 
@@ -184,14 +186,16 @@ class _Restore:
         if before is None:
             self._check_room(directory, plans)
             directory.store.replace_small(NOTE, note.to_json())
-            self._make_folders(directory, plans)
-        else:
-            self._make_folders(directory, [plan for plan in plans if plan.target not in directory.folders])
+        self._make_folders(directory, plans)
         copied = self._copy(directory, plans)
         found = [self._cut(directory, plan) for plan in plans]
         for name in (plan.target for plan in plans):
             directory.logs[name].flush()
         directory.write_checkpoints()
+        for plan in plans:
+            files = directory.store.open_log(directory.folders[plan.target])
+            files.remove(MARK)
+            files.sync()
         directory.store.remove_small(NOTE)
         return tuple(replace(log, copied=count) for log, count in zip(found, copied, strict=True))
 
@@ -214,13 +218,15 @@ class _Restore:
         ids = dict[str, TopicId]()
         for plan in plans:
             folder = directory.folders.get(plan.target)
-            if folder is not None:
-                _clear(directory.store.open_log(folder))
-                continue
-            topic = plan.target.topic
-            if topic not in ids:
-                ids[topic] = self._topic_id(directory, plan)
-            create_partition(directory, plan.target, ids[topic])
+            if folder is None:
+                topic = plan.target.topic
+                if topic not in ids:
+                    ids[topic] = self._topic_id(directory, plan)
+                create_partition(directory, plan.target, ids[topic])
+            files = directory.store.open_log(directory.folders[plan.target])
+            if files.read_small(MARK) is None:
+                _clear(files)
+                files.replace_small(MARK, b"")
 
     def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
         """The tier's, unless it gets another name: then that of its partitions that are here, or a new one."""
@@ -231,16 +237,19 @@ class _Restore:
         return next((known for known in found if known is not None), None) or new_topic_id(self._host.env)
 
     def _copy(self, directory: LogDir, plans: Sequence[RestorePlan]) -> list[int]:
-        total, done = sum(plan.size_bytes for plan in plans), [0]
+        total, done, lock = sum(plan.size_bytes for plan in plans), 0, threading.Lock()
 
         def work(plan: RestorePlan) -> int:
             def told(size_bytes: int) -> None:
-                done[0] += size_bytes
+                nonlocal done
+                with lock:
+                    done += size_bytes
                 if self._progress is not None:
-                    self._progress(plan.target, done[0], total)
+                    self._progress(plan.target, done, total)
 
             files = directory.store.open_log(directory.folders[plan.target])
-            count = sum(copy_segment(segment, files, told) for segment in plan.parts())
+            there = {file.name: file.size_bytes for file in files.list()}
+            count = sum(copy_segment(segment, files, there, told) for segment in plan.parts())
             write_epochs_of(plan, files)
             return count
 

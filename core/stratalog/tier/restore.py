@@ -7,7 +7,7 @@ bears the name is whole, and is not fetched again by who repeats the copy.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -102,12 +102,15 @@ def write_epochs_of(plan: RestorePlan, files: LogFiles) -> None:
     files.replace_small(LEADER_EPOCHS_FILE, format_epochs(plan.view.leader_epochs))
 
 
-def copy_segment(segment: RemoteSegment, files: LogFiles, on_bytes: Callable[[int], None]) -> bool:
+def copy_segment(
+    segment: RemoteSegment, files: LogFiles, there: Mapping[str, int], on_bytes: Callable[[int], None]
+) -> bool:
     """Put one segment into a folder, durable on return; False if it is there already.
 
     Args:
         segment: in the tier.
-        files: the folder.
+        files: the folder, which holds nothing but what was copied before.
+        there: the sizes (bytes) of its files, by name.
         on_bytes: told of each piece of the ``.log`` that is there.
 
     Raises:
@@ -116,7 +119,7 @@ def copy_segment(segment: RemoteSegment, files: LogFiles, on_bytes: Callable[[in
         DiskFullError, LogDirError: the folder cannot be written.
     """
     name = segment_file(segment.base_offset, LOG_SUFFIX)
-    if any(file.name == name and file.size_bytes == segment.size_bytes for file in files.list()):
+    if there.get(name) == segment.size_bytes:
         on_bytes(segment.size_bytes)
         return False
     for kind, suffix in _INDEXES:  # empty ones too: Kafka complains of a segment that lacks one

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine, open_reader
-from stratalog.engine.restore import NOTE, Wanted, restore
+from stratalog.engine.restore import MARK, NOTE, Wanted, restore
 from stratalog.env import Env
 from stratalog.errors import AttachError, ConfigError, CorruptObjectError, DiskFullError, StorageError
 from stratalog.model.names import TopicPartition
@@ -135,6 +135,30 @@ def test_what_is_there_is_not_fetched_again(tmp_path: Path, uri: str) -> None:
     assert found[0].copied == 1
     assert values(tmp_path / "new") == numbers(6)
     assert not list((tmp_path / "new").rglob("*.restoring"))
+
+
+def test_nothing_of_what_is_replaced_is_mixed_with_what_comes(tmp_path: Path, uri: str) -> None:
+    """Killed before the second folder is cleared: what is in it has the names and sizes that are expected, and other records."""
+    with open_engine(tmp_path / "new") as engine:
+        engine.create_topic("t", partitions=2)
+        for partition in range(2):
+            for first in range(0, 12, 3):
+                written = [record(number)._replace(key=b"x") for number in range(first, first + 3)]
+                engine.log("t", partition).append(written)
+                engine.log("t", partition).roll()
+    files = FaultyVfs()
+
+    def rule(what: str, path: str) -> None:
+        if what == "remove" and "t-1" in path:
+            raise KeyboardInterrupt
+
+    files.rule = rule
+    with pytest.raises(KeyboardInterrupt):
+        restore(uri, tmp_path / "new", Wanted(overwrite=["t"]), env=Env(files=files))
+    restore(uri, tmp_path / "new", Wanted(overwrite=["t"]))
+    with open_reader(tmp_path / "new") as reader:
+        assert {found.key for partition in range(2) for found in reader.log("t", partition).records()} == {b"k"}
+    assert not list((tmp_path / "new").rglob(MARK))
 
 
 def test_a_full_disk_is_told_and_the_restore_goes_on(tmp_path: Path, uri: str) -> None:
