@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from stratalog.cleaning.compaction import CleanerLimits, job_of, rewriters
-from stratalog.cleaning.rewrite import Rewriting
+from stratalog.cleaning.rewrite import RewriteStoppedError, Rewriting
 from stratalog.cleaning.throttle import Throttle
+from stratalog.errors import SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
@@ -52,8 +53,8 @@ def preview(
     """Do a round without writing; ``watched`` (ascending) are offsets whose fate is wanted.
 
     Raises:
+        SegmentGoneError: the log was changed meanwhile: ask again.
         StorageError: what the round would fail with.
-        RewriteStoppedError: the log was changed meanwhile.
     """
     job, pretended = job_of(log, rewrite, limits, now_ms), _Pretended(log, watched)
     filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
@@ -63,7 +64,10 @@ def preview(
     rewriting = Rewriting(
         cast(Log, pretended), job, filters, below, limits.read_bytes, throttle, lambda: None, log.cleaning.changes
     )
-    end = rewriting.run()
+    try:
+        end = rewriting.run()
+    except RewriteStoppedError as stopped:
+        raise SegmentGoneError(str(stopped), str(log.name)) from stopped
     return RoundPreview(end, tuple(pretended.made), frozenset(pretended.kept))
 
 

@@ -7,6 +7,8 @@ import click
 from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
+from stratalog.engine.engine import Engine
+from stratalog.errors import StorageError
 
 _COLUMNS = (
     "topic",
@@ -23,7 +25,7 @@ _COLUMNS = (
     "reason",
     "error",
 )
-_PLANNED = ("topic", "partition", "start", "dirty_start", "end", "dirty_ratio", "reason", "error")
+_PLANNED = ("topic", "partition", "start", "dirty_start", "end", "dirty_ratio", "bytes_freed", "reason", "error")
 
 
 @click.command()
@@ -37,18 +39,24 @@ def cleaner(place: Place, output: Output, *, dry_run: bool) -> int:
     """
     with place.engine() as engine:
         if dry_run:
-            plans = engine.plan_cleaner()
-            output.table("would be compacted", _PLANNED, [_planned(plan) for plan in plans])
-            return 1 if any(plan.error is not None for plan in plans) else 0
+            rows = [_planned(engine, plan) for plan in engine.plan_cleaner()]
+            output.table("would be compacted", _PLANNED, rows)
+            return 1 if any(row[-1] for row in rows) else 0
         results = engine.run_cleaner()
     output.table("compacted", _COLUMNS, [_done(result) for result in results])
     return 1 if any(result.error is not None for result in results) else 0
 
 
-def _planned(plan: CompactionPlan) -> tuple[object, ...]:
+def _planned(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
     found, error = plan.rewrite, "" if plan.error is None else str(plan.error)
+    freed: int | None = None
+    try:
+        seen = engine.preview_cleaner(plan)
+        freed = None if seen is None else sum(one.bytes_before - one.bytes_after for one in seen.segments)
+    except StorageError as wrong:  # the round would end so, and the others have their turn
+        error = str(wrong)
     bounds = (None,) * 4 if found is None else (found.start, found.dirty_start, found.end, round(found.dirty_ratio, 4))
-    return (*plan.log.name, *bounds, plan.reason, error)
+    return (*plan.log.name, *bounds, freed, plan.reason, error)
 
 
 def _done(result: CompactionResult) -> tuple[object, ...]:

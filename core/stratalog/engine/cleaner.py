@@ -18,6 +18,7 @@ from stratalog.cleaning.compaction import (
     give_up,
     plan_compaction,
 )
+from stratalog.cleaning.dryrun import RoundPreview, preview
 from stratalog.cleaning.rewrite import RewriteStoppedError
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.engine import EngineConfig
@@ -75,6 +76,12 @@ class Cleaner:
             for log in logs
         )
         return [plan for plan in plans if plan is not None]
+
+    def preview(self, plan: CompactionPlan) -> RoundPreview | None:
+        """What the round that is planned would do, by reading what it would read; None if none is."""
+        if plan.rewrite is None:
+            return None
+        return preview(plan.log, plan.rewrite, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
     def run(self, logs: Sequence[Log]) -> list[CompactionResult]:
         """Compact until no log is dirty enough; each result as it came, those that could not be planned first.

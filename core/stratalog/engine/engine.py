@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final, Self, Unpack
 
 from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
+from stratalog.cleaning.dryrun import RoundPreview
 from stratalog.cleaning.erase import EraseResult, erase
 from stratalog.cleaning.explain import Explanation, explain
 from stratalog.cleaning.runner import RetentionResult, apply_retention
@@ -427,6 +428,15 @@ class Engine:
         """What ``run_cleaner`` would do with each log that is compacted at all, and why; changes nothing."""
         self._check_open()
         return tuple(self._cleaner.plan(self._chosen(logs)))
+
+    def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
+        """What a planned round would make of its log, to the byte, by reading what it would read; None if none is due.
+
+        Raises:
+            StorageError: what the round would fail with.
+        """
+        self._check_open()
+        return self._cleaner.preview(plan)
 
     def explain(
         self, topic: str, partition: int, *, offset: int | None = None, key: bytes | None = None

@@ -129,3 +129,17 @@ def test_both_tiers_are_told_of(tmp_path: Path, clock: ManualClock) -> None:
         for fate, freed in ((Fate.DELETE, done.deleted_bytes), (Fate.EVICT, done.evicted_bytes)):
             assert sum(one.freed_bytes for one in told.ranges if one.fate is fate) == freed > 0
         assert {one.where for one in engine.explain("t", 0).ranges} == {"tier", "local, tier"}
+
+
+def test_the_cleaners_dry_run_knows_the_bytes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("t", config={**SMALL, "cleanup.policy": "compact"})
+        for number in range(12):
+            engine.log("t", 0).append([Record(key=b"%d" % (number % 3), value=bytes(100))])
+        before = sum(sizes(engine).values())
+    place = ["--dir", str(tmp_path / "data"), "--json"]
+    assert run(["cleaner", "--dry-run", *place]) == 0
+    (told,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert run(["cleaner", *place]) == 0
+    with open_engine(tmp_path / "data") as engine:
+        assert before - sum(sizes(engine).values()) == told["bytes_freed"] > 0
