@@ -37,7 +37,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
         OffsetInTierError: the tier has committed more than would be left.
         StorageError: the disk failed; the log is out of service, and is cut again after it is opened again.
     """
-    with state.syncing:
+    with _no_offload(state), state.syncing:
         with state.lock:
             _check(state, offset)
             kept = _tier_end(state)
@@ -69,7 +69,7 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
         StorageError: as ``truncate_to``.
     """
     start = offset if log_start is None else log_start
-    with state.syncing:
+    with _no_offload(state), state.syncing:
         with state.lock:
             _check(state, offset)
             if not 0 <= start <= offset:
@@ -90,6 +90,16 @@ def _check(state: LogState, offset: int) -> None:
 def _tier_end(state: LogState) -> int:
     remote = state.view.remote
     return remote.end_offset if remote is not None and remote.segments else 0
+
+
+@contextmanager
+def _no_offload(state: LogState) -> Iterator[None]:
+    """Wait for an offload that is under way: what it sends would be committed after it was cut off here."""
+    if state.remote is None:
+        yield
+        return
+    with state.cleaning.busy:
+        yield
 
 
 @contextmanager

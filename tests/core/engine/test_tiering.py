@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,8 +14,16 @@ from stratalog import Record, open_engine, open_reader
 from stratalog.engine.engine import Engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import ConfigError, FencedEpochError, LocalLimitError, OffsetOutOfRangeError, StorageError
+from stratalog.errors import (
+    ConfigError,
+    FencedEpochError,
+    LocalLimitError,
+    OffsetInTierError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
 from stratalog.model.names import TopicPartition
+from stratalog.testing.faults import FaultyVfs
 from stratalog.tier.collect import GRACE_MS
 from stratalog.tier.rate import CopyRate
 
@@ -384,3 +393,56 @@ def test_the_loser_stops_acknowledging_and_reads_on(tmp_path: Path, bucket: Path
         assert [record.offset for record in log.records()] == [1, 2]
     with open_reader(f"file://{bucket}") as reader:
         assert [record.offset for record in reader.log("t", 0).records()] == [1]
+
+
+# --- truncation --------------------------------------------------------------------------------------------------
+
+
+class WatchedLock:
+    """A lock that notes when a thread other than its owner wants it."""
+
+    def __init__(self) -> None:
+        self.wanted = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.wanted.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_truncation_waits_for_an_upload_and_keeps_what_that_has_committed(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    files, outcome, threads = FaultyVfs(), list[object](), list[threading.Thread]()
+    config = {"log.dirs": [str(tmp_path / "data")]}
+    with open_engine(config=config, tier=f"file://{bucket}", env=Env(clock=clock, files=files)) as engine:
+        engine.create_topic("t")
+        fill(engine, 2)
+        log, busy = engine.log("t", 0), WatchedLock()
+        log.cleaning.busy = cast("threading.Lock", busy)
+
+        def cut() -> None:
+            try:
+                outcome.append(log.truncate_to(1))
+            except StorageError as error:
+                outcome.append(error)
+            finally:
+                busy.wanted.set()
+
+        def begin_to_cut(operation: str, path: str) -> None:
+            if not threads and operation == "write" and path.startswith(str(bucket)):
+                threads.append(threading.Thread(target=cut))
+                threads[0].start()
+                busy.wanted.wait()
+
+        files.rule = begin_to_cut
+        engine.offload()
+        files.rule = None
+        (cutting,) = threads
+        cutting.join()
+        assert [type(found) for found in outcome] == [OffsetInTierError]
+        assert log.offsets().log_end == 2
