@@ -82,8 +82,11 @@ def erase(log: Log, key: bytes, *, dry_run: bool = False) -> EraseResult:
     done, error = list[ErasedSegment](), None
     damaged = list[Remnant]()
     with log.cleaning.busy:
-        if not dry_run and _active_holds(log, key):
-            log.roll()
+        try:
+            if not dry_run and _active_holds(log, key):
+                log.roll()
+        except StorageError as wrong:
+            return EraseResult(log.name, end, (), (), wrong)
         view, remote_end = log.view(), _remote_end(log)
         for segment in view.segments:
             if segment.base_offset < remote_end or segment.base_offset >= end:
@@ -93,7 +96,7 @@ def erase(log: Log, key: bytes, *, dry_run: bool = False) -> EraseResult:
                     done.append(_told(segment, count) if dry_run else _erased(log, segment, key, count))
             except CorruptBatchError as wrong:
                 damaged.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
-            except (StorageError, SegmentGoneError) as wrong:
+            except StorageError as wrong:
                 error = wrong
                 break
         remnants = [*damaged, *_in_tier(log, key)]
@@ -105,7 +108,10 @@ def erase(log: Log, key: bytes, *, dry_run: bool = False) -> EraseResult:
 
 
 def _active_holds(log: Log, key: bytes) -> bool:
-    return bool(_records_of(log, log.view().segments[-1], key))
+    try:
+        return bool(_records_of(log, log.view().segments[-1], key))
+    except CorruptBatchError:  # nothing is dropped from it, and it is told of
+        return False
 
 
 def _remote_end(log: Log) -> int:

@@ -12,7 +12,7 @@ from stratalog import Record, open_engine
 from stratalog.cleaning.erase import erase
 from stratalog.cli.app import run
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import StorageError
+from stratalog.errors import DiskFullError, StorageError
 from stratalog.log.log import Log
 from stratalog.segment.framing import scan
 from stratalog.testing.faults import FaultyVfs
@@ -134,6 +134,19 @@ def test_a_damaged_segment_is_told_and_the_others_are_done(bed: LogBed) -> None:
     assert [one.base_offset for one in result.segments] == [0, 24, 40]
     (remnant,) = [found for found in result.remnants if found.kind == "damaged segment"]
     assert (str(bed.path(16)), result.is_complete) == (remnant.where, False)
+
+
+def test_a_log_that_cannot_be_rolled_says_so_and_keeps_what_it_has(bed: LogBed) -> None:
+    files = FaultyVfs()
+    bed.files_port = files
+    log = filled(bed)
+    files.room_bytes = 0
+    result = erase(log, GONE)
+    files.room_bytes = None
+    assert isinstance(result.error, DiskFullError)
+    assert not result.is_complete
+    assert len(list(log.records())) == 48
+    assert erase(log, GONE).is_complete
 
 
 def test_wherever_it_fails_a_second_run_ends_it(bed: LogBed) -> None:
