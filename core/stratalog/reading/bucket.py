@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError
@@ -16,7 +17,9 @@ from stratalog.segment.components import Components
 from stratalog.tier.history import AsOf
 from stratalog.tier.producers import producers_at_end
 from stratalog.tier.root import ChangeKind
-from stratalog.tier.tier import Tier
+from stratalog.tier.tier import Tier, TierLogName
+
+KAFKA_LAYOUT: Final = "kafka_local_tiered"
 
 
 class BucketReader(Reader):
@@ -30,6 +33,7 @@ class BucketReader(Reader):
         super().__init__(location, host, tier)
         self._bucket, self._as_of = tier, as_of
         self._ids: dict[TopicPartition, TopicId] | None = None
+        self._foreign: dict[TierLogName, RemoteView] = {}  # what Kafka's own tier holds, where there is none of ours
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
@@ -37,6 +41,9 @@ class BucketReader(Reader):
             for found in self._bucket.logs():
                 ids.setdefault(found.log, []).append(found.topic_id)
             self._ids = {name: self._newest(name, found) for name, found in ids.items()}
+            if not ids:
+                self._foreign = self._bucket.foreign(KAFKA_LAYOUT)
+                self._ids = {name.log: name.topic_id for name in self._foreign}
         return self._ids
 
     def _newest(self, name: TopicPartition, ids: Sequence[TopicId]) -> TopicId:
@@ -51,6 +58,9 @@ class BucketReader(Reader):
 
     def _open(self, name: TopicPartition) -> StaticLog:
         topic_id = self._names()[name]
+        foreign = self._foreign.get(TierLogName(name, topic_id))
+        if foreign is not None:
+            return StaticLog(tier_view(name, foreign, self._parts), topic_id, self._parts)
         found = self._bucket.log(name, topic_id)
         remote = found.view() if self._as_of is None else found.view_as_of(self._as_of)
         return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from stratalog.spi import OpenContext, Provider, TierLayout
-from stratalog_formats.layouts import chunked, encrypted, plain, single
+from stratalog_formats.layouts import chunked, encrypted, kafka_local, plain, single
 
 
 def _open_single(context: OpenContext) -> TierLayout:
@@ -14,6 +14,10 @@ def _open_single(context: OpenContext) -> TierLayout:
 
 def _open_plain(context: OpenContext) -> TierLayout:
     return plain.PlainLayout(context.limits.fetch_chunk_bytes)
+
+
+def _open_kafka_local(context: OpenContext) -> TierLayout:
+    return kafka_local.KafkaLocalLayout(context.limits.fetch_chunk_bytes)
 
 
 PROVIDERS: Final[tuple[Provider[TierLayout], ...]] = (
@@ -42,5 +46,11 @@ PROVIDERS: Final[tuple[Provider[TierLayout], ...]] = (
         open=encrypted.open_encrypted,
         engine_section=encrypted.EncryptedSection,
         capabilities=("AES-256-GCM over another layout", "rebuild"),
+    ),
+    Provider(
+        name=kafka_local.NAME,
+        version=kafka_local.VERSION,
+        open=_open_kafka_local,
+        capabilities=("Kafka's LocalTieredStorage", "read only"),
     ),
 )
