@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Hashable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -143,7 +143,7 @@ class Prefetcher:
                 return None
         try:
             return held.found.result()
-        except (StorageError, OSError, CancelledError):
+        except Exception:  # noqa: BLE001 - the reader asks itself, and sees what is wrong
             return None
         finally:
             with self._lock:
