@@ -127,13 +127,14 @@ class _Work:
     def read(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
         """All of one piece."""
         self._offset = piece.start
+        if piece.damage is not None:
+            self._tell(piece, piece.damage, piece.end, piece.damage.position)
+            return
         try:
             with self._place.segment(piece) as segment:
                 yield from self._planned(piece, segment)
         except (SegmentGoneError, ObjectNotFoundError):
             yield from self._anew(piece)
-        if piece.damage is not None:
-            self._tell(piece, piece.damage, piece.end, piece.damage.position)
 
     def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
         """The piece where the plan says it is."""

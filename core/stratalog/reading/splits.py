@@ -57,7 +57,7 @@ class Piece:
         place: the name of that file in the log's folder, or what the tier's manifest says of the segment.
         is_active: appends go there.
         aborted: transactions whose records are left out.
-        damage: what is wrong behind ``end``, where the log was found cut or broken.
+        damage: what is wrong at a log's end that was found cut or broken; such a piece has no records.
     """
 
     log: TopicPartition
@@ -149,14 +149,14 @@ class _Part:
     """A piece as large as its segment allows, with what is needed to cut it."""
 
     piece: Piece
-    segment: ReadableSegment = field(repr=False)
+    segment: ReadableSegment | None = field(repr=False)
     parts: Components = field(repr=False)
 
     def cut(self, target_bytes: int) -> Iterator[Piece]:
         """Pieces of about ``target_bytes``, cut where the offset index has entries."""
         whole = self.piece
         count = -(-whole.span_bytes // target_bytes)
-        entries = _entries(self.segment, self.parts) if count > 1 else None
+        entries = _entries(self.segment, self.parts) if count > 1 and self.segment is not None else None
         start, position = whole.start, whole.position
         for number in range(1, count):
             entry = entries.after(whole.position + number * whole.span_bytes // count) if entries else None
@@ -167,7 +167,7 @@ class _Part:
             # an entry names the last offset of its batch, which so belongs to the piece before
             after = entries.after(entry.position + 1) if entries else None
             until = min(whole.end_position if after is None else after.position, whole.end_position)
-            yield replace(whole, start=start, end=entry.offset + 1, position=position, end_position=until, damage=None)
+            yield replace(whole, start=start, end=entry.offset + 1, position=position, end_position=until)
             start, position = entry.offset + 1, min(until, entry.position)
         yield replace(whole, start=start, position=position)
 
@@ -177,8 +177,14 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation) -> Iterato
     view = log.view()
     bound = view.bound(isolation)
     start, end = max(wanted.start, view.offsets.log_start), min(wanted.end, bound)
-    if start >= end:
-        return
+    if start < end:
+        yield from _held(log, view, (start, end), isolation)
+    if view.damage is not None and start <= bound <= wanted.end:  # who gets there is told
+        yield _Part(_end(log, bound, view.damage), None, log.parts)
+
+
+def _held(log: LogReader, view: LogView, span: tuple[int, int], isolation: Isolation) -> Iterator[_Part]:
+    start, end = span
     hidden: tuple[AbortedTransaction, ...] = ()
     if isolation is Isolation.READ_COMMITTED:
         hidden = aborted_transactions(view.readable_from(start), start, end, log.parts)
@@ -187,10 +193,12 @@ def _parts(log: LogReader, wanted: OffsetRange, isolation: Isolation) -> Iterato
             return
         if segment.size_bytes:
             first, last = max(segment.base_offset, start), min(segment.end_offset, end)
-            piece = _piece(log, view, segment, (first, last), hidden)
-            if last == bound and wanted.end >= bound:
-                piece = replace(piece, damage=view.damage)
-            yield _Part(piece, segment, log.parts)
+            yield _Part(_piece(log, view, segment, (first, last), hidden), segment, log.parts)
+
+
+def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:
+    """A piece without records that tells what is wrong where a log ends."""
+    return Piece(log.name, log.topic_id, bound, bound, 0, 0, bound, bound, 0, "", damage=damage)
 
 
 def _piece(

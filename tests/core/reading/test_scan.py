@@ -234,6 +234,22 @@ def test_a_corrupt_batch_is_an_error_or_stepped_over_and_told_of_once(tmp_path: 
     assert found == [offset for offset in range(600) if not damage.start <= offset < damage.end]
 
 
+@pytest.mark.parametrize("batches", [1, 3])
+def test_a_log_that_was_cut_at_its_end_is_never_just_shorter(tmp_path: Path, batches: int) -> None:
+    fill(tmp_path, batches=batches)
+    [path] = (tmp_path / "orders-0").glob("*.log")
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 10)
+    source, told = ReadSource(str(tmp_path)), list[Damage]()
+    splits = plan(source)
+    with pytest.raises(CorruptBatchError):
+        offsets(source, splits)
+    found = [at for split in splits for part in scan(source, split, on_damage=told.append) for at in listed(part)]
+    assert found == list(range(10 * (batches - 1)))
+    assert [damage.file for damage in told] == [str(path)]
+    assert all(piece.damage is None for split in plan(source, 0, 10 * (batches - 1) - 1) for piece in split.pieces)
+
+
 @pytest.mark.parametrize("content", [b"", bytes(64), b"\xff" * 80], ids=["missing", "zeros", "lies"])
 def test_an_offset_index_that_is_wrong_changes_no_answer(tmp_path: Path, content: bytes) -> None:
     fill(tmp_path)
