@@ -1,0 +1,129 @@
+"""The columns of Spark's own Kafka source, and records in them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from stratalog.errors import ConfigError
+from stratalog.reading import Damage, Scanned
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+TYPES: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+    "corruptFile": "string",
+    "corruptPosition": "bigint",
+    "corruptReason": "string",
+}
+KAFKA: Final = tuple(TYPES)[:7]
+HEADERS: Final = "headers"
+CORRUPT: Final = tuple(TYPES)[8:]
+
+
+def ddl(names: Sequence[str]) -> str:
+    """The schema with these columns. Text: Spark's planner can parse it where Python can not."""
+    return ", ".join(f"{name} {TYPES[name]}" for name in names)
+
+
+def check_names(names: Sequence[str], kinds: Sequence[str | None] = ()) -> tuple[str, ...]:
+    """Raise ConfigError unless all are columns of ours, each once, of the right type where ``kinds`` tells one."""
+    for name in names:
+        if name not in TYPES:
+            near = difflib.get_close_matches(name, TYPES, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f": there are {', '.join(TYPES)}"
+            raise ConfigError(f"there is no column {name!r}{hint}")
+    for name, kind in zip(names, kinds, strict=False):
+        if kind is not None and kind != TYPES[name]:
+            raise ConfigError(f"column {name!r} is of type {TYPES[name]}, not {kind}: read it as that, and cast")
+    if len(set(names)) != len(names):
+        raise ConfigError(f"a column is named twice: {', '.join(names)}")
+    return tuple(names)
+
+
+class Rows:
+    """Makes Spark's rows of scanned records.
+
+    Args:
+        names: of the columns, in their order.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - an extra of the core, here when Spark is
+
+        self._pa, self._names = pa, tuple(names)
+        self._schema = pa.schema([pa.field(name, _types(pa)[name]) for name in self._names])
+
+    def of(self, scanned: Scanned) -> pyarrow.RecordBatch:
+        """The records of one batch."""
+        columns = [_MAKERS[name](self._pa, scanned) for name in self._names]
+        batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        return batch
+
+    def of_damage(self, found: Damage) -> pyarrow.RecordBatch:
+        """One row that tells of a bad entry: without key, value and timestamp, at the first offset that was not read."""
+        gone = f", offsets {found.start} to {found.end - 1}" if found.start < found.end else ""
+        row = {
+            "topic": found.log.topic,
+            "partition": found.log.partition,
+            "offset": found.start,
+            "headers": [],
+            "corruptFile": found.file,
+            "corruptPosition": found.position,
+            "corruptReason": f"{found.reason} ({found.size_bytes} bytes{gone})",
+        }
+        batch: pyarrow.RecordBatch = self._pa.RecordBatch.from_pylist(
+            [{name: row.get(name) for name in self._names}], schema=self._schema
+        )
+        return batch
+
+
+@cache
+def _types(pa: Any) -> dict[str, Any]:
+    """Exactly what Spark expects: another unit, zone or width is refused, even where it means the same."""
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    arrow = {
+        "binary": pa.binary(),
+        "string": pa.string(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        TYPES[HEADERS]: pa.list_(pa.field("element", header)),
+    }
+    return {name: arrow[kind] for name, kind in TYPES.items()}
+
+
+def _taken(name: str) -> Callable[[Any, Scanned], Any]:
+    return lambda _, scanned: scanned.batch.column(name)
+
+
+def _topic(pa: Any, scanned: Scanned) -> Any:
+    return pa.repeat(pa.scalar(scanned.log.topic, pa.string()), scanned.batch.num_rows)
+
+
+def _headers(pa: Any, scanned: Scanned) -> Any:
+    """The same buffers under Spark's type. Never null: lists that are all null make Python eight times slower later."""
+    return scanned.batch.column(HEADERS).cast(_types(pa)[HEADERS])
+
+
+def _nothing(name: str) -> Callable[[Any, Scanned], Any]:
+    return lambda pa, scanned: pa.nulls(scanned.batch.num_rows, _types(pa)[name])
+
+
+_MAKERS: Final[dict[str, Callable[[Any, Scanned], Any]]] = {
+    **{name: _taken(name) for name in ("key", "value", "partition", "offset", "timestamp")},
+    "timestampType": _taken("timestamp_type"),
+    "topic": _topic,
+    HEADERS: _headers,
+    **{name: _nothing(name) for name in CORRUPT},
+}

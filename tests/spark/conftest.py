@@ -1,0 +1,52 @@
+"""One Spark session for the tests that need one, which so stand in one file: a file is for one worker of pytest-xdist."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def has_spark() -> None:
+    """Skips where Spark is not installed: it is 450 MB that not everybody has. In CI that is a failure."""
+    try:
+        import pyspark  # noqa: F401, PLC0415 - is it there?
+    except ImportError:
+        if os.environ.get("CI"):
+            pytest.fail("pyspark is missing: pip install -e '.[spark]'")
+        pytest.skip("pyspark is not installed: pip install -e '.[spark]'")
+
+
+# What a short-lived JVM needs: it starts in half the time, and would be slow later.
+SETTINGS = {
+    "spark_ui_enabled": "false",
+    "spark_ui_showConsoleProgress": "false",
+    "spark_log_level": "ERROR",
+    "spark_driver_host": "127.0.0.1",
+    "spark_driver_bindAddress": "127.0.0.1",
+    "spark_sql_shuffle_partitions": "2",
+    "spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(has_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001 - skips
+    """A session on this machine that writes an event log into ``spark.conf.get("spark.eventLog.dir")``."""
+    from stratalog_spark import local_session  # noqa: PLC0415 - needs pyspark
+
+    folder = tmp_path_factory.mktemp("spark")
+    (folder / "events").mkdir()
+    session = local_session(
+        "local[2]",
+        **SETTINGS,
+        spark_eventLog_enabled="true",
+        spark_eventLog_compress="false",
+        spark_eventLog_dir=(folder / "events").as_uri(),
+        spark_local_dir=str(folder / "local"),
+        spark_sql_warehouse_dir=str(folder / "warehouse"),
+    )
+    yield session
+    session.stop()

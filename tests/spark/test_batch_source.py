@@ -1,0 +1,294 @@
+"""``spark.read.format("stratalog")``: columns, options and answers of Spark's own Kafka source, with no broker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.errors import StorageError
+from stratalog.testing.s3 import LocalS3
+
+Read = Callable[..., Any]
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+
+def fill(folder: Path, *, topics: tuple[str, ...] = ("orders",), tier: str | None = None, options: Any = None) -> None:
+    """Topics of 2 partitions with 200 records each; record n of a partition has timestamp 1000 + n."""
+    settings = {"segment.bytes": 4_000, "index.interval.bytes": 500, "retention.ms": -1}
+    with open_engine(folder, tier=tier, tier_options=options) as engine:
+        for topic in topics:
+            engine.create_topic(topic, partitions=2, config=settings)
+            for partition in (0, 1):
+                log = engine.log(topic, partition)
+                for start in range(0, 200, 10):
+                    log.append([row(partition, number) for number in range(start, start + 10)])
+                if tier is not None:
+                    log.roll()
+        if tier is not None:
+            engine.offload()
+
+
+def row(partition: int, number: int) -> Record:
+    key = None if number % 10 == 3 else b"k%d" % number
+    value = None if number % 10 == 7 else b"v%d-%d" % (partition, number)
+    headers = (("h", b"x"), ("empty", None)) if number % 2 else ()
+    return Record(timestamp_ms=1000 + number, key=key, value=value, headers=headers)
+
+
+@pytest.fixture
+def read(spark: Any) -> Read:
+    def load(path: object, schema: str | None = None, **options: object) -> Any:
+        reader = spark.read.format("stratalog").options(**{name: str(value) for name, value in options.items()})
+        return (reader.schema(schema) if schema else reader).load(str(path))
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    fill(folder, topics=("orders", "payments"))
+    return folder
+
+
+def planned(path: Path, options: dict[str, object]) -> list[tuple[str, int, int]]:
+    """What Spark would read, by the same calls and without its processes: a query takes seconds."""
+    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.source import BatchReader, StratalogSource  # noqa: PLC0415 - the same
+
+    source = StratalogSource({"path": str(path), **{name: str(value) for name, value in options.items()}})
+    assert source.schema()
+    reader = BatchReader(Options(source.options), ("topic", "partition", "offset"))
+    batches = [batch for task in reader.partitions() for batch in reader.read(task)]
+    return sorted((row["topic"], row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist())
+
+
+def positions(frame: Any) -> list[tuple[str, int, int]]:
+    return sorted((row["topic"], row["partition"], row["offset"]) for row in frame.collect())
+
+
+def expected(topics: tuple[str, ...], numbers: range) -> list[tuple[str, int, int]]:
+    return sorted((topic, partition, number) for topic in topics for partition in (0, 1) for number in numbers)
+
+
+def test_the_schema_is_that_of_the_kafka_source(read: Read, data: Path) -> None:
+    kafka = [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+    ]
+    assert read(data, subscribe="orders").dtypes == kafka
+    with_headers = read(data, subscribe="orders", includeHeaders="true")
+    assert with_headers.dtypes == [*kafka, ("headers", "array<struct<key:string,value:binary>>")]
+
+
+def test_every_column_of_every_record_arrives(read: Read, data: Path) -> None:
+    found = {
+        (row["partition"], row["offset"]): row
+        for row in read(data, subscribe="orders", includeHeaders="true", minPartitions=5).collect()
+    }
+    assert len(found) == 400
+    for (partition, number), got in found.items():
+        sent = row(partition, number)
+        assert got["key"] == sent.key
+        assert got["value"] == sent.value
+        assert got["topic"] == "orders"
+        assert got["timestamp"].astimezone(UTC) == datetime.fromtimestamp(sent.timestamp_ms / 1000, UTC)
+        assert got["timestampType"] == 0
+        assert [(header["key"], header["value"]) for header in got["headers"]] == list(sent.headers)
+
+
+@pytest.mark.parametrize(
+    ("options", "topics", "numbers"),
+    [
+        ({"subscribe": "orders, payments"}, ("orders", "payments"), range(200)),
+        ({"SUBSCRIBEPATTERN": "ord.*"}, ("orders",), range(200)),
+        ({"subscribePattern": "nothing.*"}, (), range(0)),
+        ({"assign": '{"payments": [0, 1]}'}, ("payments",), range(200)),
+        (
+            {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 50, "1": 50}}'},
+            ("orders",),
+            range(50, 200),
+        ),
+        (
+            {"subscribe": "orders", "startingOffsets": "earliest", "endingOffsets": '{"orders": {"0": 50, "1": 50}}'},
+            ("orders",),
+            range(50),
+        ),
+        ({"subscribe": "orders", "startingTimestamp": 1120}, ("orders",), range(120, 200)),
+        (
+            {
+                "subscribe": "orders",
+                "startingOffsetsByTimestamp": '{"orders": {"0": 1020, "1": 1020}}',
+                "endingOffsetsByTimestamp": '{"orders": {"0": 1030, "1": 1030}}',
+            },
+            ("orders",),
+            range(20, 30),
+        ),
+        ({"subscribe": "orders", "startingTimestamp": 1195, "endingTimestamp": 9999}, ("orders",), range(195, 200)),
+        (
+            {"subscribe": "orders", "startingTimestamp": 9999, "startingOffsetsByTimestampStrategy": "latest"},
+            (),
+            range(0),
+        ),
+    ],
+)
+def test_topics_and_ranges_are_chosen_as_in_the_kafka_source(
+    data: Path, options: dict[str, object], topics: tuple[str, ...], numbers: range
+) -> None:
+    assert planned(data, options) == expected(topics, numbers)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribee": "orders"}, "did you mean 'subscribe'"),
+        ({"subscribe": "orders", "kafka.bootstrap.servers": "x:9092"}, "unknown setting"),
+        ({}, "give one of subscribe"),
+        ({"subscribe": "orders", "assign": "{}"}, "not subscribe and assign"),
+        ({"subscribe": "orders,strangers"}, "there is no strangers"),
+        ({"subscribe": "orders", "startingOffsets": "latest"}, "can not be latest"),
+        ({"subscribe": "orders", "endingOffsets": '{"orders": {"0": -2}}'}, "can not be earliest"),
+        ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 1}}'}, "lacks orders-1"),
+        ({"subscribe": "orders", "startingOffsets": "{"}, "startingOffsets"),
+        ({"subscribe": "orders", "startingTimestamp": 9999}, "no record at or after 9999"),
+        ({"subscribe": "orders", "startingOffsets": '{"orders": {"0": 900, "1": 0}}'}, "offset out of range"),
+        ({"subscribe": "orders", "isolation": "dirty"}, "none of"),
+        ({"subscribe": "orders", "minPartitions": 0}, "1 or more"),
+        ({"subscribe": "orders", "columns": "key,valeu"}, "did you mean 'value'"),
+        ({"subscribe": "orders", "as_of": 3}, "give its URI"),
+    ],
+)
+def test_what_is_wrong_is_said(data: Path, options: dict[str, object], text: str) -> None:
+    with pytest.raises(StorageError, match=text):
+        planned(data, options)
+
+
+def test_lost_offsets_are_left_out_if_asked_for(read: Read, data: Path) -> None:
+    wanted = '{"orders": {"0": 190, "1": 900}}'
+    frame = read(data, subscribe="orders", startingOffsets=wanted, failOnDataLoss="false")
+    assert positions(frame) == [("orders", 0, number) for number in range(190, 200)]
+
+
+def test_the_users_schema_and_the_option_choose_columns(read: Read, data: Path) -> None:
+    by_schema = read(data, "offset bigint, value binary", subscribe="orders")
+    by_option = read(data, subscribe="orders", columns="offset, value")
+    assert by_schema.columns == by_option.columns == ["offset", "value"]
+    assert sorted(by_schema.collect()) == sorted(by_option.collect())
+    with pytest.raises(Exception, match="is of type binary, not string"):
+        read(data, "value string", subscribe="orders").collect()
+
+
+def test_a_filter_changes_no_other_use_of_the_frame(read: Read, data: Path) -> None:
+    """A source with ``pushFilters`` gave the filtered count twice: Spark plans a DataFrame once."""
+    frame = read(data, subscribe="orders")
+    assert frame.where("partition = 1 AND offset < 5").count() == 5
+    assert frame.count() == 400
+
+
+def test_corrupt_batches_fail_or_are_left_out_or_come_as_rows(read: Read, tmp_path: Path) -> None:
+    fill(tmp_path)
+    path = sorted((tmp_path / "orders-0").glob("*.log"))[1]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(Exception, match="CorruptBatchError"):
+        read(tmp_path, subscribe="orders").collect()
+    assert read(tmp_path, subscribe="orders", corruptBatches="skip").count() == 390
+    rows = read(tmp_path, subscribe="orders", corruptBatches="columns").collect()
+    [wrong] = [row for row in rows if row["corruptReason"] is not None]
+    assert len(rows) == 391
+    assert (wrong["topic"], wrong["partition"], wrong["key"], wrong["timestamp"]) == ("orders", 0, None, None)
+    assert wrong["corruptFile"] == str(path)
+    assert 0 < wrong["corruptPosition"] < len(content)
+    missing = set(range(200)) - {row["offset"] for row in rows if row["partition"] == 0 and row is not wrong}
+    assert missing == set(range(wrong["offset"], wrong["offset"] + 10))
+
+
+def test_aborted_transactions_are_hidden_from_who_reads_committed(read: Read, tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+        with engine.producer(transactional_id="t") as producer:
+            for number in range(4):
+                producer.begin_transaction()
+                producer.send("orders", value=b"%d" % number)
+                producer.flush()  # what was never sent is not in the log
+                producer.abort_transaction() if number % 2 else producer.commit_transaction()
+    values = {
+        isolation: sorted(row["value"] for row in read(tmp_path, subscribe="orders", isolation=isolation).collect())
+        for isolation in ("read_committed", "read_uncommitted")
+    }
+    assert values["read_committed"] == [b"0", b"2"]
+    assert values["read_uncommitted"] == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_log_that_is_being_written_is_read_up_to_its_checkpoint(read: Read, tmp_path: Path) -> None:
+    fill(tmp_path)
+    with open_engine(tmp_path) as engine:
+        with open_reader(tmp_path) as reader:
+            bound = reader.log("orders", 0).offsets().high_watermark
+        engine.log("orders", 0).append([Record(value=b"late")])
+        frame = read(tmp_path, subscribe="orders")
+        assert frame.where("partition = 0").count() == bound
+
+
+def test_a_tier_is_read_alone_and_as_of_an_earlier_version(read: Read, tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    uri = bucket.as_uri()
+    fill(tmp_path / "data", tier=uri)
+    assert positions(read(uri, subscribe="orders", minPartitions=3)) == expected(("orders",), range(200))
+    before = datetime.now(UTC).isoformat()
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.log("orders", 0).append([Record(value=b"late")])
+        engine.log("orders", 0).roll()
+        engine.offload()
+    assert read(uri, subscribe="orders").count() == 401
+    assert read(uri, subscribe="orders", as_of=before).count() == 400
+    assert read(uri, assign='{"orders": [0]}', as_of=1, columns="offset").count() < 200
+
+
+def test_credentials_reach_the_tasks_and_show_nowhere(
+    spark: Any, read: Read, tmp_path: Path, s3_tier: str, local_s3: LocalS3, monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    canary = "canary-f3a9c1d7"
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    options = {**local_s3.options, "key": "someone", "secret": canary}
+    fill(tmp_path / "data", tier=s3_tier, options=options)
+    given = {f"tier.{name}": json.dumps(v) if isinstance(v, dict) else str(v) for name, v in options.items()}
+    frame = read(s3_tier, subscribe="orders", **given)
+    assert frame.count() == 400
+    shown = [frame._jdf.queryExecution().toString(), str(frame), str(frame.schema)]
+    for mode in ("simple", "extended", "codegen", "cost", "formatted"):
+        frame.explain(mode)
+    with pytest.raises(Exception, match="there is no strangers") as raised:
+        read(s3_tier, subscribe="strangers", **given).collect()
+    shown += [str(raised.value), "".join(capfd.readouterr())]
+    events = Path(urlsplit(spark.conf.get("spark.eventLog.dir")).path)
+    logged = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
+    assert all(canary not in text for text in shown)
+    assert any(b"stratalog" in text for text in logged)
+    assert all(canary.encode() not in text for text in logged)
+
+
+def test_spark_finds_the_source_by_itself(spark: Any, data: Path) -> None:
+    from pyspark_stratalog import DefaultSource  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark import StratalogSource  # noqa: PLC0415 - the same
+
+    assert DefaultSource is StratalogSource
+    other = spark.newSession()
+    assert other.read.format("stratalog").option("subscribe", "orders").load(str(data)).count() == 400
