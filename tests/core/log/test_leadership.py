@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     ConfigError,
     DiskFullError,
@@ -33,9 +34,19 @@ def test_a_new_epoch_begins_at_the_log_end_even_if_nothing_is_appended_in_it(bed
     assert [record.leader_epoch for record in log.records()] == [0, 0, 0, 4]
     log.lead(9)  # nothing is appended in it
     bed.crash()
-    reopened = bed.open(clean=False)
-    assert reopened.view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3), EpochEntry(9, 4))
-    assert bed.open().leader_epoch == 9  # epochs never go back
+    assert bed.open(clean=False).view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3))  # it begins at the end
+    assert bed.open().leader_epoch == 4
+
+
+def test_with_a_tier_a_new_epoch_outlives_a_crash_even_if_nothing_is_appended_in_it(bed: LogBed) -> None:
+    """The tier has been told of it: a log that went back would be fenced by its own claim."""
+    bed.topic = TopicConfig(remote_storage_enable=True)
+    log = bed.open()
+    log.append(records(3))
+    log.lead(4)
+    bed.crash()
+    assert bed.open(clean=False).view().epochs.entries == (EpochEntry(0, 0), EpochEntry(4, 3))
+    assert bed.open().leader_epoch == 4
 
 
 def test_epochs_never_go_back(bed: LogBed) -> None:
