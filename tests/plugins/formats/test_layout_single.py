@@ -69,7 +69,8 @@ def discovered(layout: SingleLayout, key: str, data: bytes) -> list[StoredSegmen
 
 
 def test_the_providers_name_layout_and_version() -> None:
-    assert [provider.label for provider in PROVIDERS] == ["single@1", "plain@1", "chunked@1", "encrypted@1"]
+    own = ["single@1", "plain@1", "chunked@1", "encrypted@1"]
+    assert [provider.label for provider in PROVIDERS] == [*own, "kafka_local_tiered@1"]
 
 
 def test_the_object_is_the_log_then_the_small_files_then_the_footer(

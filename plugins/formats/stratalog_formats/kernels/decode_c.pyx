@@ -29,6 +29,7 @@ cdef enum:
     WIDE = 2  # int64 columns
     NARROW = 8  # int32 columns
     ROW_BYTES = 8 * WIDE + 4 * NARROW
+    ZEROED_ROWS = 4096
 
 cdef int OFFSET = Fields.OFFSET.value
 cdef int TIMESTAMP = Fields.TIMESTAMP.value
@@ -60,7 +61,7 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
     cdef Cursor at = arena + section.start
     cdef Cursor stop = arena + section.end
     cdef Row row
-    cdef int64_t first = i, last = i + section.count, found = 0
+    cdef int64_t first = i, last = i + section.count, zeroed = i, found = 0
     cdef int64_t base_offset = section.base_offset, base_ms = section.base_timestamp_ms
     cdef int64_t* offset = into.offset
     cdef int64_t* timestamp_ms = into.timestamp_ms
@@ -68,9 +69,11 @@ cdef int fill(Cursor arena, const Section* section, int64_t i, Columns* into) no
     cdef int32_t* key_size = into.key_size
     cdef int32_t* value_position = into.value_position
     cdef int32_t* value_size = into.value_size
-    memset(into.header_first + first, 0, 4 * section.count)
-    memset(into.header_count + first, 0, 4 * section.count)
     while i < last:
+        if i == zeroed:  # not all at once: a count that lies would take pages for records that are not there
+            zeroed = min(zeroed + ZEROED_ROWS, last)
+            memset(into.header_first + i, 0, 4 * (zeroed - i))
+            memset(into.header_count + i, 0, 4 * (zeroed - i))
         if read_record(&at, stop, &row):
             return -1
         timestamp_ms[i] = add(base_ms, row.delta_ms)
