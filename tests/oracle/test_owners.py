@@ -177,7 +177,7 @@ def test_both_show_the_same_records(rounds: list[Round]) -> None:
     for number, played in enumerate(rounds):
         for key, theirs in played.broker.records.items():
             assert theirs == played.ours.records[key], f"seed={SEED} round={number} {key}"
-            assert theirs
+        assert any(played.broker.records.values()), f"seed={SEED} round={number}"  # of one topic there may be none
 
 
 def test_the_broker_has_nothing_to_say_about_what_it_takes_over(rounds: list[Round]) -> None:

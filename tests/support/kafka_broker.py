@@ -32,6 +32,7 @@ _REMARK: Final = re.compile(
     r"org\.apache\.kafka\.(storage|coordinator|server\.(log|common)))"
 )
 _ANSWERED: Final = "Error processing append operation"  # clients are told
+_INTERRUPTED: Final = "Stopped loading records from"  # a coordinator that the broker's own stop came upon
 SYSLOG_ERROR: Final = 3  # librdkafka tells of retries while a broker starts, too
 
 
@@ -142,7 +143,11 @@ class KafkaBroker:
     def remarks(self) -> list[str]:
         """What it warned of, or called an error, about files since the first start."""
         lines = self._output.read_text().splitlines()
-        return [line for line in lines if _REMARK.search(line) and _ANSWERED not in line]
+        return [
+            line
+            for line in lines
+            if _REMARK.search(line) and not any(harmless in line for harmless in (_ANSWERED, _INTERRUPTED))
+        ]
 
     def _kill(self) -> None:
         assert self._process is not None
