@@ -71,7 +71,7 @@ def test_they_may_end_in_the_middle_of_an_upload_in_parts(
     options = {"endpoint_url": local_s3.endpoint_url, "credentials": provider}
     store = open_store(s3_tier, options, section=S3Section(part_bytes=MIN_PART_BYTES))
     data = bytes(range(256)) * (MIN_PART_BYTES // 128)
-    local_s3.fail("UploadPart", status=400, code="ExpiredToken")
+    local_s3.fail("CompleteMultipartUpload", status=400, code="ExpiredToken")
     store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
     assert provider.calls == 2
     assert store.read("large", deadline_ns=deadline_ns) == data
