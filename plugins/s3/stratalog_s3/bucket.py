@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
@@ -66,6 +67,9 @@ class Bucket:
 
     def _once(self, method: str, parameters: dict[str, Any]) -> Coroutine[Any, Any, Any]:
         self.sent[method] += 1
+        body = parameters.get("Body")
+        if isinstance(body, io.BytesIO):
+            body.seek(0)  # a request that was refused has read some of it: what is left would be sent, and no more
         call: Coroutine[Any, Any, Any] = self.filesystem._call_s3(  # noqa: SLF001 - s3fs has no public async one
             method, Bucket=self.name, **parameters
         )

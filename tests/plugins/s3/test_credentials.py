@@ -65,13 +65,14 @@ def test_ended_credentials_are_replaced_and_the_request_is_sent_again(
     assert local_s3.counts == Counter(PutObject=2, GetObject=2)
 
 
+@pytest.mark.parametrize("operation", ["UploadPart", "CompleteMultipartUpload"])
 def test_they_may_end_in_the_middle_of_an_upload_in_parts(
-    open_store: OpenStore, provider: Provider, local_s3: LocalS3, s3_tier: str, deadline_ns: int
+    open_store: OpenStore, provider: Provider, local_s3: LocalS3, s3_tier: str, deadline_ns: int, operation: str
 ) -> None:
     options = {"endpoint_url": local_s3.endpoint_url, "credentials": provider}
     store = open_store(s3_tier, options, section=S3Section(part_bytes=MIN_PART_BYTES))
     data = bytes(range(256)) * (MIN_PART_BYTES // 128)
-    local_s3.fail("CompleteMultipartUpload", status=400, code="ExpiredToken")
+    local_s3.fail(operation, status=400, code="ExpiredToken")
     store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
     assert provider.calls == 2
     assert store.read("large", deadline_ns=deadline_ns) == data
