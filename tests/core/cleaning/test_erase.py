@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -164,8 +165,8 @@ def test_wherever_it_fails_a_second_run_ends_it(bed: LogBed) -> None:
         bed.write(contents)
         log, left = bed.open(clean=False), iter(range(nth))
 
-        def rule(operation: str, path: str, left: object = left) -> None:
-            if operation in {"create", "write", "sync", "rename", "sync_folder"} and next(left, None) is None:  # type: ignore[call-overload]
+        def rule(operation: str, path: str, left: Iterator[int] = left) -> None:
+            if operation in {"create", "write", "sync", "rename", "sync_folder"} and next(left, None) is None:
                 raise OSError(5, "told to fail", path)
 
         files.rule = rule

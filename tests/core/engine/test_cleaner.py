@@ -15,7 +15,17 @@ from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import LogDirOfflineError, PluginError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.spi import Action, CleanupPolicy, LogCleaned, LogSummary, LogUncleanable, Provider, hookimpl
+from stratalog.spi import (
+    Action,
+    CleanupPolicy,
+    LogCleaned,
+    LogSummary,
+    LogUncleanable,
+    Provider,
+    RecordFilter,
+    RewriteJob,
+    hookimpl,
+)
 from stratalog.testing.faults import FaultyVfs, failing
 
 COMPACTED: dict[str, object] = {
@@ -44,8 +54,8 @@ class BrokenPolicy(CleanupPolicy):
     def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
         raise RuntimeError(f"bug over {log.log} {config.cleanup_policy} {now_ms}")
 
-    def record_filter(self, job: object) -> object:  # type: ignore[override]  # never asked
-        raise NotImplementedError
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        raise AssertionError(f"asked for {job}, which was never planned")
 
 
 class Broken:

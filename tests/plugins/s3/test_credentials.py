@@ -65,6 +65,16 @@ def test_ended_credentials_are_replaced_and_the_request_is_sent_again(
     assert local_s3.counts == Counter(PutObject=2, GetObject=2)
 
 
+def test_they_may_end_while_a_small_object_is_on_its_way(
+    store: ObjectStore, provider: Provider, local_s3: LocalS3, deadline_ns: int
+) -> None:
+    data = bytes(range(256)) * 4096
+    local_s3.fail("PutObject", status=400, code="ExpiredToken")
+    store.put_file("small", BytesSource(data), deadline_ns=deadline_ns)
+    assert provider.calls == 2
+    assert store.read("small", deadline_ns=deadline_ns) == data
+
+
 @pytest.mark.parametrize("operation", ["UploadPart", "CompleteMultipartUpload"])
 def test_they_may_end_in_the_middle_of_an_upload_in_parts(
     open_store: OpenStore, provider: Provider, local_s3: LocalS3, s3_tier: str, deadline_ns: int, operation: str
