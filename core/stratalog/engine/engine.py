@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Final, Self, Unpack
+from typing import Self, Unpack
 
 from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
 from stratalog.cleaning.dryrun import RoundPreview
 from stratalog.cleaning.erase import EraseResult, erase
 from stratalog.cleaning.explain import Explanation, explain
-from stratalog.cleaning.runner import RetentionResult, apply_retention
+from stratalog.cleaning.runner import RetentionResult
 from stratalog.client.clients import Clients, ProducerKeywords
 from stratalog.client.consumer import Consumer
 from stratalog.client.producer import Producer
@@ -22,7 +22,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.attach import Attach, Attacher, check_not_interrupted
 from stratalog.engine.changes import TopicChanges
 from stratalog.engine.cleaner import Cleaner
-from stratalog.engine.each import for_each
+from stratalog.engine.duties import Duties
 from stratalog.engine.identity import check_identities
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
@@ -30,7 +30,7 @@ from stratalog.engine.move import settle_moves
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, TierLag
 from stratalog.engine.opening import LogOpener
-from stratalog.engine.schedule import Duty, DutyStatus, Scheduler
+from stratalog.engine.schedule import DutyStatus
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.errors import (
@@ -48,10 +48,6 @@ from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.attach import AttachedLog
 from stratalog.tier.collect import CollectReport
 from stratalog.tier.tier import Tier
-
-LONGEST_SYNC_TICK_MS: Final = 1000  # flush.ms of topics is looked at so often, whatever sync.interval.ms says
-DELETE_TICK_MS: Final = 1000
-TRANSACTIONS_TICK_MS: Final = 10_000  # as brokers look for transactions that take too long
 
 
 class Engine:
@@ -80,26 +76,25 @@ class Engine:
         attach: Attach | None = None,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
-        self._notifier = Notifier(host.registry)
         self._changing = threading.Lock()  # over making a topic, and over _closed
-        self._shelf = LogShelf(self._notifier)
-        self._dirs = self._shelf.dirs
         self._closed = False
         self.attached: tuple[AttachedLog, ...] = ()
-        self._background = Background()
-        self._clients = Clients(self, host.parts(TopicConfig()))
-        self._cleaner = Cleaner(
-            settings.engine, host.env.clock, self._policies, self._has_tier, self._shelf.write_cleaner_checkpoint
-        )
-        self._tiering: Tiering | None = None
-        self._scheduler = Scheduler(host.env.clock, self._duties())
-        self._cleaning_scheduler = Scheduler(host.env.clock, self._cleaning_duties(), "stratalog-cleaning")
-        self._tier_scheduler = Scheduler(host.env.clock, self._tier_duties(), "stratalog-tier")
-        try:
+        with contextlib.ExitStack() as owned:  # closed by close(), or here if something fails
+            owned.callback(host.close)
+            if tier is not None:
+                owned.callback(tier.close)
+            self._notifier = Notifier(host.registry)
+            owned.callback(self._notifier.close)
+            self._shelf = LogShelf(self._notifier)
+            self._dirs = self._shelf.dirs
             for path in settings.engine.log_dirs:
-                self._dirs.append(LogDir(host.segment_store(path, read_only=False), host.env, self._notifier))
+                directory = LogDir(host.segment_store(path, read_only=False), host.env, self._notifier)
+                self._dirs.append(directory)
+                owned.callback(self._close_dir, directory)
             check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
             settle_moves(self._dirs)
+            background = Background()
+            owned.callback(background.close)
             self._topics = TopicTable(
                 self._dirs[0].store,
                 settings.topic_defaults,
@@ -107,18 +102,26 @@ class Engine:
                 sections=host.registry.topic_sections(),
             )
             self._opener = LogOpener(
-                settings.engine,
-                host,
-                tier,
-                self._topics,
-                self._dirs,
-                self._notifier,
-                recovery_progress,
-                self._background,
+                settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
             )
             self._changes = TopicChanges(self._shelf, self._topics, self._opener, host)
-            if tier is not None:
-                self._tiering = Tiering(tier, self._opener, settings.engine, host.env.clock)
+            self._clients = Clients(self, host.parts(TopicConfig()))
+            clock = host.env.clock
+            self._tiering = None if tier is None else Tiering(tier, self._opener, settings.engine, clock)
+            self._cleaner = Cleaner(
+                settings.engine, clock, self._policies, self._has_tier, self._shelf.write_cleaner_checkpoint
+            )
+            self._duties = Duties(
+                settings.engine,
+                clock,
+                self._shelf,
+                self._opener,
+                self._policies,
+                self._cleaner,
+                self._tiering,
+                self._clients.coordinator.abort_expired,
+            )
+            owned.callback(self._duties.close)
             if attach is None:
                 check_not_interrupted(*self._dirs)
                 for directory in self._dirs:
@@ -126,9 +129,7 @@ class Engine:
             elif tier is not None:
                 attacher = Attacher(tier, settings.engine, host, self._shelf, self._topics, self._opener, attach)
                 self.attached = attacher.run()
-        except BaseException:
-            self.close()
-            raise
+            self._owned = owned.pop_all()
 
     # --- logs and topics ---------------------------------------------------------------------------------------------
 
@@ -151,13 +152,7 @@ class Engine:
             StorageError: what kept it from being opened.
         """
         self._check_open()
-        name = TopicPartition(topic, partition)
-        if name in self._shelf.failed:
-            raise self._shelf.failed[name].with_traceback(None)
-        found = self._shelf.logs.get(name)
-        if found is None:
-            raise UnknownTopicError(f"there is no {name} in {', '.join(self._settings.engine.log_dirs)}")
-        return found
+        return self._shelf.log(TopicPartition(topic, partition))
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition goes to the log directory with the fewest logs.
@@ -207,7 +202,7 @@ class Engine:
         with self._changing:
             self._check_open()
             self._changes.delete(name)
-        self._write_checkpoints()
+        self._duties.write_checkpoints()
 
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
         """Move a partition to another of the engine's log directories; the log as it is open there.
@@ -256,79 +251,17 @@ class Engine:
         transactions that take too long.
         """
         self._check_open()
-        self._scheduler.start()
-        self._cleaning_scheduler.start()
-        self._tier_scheduler.start()
+        self._duties.start()
         return self
 
     def run_duties(self) -> int:
         """Do the background duties that are due now, on this thread; how long (ms) until one is due again."""
         self._check_open()
-        return min(found.run_due() for found in self._schedulers())
+        return self._duties.run_due()
 
     def duties(self) -> tuple[DutyStatus, ...]:
         """How the background duties fare."""
-        return tuple(status for found in self._schedulers() for status in found.status())
-
-    def _schedulers(self) -> tuple[Scheduler, ...]:
-        return self._scheduler, self._cleaning_scheduler, self._tier_scheduler
-
-    def _duties(self) -> Sequence[Duty]:
-        settings = self._settings.engine
-        return (
-            Duty("sync", min(max(settings.sync_interval_ms // 2, 1), LONGEST_SYNC_TICK_MS), self._sync_due),
-            Duty("delete", DELETE_TICK_MS, self._delete_due),
-            Duty("transactions", TRANSACTIONS_TICK_MS, self._clients.coordinator.abort_expired),
-            Duty("high watermarks", settings.watermark_interval_ms, self._write_high_watermarks),
-            Duty("checkpoints", max(settings.checkpoint_interval_ms, 1), self._write_checkpoints),
-            Duty("producers", settings.producer_expiration_interval_ms, self._forget_producers),
-            Duty(
-                "roll", settings.retention_interval_ms, lambda: for_each(self._chosen(self._serving()), Log.roll_if_due)
-            ),
-        )
-
-    def _cleaning_duties(self) -> Sequence[Duty]:
-        """On a thread of their own: a round, or a policy of a plugin, may take minutes, and syncs do not wait for it."""
-        settings = self._settings.engine
-        return (
-            Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving())),
-            *(
-                (Duty("cleaner", settings.cleaner_backoff_ms, lambda: self.run_cleaner(self._serving())),)
-                * settings.cleaner_enable
-            ),
-        )
-
-    def _tier_duties(self) -> Sequence[Duty]:
-        """On a thread of their own: an upload may take minutes, and syncs do not wait for it."""
-        if self._tier is None:
-            return ()
-        settings = self._settings.engine
-        return (
-            Duty("offload", settings.offload_interval_ms, lambda: self.offload(self._serving())),
-            Duty("collect", settings.collect_interval_ms, self.collect),
-        )
-
-    def _serving(self) -> list[TopicPartition]:
-        """Logs that can be written to: what failed once does not fail every duty again."""
-        return [name for name, log in sorted(self._shelf.logs.items()) if log.healthy]
-
-    def _sync_due(self) -> None:
-        interval_ms = self._settings.engine.sync_interval_ms // 2
-        for_each(self._chosen(self._serving()), lambda log: log.sync_if_due(interval_ms))
-
-    def _forget_producers(self) -> None:
-        silent_ms = self._settings.engine.producer_expiration_ms
-        for_each(self._chosen(self._serving()), lambda log: log.forget_producers(silent_ms))
-
-    def _delete_due(self) -> None:
-        for_each(self._chosen(self._serving()), Log.remove_left)
-        for directory in self._dirs:
-            directory.remove_left()
-
-    def _write_high_watermarks(self) -> None:
-        with contextlib.ExitStack() as stack:
-            for directory in self._dirs:
-                stack.callback(directory.write_high_watermarks)
+        return self._duties.status()
 
     def flush(self) -> None:
         """Make everything written durable, and store the checkpoints.
@@ -337,10 +270,7 @@ class Engine:
             StorageError: what was wrong with the first log that failed, after all had their turn.
         """
         self._check_open()
-        try:
-            for_each(self._chosen(None), Log.flush)
-        finally:
-            self._write_checkpoints()
+        self._duties.flush()
 
     def offload(self, logs: Iterable[TopicPartition] | None = None) -> tuple[OffloadResult, ...]:
         """Move every closed segment below the last stable offset to the tier, for topics with ``remote.storage.enable``.
@@ -360,17 +290,12 @@ class Engine:
             StorageError: what was wrong with the first log that failed, after all had their turn.
         """
         self._check_open()
-        if self._tiering is None:
-            raise ConfigError(
-                "there is no tier to move segments to: open_engine(tier=URI), --tier URI, or tier in the settings"
-            )
-        found = for_each(self._chosen(logs), self._tiering.offload, self._settings.engine.copier_threads)
-        return tuple(result for result in found if result is not None)
+        return self._duties.offload(self._duties.chosen(logs))
 
     def tier_lag(self, logs: Iterable[TopicPartition] | None = None) -> tuple[TierLag, ...]:
         """How far the tier is behind each log that has one, and what its last try failed with."""
         self._check_open()
-        return () if self._tiering is None else self._tiering.lag(self._chosen(logs))
+        return () if self._tiering is None else self._tiering.lag(self._duties.chosen(logs))
 
     def collect(self) -> CollectReport:
         """Delete what no reader of the tier can need any more, of all logs: see ``tier.history.ms``.
@@ -379,7 +304,7 @@ class Engine:
             StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
         """
         self._check_open()
-        return CollectReport() if self._tiering is None else self._tiering.collect(self._chosen(None))
+        return self._duties.collect()
 
     def apply_retention(
         self, logs: Iterable[TopicPartition] | None = None, *, dry_run: bool = False
@@ -394,17 +319,7 @@ class Engine:
             StoreError, StorageError: as ``offload``.
         """
         self._check_open()
-        now_ms = self._host.env.clock.now_ms()
-
-        def work(log: Log) -> RetentionResult:
-            policies, remote = self._policies(log.config), self._opener.remote_of(log)
-            return apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
-
-        try:
-            return tuple(for_each(self._chosen(logs), work))
-        finally:
-            if not dry_run:
-                self._write_checkpoints()
+        return self._duties.apply_retention(self._duties.chosen(logs), dry_run=dry_run)
 
     def run_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionResult, ...]:
         """Compact logs, the filthiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.
@@ -422,12 +337,12 @@ class Engine:
             StorageError: a log directory went out of service.
         """
         self._check_open()
-        return tuple(self._cleaner.run(self._chosen(logs)))
+        return tuple(self._cleaner.run(self._duties.chosen(logs)))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
         """What ``run_cleaner`` would do with each log that is compacted at all, and why; changes nothing."""
         self._check_open()
-        return tuple(self._cleaner.plan(self._chosen(logs)))
+        return tuple(self._cleaner.plan(self._duties.chosen(logs)))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
         """What a planned round would make of its log, to the byte, by reading what it would read; None if none is due.
@@ -495,20 +410,10 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
-        self._cleaner.stop()
-        if self._tiering is not None:
-            self._tiering.close()
-        for scheduler in reversed(self._schedulers()):
-            scheduler.close()
-        self._background.close()
-        with contextlib.ExitStack() as stack:
-            stack.callback(self._host.close)
-            if self._tier is not None:
-                stack.callback(self._tier.close)
-            stack.callback(self._notifier.close)
-            for directory in self._dirs:
-                failed = any(name in directory.folders for name in self._shelf.failed)
-                stack.callback(directory.close, failed=failed)
+        self._owned.close()
+
+    def _close_dir(self, directory: LogDir) -> None:
+        directory.close(failed=any(name in directory.folders for name in self._shelf.failed))
 
     def __enter__(self) -> Self:
         return self
@@ -523,12 +428,6 @@ class Engine:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the engine is closed")
-
-    def _chosen(self, logs: Iterable[TopicPartition] | None) -> list[Log]:
-        """Logs by name, sorted if nobody says which."""
-        if logs is None:
-            return [log for _, log in sorted(self._shelf.logs.items())]
-        return [self.log(*name) for name in logs]
 
     def _open_logs(self, directory: LogDir) -> None:
         duplicates = [name for name in directory.folders if name in self._shelf.logs]
@@ -547,8 +446,3 @@ class Engine:
 
     def _has_tier(self, log: Log) -> bool:
         return self._opener.remote_of(log) is not None
-
-    def _write_checkpoints(self) -> None:
-        with contextlib.ExitStack() as stack:  # a directory that fails does not keep the others from theirs
-            for directory in self._dirs:
-                stack.callback(directory.write_checkpoints)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from stratalog.engine.logdir import LogDir
-from stratalog.errors import ConfigError, StorageError
+from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogOpened
 from stratalog.model.names import TopicPartition
@@ -30,6 +30,20 @@ class LogShelf:
     def names(self) -> tuple[TopicPartition, ...]:
         """All logs, sorted, those that could not be opened included."""
         return tuple(sorted({*self.logs, *self.failed}))
+
+    def log(self, name: TopicPartition) -> Log:
+        """An open log.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StorageError: what kept it from being opened.
+        """
+        if name in self.failed:
+            raise self.failed[name].with_traceback(None)
+        found = self.logs.get(name)
+        if found is None:
+            raise UnknownTopicError(f"there is no {name} in {self.places()}")
+        return found
 
     def places(self) -> str:
         """The paths of the directories, for error texts."""
