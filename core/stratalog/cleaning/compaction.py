@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stratalog.cleaning.rewrite import RewriteStats, RewriteStoppedError, Rewriting
+from stratalog.cleaning.rewrite import LocalPart, RewriteStats, RewriteStoppedError, Rewriting
 from stratalog.cleaning.summary import summarise_for_rewrite
 from stratalog.cleaning.throttle import Throttle
 from stratalog.errors import ClosedError, DiskFullError, LogDirOfflineError, PluginError, StorageError
@@ -192,7 +192,8 @@ def _carry_out(
     filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
     remote = log.view().remote
     below = remote is not None and bool(remote.segments)
-    end = Rewriting(log, job, filters, below, limits.read_bytes, throttle, check, ticket, stats).run()
+    part = LocalPart(log)
+    end = Rewriting(part, job, filters, below, limits.read_bytes, throttle, check, ticket, stats=stats).run()
     return end, max((found.load for found in filters), default=0.0)
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from stratalog.cleaning.compaction import CleanerLimits, job_of, rewriters
-from stratalog.cleaning.rewrite import RewriteStoppedError, Rewriting
+from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStoppedError, Rewriting
 from stratalog.cleaning.throttle import Throttle
+from stratalog.env import Clock
 from stratalog.errors import SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields
+from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
-from stratalog.segment.segment import Segment
-from stratalog.spi.cleanup import CleanupPolicy, Rewrite
+from stratalog.segment.readable import ReadableSegment
+from stratalog.spi.cleanup import CleanupPolicy, Rewrite, RewriteJob
+
+S = TypeVar("S", bound=ReadableSegment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +60,41 @@ def preview(
         SegmentGoneError: the log was changed meanwhile: ask again.
         StorageError: what the round would fail with.
     """
-    job, pretended = job_of(log, rewrite, limits, now_ms), _Pretended(log, watched)
-    filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+    job = job_of(log, rewrite, limits, now_ms)
     remote = log.view().remote
     below = remote is not None and bool(remote.segments)
-    throttle = Throttle(log.parts.env.clock, float("inf"))
-    rewriting = Rewriting(
-        cast(Log, pretended), job, filters, below, limits.read_bytes, throttle, lambda: None, log.cleaning.changes
+    return pretended(
+        LocalPart(log), job, policies, limits, log.parts.env.clock, keeps_tombstones=below, watched=watched
     )
+
+
+def pretended(
+    part: Rewritable[S],
+    job: RewriteJob,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    clock: Clock,
+    *,
+    keeps_tombstones: bool,
+    watched: Sequence[int] = (),
+) -> RoundPreview:
+    """The same for any part of a log; errors as ``preview``."""
+    pretending = _Pretended(part, watched)
+    filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+    throttle = Throttle(clock, float("inf"))
+    rewriting = Rewriting(pretending, job, filters, keeps_tombstones, limits.read_bytes, throttle, lambda: None, 0)
     try:
         end = rewriting.run()
     except RewriteStoppedError as stopped:
-        raise SegmentGoneError(str(stopped), str(log.name)) from stopped
-    return RoundPreview(end, tuple(pretended.made), frozenset(pretended.kept))
+        raise SegmentGoneError(str(stopped), str(part.name)) from stopped
+    return RoundPreview(end, tuple(pretending.made), frozenset(pretending.kept))
 
 
 @dataclass(slots=True)
 class _Counted:
     """Stands where a segment would be written."""
 
-    log: Log
+    parts: Components
     watched: Sequence[int]
     size_bytes: int = 0
     kept: list[int] = field(default_factory=list)
@@ -86,7 +105,7 @@ class _Counted:
         self.size_bytes += size_bytes
         if not self.watched:
             return
-        parts = self.log.parts
+        parts = self.parts
         for table in scan(parts.formats, data, 0, size_bytes, check_crc=False).tables:
             form, limit_bytes = parts.formats.of(table.magic, "", 0), parts.limits.decompressed_bytes
             for records in form.decode(data, table, fields=Fields.OFFSET, limit_bytes=limit_bytes):
@@ -104,22 +123,23 @@ class _Counted:
         """Nothing to remove."""
 
 
-class _Pretended:
-    """A log that is read, and into which nothing is put."""
+class _Pretended(Generic[S]):
+    """A part of a log that is read, and into which nothing is put."""
 
-    def __init__(self, log: Log, watched: Sequence[int]) -> None:
-        self._log, self._watched = log, watched
+    def __init__(self, part: Rewritable[S], watched: Sequence[int]) -> None:
+        self.name, self.parts, self.config, self.segments = part.name, part.parts, part.config, part.segments
+        self.producers, self.modified_ms, self.index_bytes = part.producers, part.modified_ms, part.index_bytes
+        self._watched = watched
         self.made: list[PlannedSegment] = []
         self.kept: list[int] = []
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._log, name)
-
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
+        """Something that counts."""
         del base_offset
-        return cast(CleanedSegment, _Counted(self._log, self._watched))
+        return cast(CleanedSegment, _Counted(self.parts, self._watched))
 
-    def replace(self, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
+    def replace(self, made: CleanedSegment, old: Sequence[S], ticket: int) -> bool:
+        """Take note of what would be replaced."""
         del ticket
         before = sum(segment.size_bytes for segment in old)
         self.made.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, made.size_bytes))

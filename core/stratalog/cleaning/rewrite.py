@@ -8,22 +8,29 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from stratalog.cleaning.groups import groups_of
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.transactions import TransactionPass
 from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_KEPT, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, PluginError, SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
-from stratalog.log.view import LogView
 from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer
+from stratalog.model.names import TopicPartition
 from stratalog.model.records import Fields
+from stratalog.producers.snapshot import ProducerEntry
+from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
+from stratalog.spi.indexes import IndexRole
+
+S = TypeVar("S", bound=ReadableSegment)
 
 _SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
@@ -46,12 +53,67 @@ class RewriteStats:
     segments_after: int = 0
 
 
+class Rewritable(Protocol[S]):
+    """A log, or the part of it that one tier has, as a round finds it when it begins."""
+
+    @property
+    def name(self) -> TopicPartition:
+        """Topic and partition."""
+
+    @property
+    def parts(self) -> Components:
+        """What the log works with."""
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's settings."""
+
+    @property
+    def segments(self) -> Sequence[S]:
+        """All of them, ascending, and what follows them in the log as far as markers of their transactions may be there."""
+
+    def producers(self) -> list[ProducerEntry]:
+        """The producers that are known of the log."""
+
+    def modified_ms(self, segment: S) -> int:
+        """When a segment was last written."""
+
+    def index_bytes(self, segment: S, role: IndexRole) -> int:
+        """The size of an index of a segment."""
+
+    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+        """Begin a segment that shall take the place of others."""
+
+    def replace(self, made: CleanedSegment, old: Sequence[S], ticket: int) -> bool:
+        """Put a finished one there; False if the log has changed since, so that nothing was done."""
+
+
+class LocalPart:
+    """The local part of a log, as it is now."""
+
+    def __init__(self, log: Log) -> None:
+        self.name, self.parts, self.config, self.segments = log.name, log.parts, log.config, log.view().segments
+        self._log = log
+        self._sizes: dict[str, int] | None = None
+        self.producers, self.new_cleaned, self.replace = log.producers, log.new_cleaned, log.replace
+
+    def modified_ms(self, segment: Segment) -> int:
+        """When its ``.log`` file was last written."""
+        return segment.log.modified_ms
+
+    def index_bytes(self, segment: Segment, role: IndexRole) -> int:
+        """The size of an index file; the folder is listed once."""
+        if self._sizes is None:
+            self._sizes = {found.name: found.size_bytes for found in segment.files.list()}
+        return self._sizes.get(segment.file_name(segment.parts.indexes[role].suffix), 0)
+
+
 @dataclass(slots=True)
-class Rewriting:
+class Rewriting(Generic[S]):
     """One round over one log.
 
     Attributes:
-        log: the log.
+        log: the log, or the part of it that is rewritten.
         job: its bounds: closed segments from ``start`` on, up to ``end``, where no record may be dropped any more.
         filters: all must say KEEP for a record to stay.
         keeps_tombstones: a tier holds older segments, so neither tombstones nor markers may go.
@@ -59,10 +121,12 @@ class Rewriting:
         throttle: told of bytes.
         check: called now and then; what it raises ends the round.
         ticket: ``CleaningState.changes`` of the log when the round began.
+        is_copied: a segment that stands alone is written anew from its beginning, even if it may lose nothing: reading it
+            twice costs more than that.
         stats: what was done.
     """
 
-    log: Log
+    log: Rewritable[S]
     job: RewriteJob
     filters: Sequence[RecordFilter]
     keeps_tombstones: bool
@@ -70,6 +134,7 @@ class Rewriting:
     throttle: Throttle
     check: Callable[[], None]
     ticket: int
+    is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)
 
     def run(self) -> int:
@@ -81,22 +146,21 @@ class Rewriting:
             PluginError: a filter takes nothing, or judges wrongly.
             RewriteStoppedError: see there.
         """
-        view = self.log.view()
         try:
-            end = self._observe(view)
-            self._rewrite(view, end)
+            end = self._observe()
+            self._rewrite(end)
         except SegmentGoneError as error:
             raise RewriteStoppedError(f"a segment of {self.log.name} went away: {error}") from error
         return end
 
     # --- pass 1 ------------------------------------------------------------------------------------------------------
 
-    def _observe(self, view: LogView) -> int:
+    def _observe(self) -> int:
         """Show the dirty range to the filters; where they had enough of it (offset)."""
         job, parts = self.job, self.log.parts
         transactions = TransactionPass(parts)
-        dirty = [found for found in self._segments(view, job.end) if found.end_offset > job.dirty_start]
-        transactions.expect(aborted_transactions(_from(view, job.dirty_start), job.dirty_start, job.end, parts))
+        dirty = [found for found in self._segments(job.end) if found.end_offset > job.dirty_start]
+        transactions.expect(aborted_transactions(self.following(job.dirty_start), job.dirty_start, job.end, parts))
         seen = job.dirty_start
         for segment in dirty:
             for chunk in chunks_from(
@@ -113,7 +177,7 @@ class Rewriting:
         return job.end
 
     def _observe_table(
-        self, segment: Segment, chunk: Chunk, table: BatchTable, transactions: TransactionPass, seen: int
+        self, segment: S, chunk: Chunk, table: BatchTable, transactions: TransactionPass, seen: int
     ) -> int | None:
         """None, or where the round ends because a filter is full."""
         dirty_start = self.job.dirty_start
@@ -154,25 +218,24 @@ class Rewriting:
 
     # --- pass 2 ------------------------------------------------------------------------------------------------------
 
-    def _rewrite(self, view: LogView, end: int) -> None:
-        segments = self._segments(view, end)
-        modified_ms = [found.log.modified_ms for found in segments if found.base_offset < self.job.dirty_start]
+    def _rewrite(self, end: int) -> None:
+        log, segments = self.log, self._segments(end)
+        modified_ms = [log.modified_ms(found) for found in segments if found.base_offset < self.job.dirty_start]
         legacy_horizon_ms = modified_ms[-1] - self.log.config.delete_retention_ms if modified_ms else 0
         last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in self.log.producers()}
         transactions = TransactionPass(self.log.parts, keeps_markers=self.keeps_tombstones)
-        files = segments[0].files if segments else None
-        sizes = {} if files is None else {found.name: found.size_bytes for found in files.list()}
-        for group in groups_of(segments, sizes, self.log.config):
-            self._rewrite_group(view, group, _Pass(self, end, legacy_horizon_ms, last_records, transactions))
+        for group in groups_of(segments, log.index_bytes, log.config):
+            self._rewrite_group(group, _Pass(self, end, legacy_horizon_ms, last_records, transactions))
 
-    def _rewrite_group(self, view: LogView, group: Sequence[Segment], over: _Pass) -> None:
+    def _rewrite_group(self, group: Sequence[S], over: _Pass[S]) -> None:
         """Make one segment of a group. One that stands alone and loses nothing stays as it is, and is not even written."""
-        made = None if len(group) == 1 else self.log.new_cleaned(group[0].base_offset)
+        is_begun = self.is_copied or len(group) > 1
+        made = self.log.new_cleaned(group[0].base_offset) if is_begun else None
         try:
             for segment in group:
-                made = over.copy(view, segment, made)
+                made = over.copy(segment, made)
             if made is not None:
-                made.finish(group[-1].log.modified_ms)
+                made.finish(self.log.modified_ms(group[-1]))
                 self.check()
                 if not self.log.replace(made, group, self.ticket):
                     raise RewriteStoppedError(f"{self.log.name} was changed meanwhile")  # noqa: TRY301 - files go first
@@ -185,9 +248,13 @@ class Rewriting:
 
     # --- both --------------------------------------------------------------------------------------------------------
 
-    def _segments(self, view: LogView, end: int) -> list[Segment]:
-        """The local segments of the job that begin below ``end``."""
-        return [found for found in view.segments if self.job.start <= found.base_offset < end]
+    def _segments(self, end: int) -> list[S]:
+        """The segments of the job that begin below ``end``."""
+        return [found for found in self.log.segments if self.job.start <= found.base_offset < end]
+
+    def following(self, offset: int) -> Iterator[S]:
+        """The segments of the log from the one that holds ``offset`` on."""
+        return (segment for segment in self.log.segments if segment.end_offset > offset)
 
     @property
     def fields(self) -> Fields:
@@ -204,21 +271,21 @@ class Rewriting:
 
 
 @dataclass(slots=True)
-class _Pass:
+class _Pass(Generic[S]):
     """What pass 2 knows: where the filters' knowledge ends, and what must stay whatever they say."""
 
-    of: Rewriting
+    of: Rewriting[S]
     end: int
     legacy_horizon_ms: int
     last_records: dict[int, tuple[int, int]]
     transactions: TransactionPass
 
-    def copy(self, view: LogView, segment: Segment, made: CleanedSegment | None) -> CleanedSegment | None:
+    def copy(self, segment: S, made: CleanedSegment | None) -> CleanedSegment | None:
         """Write what stays of a segment; ``made`` is begun, if it is None, where the segment loses something first."""
         of, parts = self.of, self.of.log.parts
         after = segment.end_offset
         self.transactions.kept.clear()
-        aborted = aborted_transactions(_from(view, segment.base_offset), segment.base_offset, after, parts)
+        aborted = aborted_transactions(of.following(segment.base_offset), segment.base_offset, after, parts)
         self.transactions.expect(aborted)
         was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # by pass 1
         chunks = walk(segment, 0, parts, check_crc=not was_checked, read_bytes=of.read_bytes, below=after)
@@ -241,7 +308,7 @@ class _Pass:
             raise
         return made
 
-    def _copy_range(self, segment: Segment, end: int, made: CleanedSegment) -> None:
+    def _copy_range(self, segment: S, end: int, made: CleanedSegment) -> None:
         """Write the batches before position ``end``, which lose nothing."""
         parts = self.of.log.parts
         for chunk in walk(segment, 0, parts, check_crc=False, read_bytes=self.of.read_bytes, below=segment.end_offset):
@@ -258,7 +325,7 @@ class _Pass:
             self.of.throttle.took(len(data))
             self.of.stats.bytes_written += len(data)
 
-    def _retained(self, segment: Segment, chunk: Chunk, table: BatchTable) -> Buffer:
+    def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
         """The batches of a table without what goes."""
         found = self.of.log.parts.formats.of(table.magic, segment.label, chunk.position + table.position[0])
         verdicts = self._verdicts(segment, chunk, table)
@@ -280,7 +347,7 @@ class _Pass:
         except CorruptBatchError as error:
             raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
 
-    def _verdicts(self, segment: Segment, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+    def _verdicts(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         """One list of verdicts a batch."""
         if not _is_special(table):
             verdicts = list[Buffer](self._judged(segment, chunk, table))
@@ -295,20 +362,20 @@ class _Pass:
                 verdicts[row] = words[:below].translate(AT_HORIZON_IS_OVER) + words[below:]
         return verdicts
 
-    def _below_end(self, segment: Segment, chunk: Chunk, row: BatchTable, count: int) -> int:
+    def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
         """How many of the ``count`` records of a batch the filters were asked about."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.of.log.parts, Fields.OFFSET)
         return sum(bisect_left(columns.offset, self.end) for columns in decoded)
 
-    def _judged(self, segment: Segment, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
+    def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
         """What the filters say of a table of data."""
         of = self.of
         decoded = decode(chunk, table, segment, of.log.parts, of.fields)
         return iter(by_batch(table, ((columns, judged(of.filters, columns, self.end)) for columns in decoded)))
 
-    def _judged_among_transactions(self, segment: Segment, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+    def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         dropped = self.transactions.rows(table, chunk.data)
         is_data = [
             not gone and not attributes & CONTROL_BIT
@@ -327,12 +394,12 @@ class _Pass:
                 verdicts.append(DROP * count)
         return verdicts
 
-    def _legacy(self, segment: Segment, table: BatchTable, verdicts: Sequence[Buffer]) -> list[Buffer]:
+    def _legacy(self, segment: S, table: BatchTable, verdicts: Sequence[Buffer]) -> list[Buffer]:
         """Formats without horizons go by the segment's time. They have no empty batches: the round's last record stays.
 
         Kafka gives such a log up instead.
         """
-        is_over = segment.log.modified_ms <= self.legacy_horizon_ms and not self.of.keeps_tombstones
+        is_over = self.of.log.modified_ms(segment) <= self.legacy_horizon_ms and not self.of.keeps_tombstones
         meaning = AT_HORIZON_IS_OVER if is_over else AT_HORIZON_IS_KEPT
         words = [bytes(found).translate(meaning) for found in verdicts]
         if words and table.last_offset[-1] + 1 == self.of.job.end:
@@ -368,8 +435,3 @@ class _Pass:
 def _is_special(table: BatchTable) -> bool:
     """Whether there is a batch of a transaction, or a marker."""
     return table.magic >= 2 and any(attributes & _SPECIAL for attributes in table.attributes)
-
-
-def _from(view: LogView, offset: int) -> Iterator[Segment]:
-    """The local segments from the one that holds ``offset`` on."""
-    return (segment for segment in view.segments if segment.end_offset > offset)
