@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +10,12 @@ import pytest
 from cleaning_parts.compacting import AIOKAFKA, COMPACT, OURS, compact_case
 from cleaning_parts.logs import DirtyLog, make_dirty_log
 from harness import KAFKA, WrongOutcomeError
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "cleaning.py"
+from quick_run import quick_run, verdicts
 
 
 @pytest.fixture(scope="module")
 def told() -> list[dict[str, Any]]:
-    """What a quick run tells, line by line."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return quick_run("cleaning.py")
 
 
 def test_every_side_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
@@ -36,9 +27,9 @@ def test_every_side_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]])
 
 
 def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
-    verdicts = [line for line in told if line["kind"] == "verdict"]
-    assert len(verdicts) == 2
-    assert all((line["figure"] is None) == (line["reached"] is None) for line in verdicts)
+    found = verdicts(told)
+    assert len(found) == 2
+    assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
 
 
 def test_a_log_with_other_records_is_told(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,18 +18,12 @@ from codec_parts.ours import Stratalog
 from codec_parts.python_peers import python_peers
 from codec_parts.workloads import Shape, Workload, load, make
 from harness import JavaMissingError, WrongOutcomeError, java_worker
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "codec.py"
+from quick_run import quick_run
 
 
 @pytest.fixture(scope="module")
 def told() -> list[dict[str, Any]]:
-    """What a quick run tells, line by line."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return quick_run("codec.py")
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +71,10 @@ def test_each_codec_stands_beside_its_library(told: list[dict[str, Any]]) -> Non
 
 def test_each_bound_has_a_verdict_or_says_what_is_missing(told: list[dict[str, Any]]) -> None:
     figures = {(line["case"], line["side"]) for line in told if line["kind"] == "figures"}
-    verdicts = [line for line in told if line["kind"] == "verdict" and "memory" not in line["target"]]
+    found = [line for line in told if line["kind"] == "verdict" and "memory" not in line["target"]]
     expected = [*bounds(), *library_bounds(TARGET)]
-    assert len(verdicts) == len(expected)
-    for bound, verdict in zip(expected, verdicts, strict=True):
+    assert len(found) == len(expected)
+    for bound, verdict in zip(expected, found, strict=True):
         assert (verdict["target"], verdict["case"]) == (bound.target, bound.case)
         measured = {(bound.case, bound.side), (bound.case, bound.peer)} <= figures
         assert (verdict["reached"] is not None) == measured

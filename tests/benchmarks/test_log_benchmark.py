@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +10,8 @@ import pytest
 from harness import KAFKA, WrongOutcomeError
 from log_parts import appending, lookups, reading, recovering
 from log_parts.logs import MadeLog, make_log, opened, unclean_copy, wanted_offsets
+from quick_run import quick_run, verdicts
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "log.py"
 CASES = {
     *(appending.RECORDS, appending.SMALL, appending.LARGE),
     *(reading.FETCH, reading.RECORDS, reading.ARROW),
@@ -25,12 +22,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def told() -> list[dict[str, Any]]:
-    """What a quick run tells, line by line."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--quick", "--json"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return quick_run("log.py")
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +43,9 @@ def test_kafkas_own_log_takes_part_or_it_is_said_why_not(told: list[dict[str, An
 
 
 def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
-    verdicts = [line for line in told if line["kind"] == "verdict"]
-    assert {line["case"] for line in verdicts} == CASES - {recovering.INDEXED}
-    assert all((line["figure"] is None) == (line["reached"] is None) for line in verdicts)
+    found = verdicts(told)
+    assert {line["case"] for line in found} == CASES - {recovering.INDEXED}
+    assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
 
 
 def test_a_made_log_adds_up_to_what_its_records_do(made: MadeLog) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "manifest.py"
+from quick_run import quick_run, verdicts
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads the kernel's accounts")
 def test_every_bound_has_a_figure() -> None:
-    command = [sys.executable, str(SCRIPT), "--quick", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    verdicts = [found for line in done.stdout.splitlines() if (found := json.loads(line))["kind"] == "verdict"]
-    cases = {found["case"]: found for found in verdicts}
+    found = verdicts(quick_run("manifest.py"))
+    cases = {line["case"]: line for line in found}
     assert set(cases) == {f"manifest/{case}" for case in ("commit", "attach/requests", "attach/cpu", "attach/memory")}
     assert cases["manifest/attach/requests"]["figure"] == 5
     assert cases["manifest/commit"]["figure"] < 2

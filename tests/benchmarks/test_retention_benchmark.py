@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "retention.py"
+from quick_run import quick_run, verdicts
 
 
 def test_every_bound_has_a_figure_and_no_file_is_opened() -> None:
-    command = [sys.executable, str(SCRIPT), "--quick", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    verdicts = [found for line in done.stdout.splitlines() if (found := json.loads(line))["kind"] == "verdict"]
-    figures = {found["case"]: found["figure"] for found in verdicts}
+    found = verdicts(quick_run("retention.py"))
+    figures = {line["case"]: line["figure"] for line in found}
     assert set(figures) == {"retention/cpu", "retention/files"}
     assert figures["retention/cpu"] > 0
     assert figures["retention/files"] == 0

@@ -244,6 +244,22 @@ class PowerLossVfs(PosixVfs):
             self._before(what)
 
 
+class LazySync(PowerLossVfs):
+    """Says that bytes are durable when they are not: a search that finds nothing with it finds nothing at all."""
+
+    def sync(self, descriptor: int) -> None:
+        """Do nothing."""
+        del descriptor
+
+
+class LazyNames(PowerLossVfs):
+    """The same of names."""
+
+    def sync_folder(self, path: str) -> None:
+        """Do nothing."""
+        del path
+
+
 def _kept(write: _Write) -> Sequence[_Write]:
     return [write]
 

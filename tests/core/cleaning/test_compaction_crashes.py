@@ -15,7 +15,7 @@ from stratalog.errors import StorageError
 from stratalog.log.log import Log
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import Image, PowerLossVfs
+from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
 
 SAMPLES = 2
 ABORTED = "read_committed"
@@ -107,20 +107,6 @@ def test_no_newest_record_is_lost_whenever_the_power_goes(tmp_path: Path, bed: L
     search = Search(tmp_path, bed.registry, seed)
     search.run()
     assert search.checked > 50
-
-
-class LazyNames(PowerLossVfs):
-    """Says that names are durable when they are not."""
-
-    def sync_folder(self, path: str) -> None:
-        del path
-
-
-class LazySync(PowerLossVfs):
-    """The same of bytes."""
-
-    def sync(self, descriptor: int) -> None:
-        del descriptor
 
 
 @pytest.mark.parametrize("broken", [LazyNames, LazySync])

@@ -65,16 +65,6 @@ class Broken:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def files() -> FaultyVfs:
-    return FaultyVfs()
-
-
-@pytest.fixture
 def listener() -> Listener:
     return Listener()
 

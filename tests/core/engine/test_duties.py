@@ -32,16 +32,6 @@ class Listener:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def files() -> FaultyVfs:
-    return FaultyVfs()
-
-
-@pytest.fixture
 def listener() -> Listener:
     return Listener()
 

@@ -45,11 +45,6 @@ class SimTier:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def sim(clock: ManualClock) -> SimTier:
     return SimTier(clock)
 

@@ -31,11 +31,6 @@ TOPIC = TopicPartition("t", 0)
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def bucket(tmp_path: Path) -> Path:
     (tmp_path / "bucket").mkdir()
     return tmp_path / "bucket"

@@ -16,7 +16,7 @@ from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import Image, PowerLossVfs
+from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
 
 SAMPLES = 2
 STEPS = 12
@@ -142,20 +142,6 @@ def test_what_is_durable_survives_a_power_loss_at_any_moment(tmp_path: Path, bed
 
 
 # --- the search finds what it looks for ------------------------------------------------------------------------------
-
-
-class LazySync(PowerLossVfs):
-    """Says that bytes are durable when they are not."""
-
-    def sync(self, descriptor: int) -> None:
-        del descriptor
-
-
-class LazyNames(PowerLossVfs):
-    """The same of names."""
-
-    def sync_folder(self, path: str) -> None:
-        del path
 
 
 @pytest.mark.parametrize("broken", [LazySync, LazyNames])

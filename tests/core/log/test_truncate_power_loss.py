@@ -17,7 +17,7 @@ from stratalog.model.records import Record
 from stratalog.producers.state import ProducerState
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import Image, PowerLossVfs
+from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
 
 STEPS = 14
 PRODUCER = 7
@@ -160,20 +160,6 @@ def test_a_crash_leaves_a_beginning_of_the_log(tmp_path: Path, bed: LogBed, seed
     search = Search(tmp_path, bed.registry, seed)
     search.run()
     assert search.checked > 50
-
-
-class LazyNames(PowerLossVfs):
-    """Says that names are durable when they are not."""
-
-    def sync_folder(self, path: str) -> None:
-        del path
-
-
-class LazySync(PowerLossVfs):
-    """The same of bytes."""
-
-    def sync(self, descriptor: int) -> None:
-        del descriptor
 
 
 @pytest.mark.parametrize("broken", [LazyNames, LazySync])

@@ -1,0 +1,24 @@
+"""Benchmarks, run as a user runs them, on little data."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def quick_run(script: str, *options: str) -> list[dict[str, Any]]:
+    """What ``benchmarks/SCRIPT --quick`` tells, line by line; it has to end well."""
+    command = [sys.executable, str(_BENCHMARKS / script), "--quick", "--json", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def verdicts(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines that hold a figure against its bound."""
+    return [line for line in lines if line["kind"] == "verdict"]
