@@ -19,6 +19,7 @@ from stratalog.engine.open import open_engine
 from stratalog.model.records import Record
 from stratalog.spi import (
     BucketNotFoundError,
+    BytesSource,
     CodecTable,
     ConfigError,
     Created,
@@ -34,7 +35,7 @@ from stratalog.spi import (
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import BytesSource, TierBed
+from stratalog.testing.tiers import TierBed
 
 FOLDER = Path(__file__).parents[2] / "examples" / "obstore_tier"
 CANARY = "cAnArY9876543210"

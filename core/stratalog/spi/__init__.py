@@ -94,7 +94,7 @@ from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, R
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
-from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore
+from stratalog.spi.objects import ByteSource, BytesSource, Capability, Created, ObjectInfo, ObjectStore
 from stratalog.spi.providers import OpenContext, Provider, Section, key
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile, SegmentStore
 from stratalog.spi.services import Command, EngineHandle, Service
@@ -123,6 +123,7 @@ __all__ = [
     "BucketNotFoundError",
     "Buffer",
     "ByteSource",
+    "BytesSource",
     "Capability",
     "CleanupPolicy",
     "Clock",

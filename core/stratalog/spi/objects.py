@@ -60,6 +60,23 @@ class ByteSource(Protocol):
         """All bytes from the start, in pieces of at most ``chunk_bytes``."""
 
 
+class BytesSource:
+    """Bytes in memory, to upload."""
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(data)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many there are."""
+        return len(self._data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All bytes from the start, in pieces of at most ``chunk_bytes``."""
+        for start in range(0, len(self._data), chunk_bytes):
+            yield self._data[start : start + chunk_bytes]
+
+
 class ObjectStore(ABC):
     """Keys are relative to the store's URI and use ``/``. A context manager; thread-safe."""
 

@@ -12,14 +12,13 @@ from typing import Final
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
 from stratalog.registry.kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
-from stratalog.spi.objects import ByteSource, ObjectStore
+from stratalog.spi.objects import ByteSource, BytesSource, ObjectStore
 from stratalog.spi.providers import Provider, Section
 from stratalog.testing.simobjects import SimBucket, SimObjectStore
 from stratalog.tier.layers import TierStore
@@ -29,23 +28,6 @@ from stratalog.tier.tier import Tier
 
 LOG: Final = TopicPartition("orders", 0)
 TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
-
-
-class BytesSource:
-    """Bytes in memory as a ``ByteSource``."""
-
-    def __init__(self, data: Buffer) -> None:
-        self._data = memoryview(data)
-
-    @property
-    def size_bytes(self) -> int:
-        """How many there are."""
-        return len(self._data)
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All bytes from the start, in pieces."""
-        for start in range(0, len(self._data), chunk_bytes):
-            yield self._data[start : start + chunk_bytes]
 
 
 class PairLayout(TierLayout):

@@ -10,6 +10,7 @@ from stratalog.errors import (
     StoreThrottledError,
     StoreTimeoutError,
 )
+from stratalog.spi import BytesSource
 from stratalog.spi.objects import Created
 from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.simobjects import (
@@ -20,7 +21,7 @@ from stratalog.testing.simobjects import (
     random_faults,
     scripted_faults,
 )
-from stratalog.testing.tiers import BytesSource, TierBed
+from stratalog.testing.tiers import TierBed
 
 DEADLINE_NS = 1 << 62
 

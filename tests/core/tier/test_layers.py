@@ -15,9 +15,10 @@ from stratalog.errors import (
     StoreThrottledError,
     StoreTimeoutError,
 )
+from stratalog.spi import BytesSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, scripted_faults
-from stratalog.testing.tiers import BytesSource, TierBed
+from stratalog.testing.tiers import TierBed
 from stratalog.tier.layers import DELETE_LIMIT, LIST_LIMIT, UPLOAD_STEP_BYTES, RetryBudget, TierStore
 
 

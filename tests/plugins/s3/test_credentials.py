@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from stratalog.env.clock import ManualClock
-from stratalog.spi import ConfigError, Created, Env, ObjectStore, StorePermissionError
+from stratalog.spi import BytesSource, ConfigError, Created, Env, ObjectStore, StorePermissionError
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import BytesSource
 from stratalog_s3.credentials import EARLY_MS, RotatingCredentials
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section

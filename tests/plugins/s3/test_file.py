@@ -13,6 +13,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.spi import (
     BucketNotFoundError,
     Buffer,
+    BytesSource,
     Capability,
     ConfigError,
     Created,
@@ -24,7 +25,6 @@ from stratalog.spi import (
     StorePermissionError,
     StoreTimeoutError,
 )
-from stratalog.testing.tiers import BytesSource
 
 OpenStore = Callable[..., ObjectStore]
 

@@ -14,10 +14,10 @@ from stratalog.engine.open import open_engine
 from stratalog.env import Env
 from stratalog.model.records import Record
 from stratalog.reading.open import open_reader
-from stratalog.spi import Created, ObjectStore, StoreError
+from stratalog.spi import BytesSource, Created, ObjectStore, StoreError
 from stratalog.testing.contracts import ObjectStoreContract
 from stratalog.testing.contracts.object_store import raced
-from stratalog.testing.tiers import BytesSource, TierBed
+from stratalog.testing.tiers import TierBed
 from stratalog_s3.checksums import CHECKSUMS, Checksum
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 from versitygw import Gateway, NoGatewayError, gateway

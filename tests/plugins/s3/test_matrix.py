@@ -13,6 +13,7 @@ import pytest
 
 from stratalog.config.engine import EngineConfig
 from stratalog.spi import (
+    BytesSource,
     Created,
     Env,
     Limits,
@@ -26,7 +27,7 @@ from stratalog.spi import (
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment, joined
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import LOG, BytesSource, TierBed, made_segment
+from stratalog.testing.tiers import LOG, TierBed, made_segment
 from stratalog.tier.layers import TierStore
 from stratalog.tier.probe import probe
 from stratalog.tier.tier import Tier

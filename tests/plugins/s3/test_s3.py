@@ -12,6 +12,7 @@ from stratalog.errors import ClosedError
 from stratalog.spi import (
     BucketNotFoundError,
     Buffer,
+    BytesSource,
     Capability,
     ConfigError,
     Created,
@@ -25,7 +26,6 @@ from stratalog.spi import (
     StoreTimeoutError,
 )
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import BytesSource
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
 OpenStore = Callable[..., ObjectStore]

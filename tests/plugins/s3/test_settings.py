@@ -11,9 +11,8 @@ from typing import Any
 import boto3
 import pytest
 
-from stratalog.spi import Buffer, Capability, ConfigError, Limits, ObjectStore
+from stratalog.spi import Buffer, BytesSource, Capability, ConfigError, Limits, ObjectStore
 from stratalog.testing.s3 import LocalS3
-from stratalog.testing.tiers import BytesSource
 from stratalog_s3.checksums import CHECKSUMS
 from stratalog_s3.multipart import PartBudget
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section

@@ -14,6 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import stratalog_s3
 from stratalog.spi import (
     Buffer,
+    BytesSource,
     Capability,
     ConfigError,
     Created,
@@ -25,7 +26,6 @@ from stratalog.spi import (
     StoreTimeoutError,
 )
 from stratalog.testing.contracts import ObjectStoreContract
-from stratalog.testing.tiers import BytesSource
 from stratalog_s3.location import parse_location
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.store import FsspecStore

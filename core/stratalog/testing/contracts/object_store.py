@@ -14,8 +14,7 @@ import pytest
 from stratalog.env.clock import SystemClock
 from stratalog.errors import ObjectNotFoundError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.spi.objects import Capability, Created, ObjectStore
-from stratalog.testing.tiers import BytesSource
+from stratalog.spi.objects import BytesSource, Capability, Created, ObjectStore
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40

@@ -64,23 +64,6 @@ class HashedLog:
         self.sha256 = digest.hexdigest()
 
 
-class HeldBytes:
-    """Bytes in memory on their way up."""
-
-    def __init__(self, data: Buffer) -> None:
-        self._data = memoryview(data)
-
-    @property
-    def size_bytes(self) -> int:
-        """How many there are."""
-        return len(self._data)
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All of them, in pieces."""
-        for start in range(0, len(self._data), chunk_bytes):
-            yield self._data[start : start + chunk_bytes]
-
-
 def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:
     """The bytes of a source in chunks of exactly this size, the last one shorter; none of no bytes."""
     pending = bytearray()

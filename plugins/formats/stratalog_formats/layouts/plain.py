@@ -12,6 +12,7 @@ from typing import Final
 
 from stratalog.spi import (
     ByteSource,
+    BytesSource,
     CorruptObjectError,
     FileKind,
     ObjectInfo,
@@ -29,7 +30,6 @@ from stratalog_formats.layouts.pieces import (
     FILE_HASHES,
     UNKNOWN_SHA256,
     HashedLog,
-    HeldBytes,
     file_hashes,
     read_as_is,
     read_small,
@@ -70,7 +70,7 @@ class PlainLayout(TierLayout):
         del section  # this layout has no settings
         files, log = small_files(source), HashedLog(source.log, sink.key(SUFFIXES[FileKind.LOG]))
         bodies: list[tuple[FileKind, ByteSource]] = [(FileKind.LOG, log)]
-        bodies += ((kind, HeldBytes(data)) for kind, data in files)
+        bodies += ((kind, BytesSource(data)) for kind, data in files)
         slices = {}
         for kind, body in bodies:
             info = sink.put(body, SUFFIXES[kind])
@@ -80,7 +80,7 @@ class PlainLayout(TierLayout):
         key = sink.key(ENTRY_SUFFIX)
         extra = {FILE_HASHES: file_hashes(files), "objects": [key]}
         stored = StoredSegment(source.info, LABEL, slices, log.sha256, extra=extra)
-        sink.put(HeldBytes(encode_footer(stored)), ENTRY_SUFFIX)
+        sink.put(BytesSource(encode_footer(stored)), ENTRY_SUFFIX)
         return dataclasses.replace(stored, layout="")
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
