@@ -226,6 +226,16 @@ class EngineConfig(Section):
         doc="How often the background duties look for a log that is to be compacted.",
     )
 
+    services: tuple[str, ...] = key(
+        "services", (), doc="Services of plugins that run beside the engine, by name, in the order in which they start."
+    )
+    services_stop_ms: int = key(
+        "services.stop.ms",
+        30_000,
+        at_least=0,
+        doc="How long all services together have to stop when the engine closes.",
+    )
+
     @property
     def preferred_stores(self) -> dict[str, str]:
         """``plugins.prefer`` as URI scheme to provider name."""

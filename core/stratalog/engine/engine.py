@@ -31,6 +31,7 @@ from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, TierLag
 from stratalog.engine.opening import LogOpener
 from stratalog.engine.schedule import DutyStatus
+from stratalog.engine.services import Services
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.errors import (
@@ -122,6 +123,8 @@ class Engine:
                 self._clients.coordinator.abort_expired,
             )
             owned.callback(self._duties.close)
+            self._services = Services(host)
+            owned.callback(self._services.close)
             if attach is None:
                 check_not_interrupted(*self._dirs)
                 for directory in self._dirs:
@@ -245,13 +248,17 @@ class Engine:
     # --- duties ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Do the background duties on a thread from now on, until the engine is closed. Twice is fine.
+        """Do the background duties on threads, and run the services, from now on, until the engine is closed.
 
-        They sync, roll by time, apply retention, compact, offload, delete what was set aside, store checkpoints, and abort
-        transactions that take too long.
+        Duties sync, roll by time, apply retention, compact, offload, delete what was set aside, store checkpoints, and
+        abort transactions that take too long. Twice is fine.
+
+        Raises:
+            PluginError: a service did not start; the duties run.
         """
         self._check_open()
         self._duties.start()
+        self._services.start(self)
         return self
 
     def run_duties(self) -> int:
@@ -399,11 +406,11 @@ class Engine:
         return self._tier
 
     def close(self) -> None:
-        """Close producers and logs, leaving the directories as a clean stop of Kafka does. Twice is fine."""
-        try:
-            self._clients.close()
-        finally:
-            self._close()
+        """Stop services, close producers and logs, leaving the directories as a clean stop of Kafka does. Twice is fine."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close)
+            stack.callback(self._clients.close)
+            stack.callback(self._services.close)
 
     def _close(self) -> None:
         with self._changing:  # and no longer: listeners that are still to be told may call the engine

@@ -57,6 +57,11 @@ class LogReader(ABC):
         """All bounds, of one view."""
         return self.view().offsets
 
+    @property
+    def latest_epoch(self) -> int:
+        """The latest leader epoch of which the log has records; -1 if none is known."""
+        return self.view().epochs.latest
+
     def columns(
         self,
         start: int = 0,

@@ -20,6 +20,7 @@ from stratalog.spi.indexes import IndexFormat, IndexRole
 from stratalog.spi.layouts import TierLayout
 from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segments import SegmentStore
+from stratalog.spi.services import Service
 from stratalog.tier.layouts import LayoutTable
 
 C = TypeVar("C")
@@ -77,6 +78,10 @@ class ComponentHost:
     def policy(self, name: str) -> CleanupPolicy:
         """The cleanup policy with this name."""
         return self._open("cleanup policy", self.registry.cleanup_policies().by_name(name))
+
+    def service(self, name: str) -> Service:
+        """The service with this name."""
+        return self._open("service", self.registry.services().by_name(name))
 
     def check_topic_config(self, config: TopicConfig) -> None:
         """Raise UnknownComponentError if a topic names something that is not installed."""

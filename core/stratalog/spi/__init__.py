@@ -97,7 +97,15 @@ from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, Segment
 from stratalog.spi.objects import ByteSource, BytesSource, Capability, Created, ObjectInfo, ObjectStore
 from stratalog.spi.providers import OpenContext, Provider, Section, key
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile, SegmentStore
-from stratalog.spi.services import Command, EngineHandle, Service
+from stratalog.spi.services import (
+    AppendedRecords,
+    Command,
+    EngineHandle,
+    FetchedBatches,
+    LogHandle,
+    SentBatches,
+    Service,
+)
 from stratalog.spi.stored import stored_from_json, stored_to_json
 
 __all__ = [
@@ -115,6 +123,7 @@ __all__ = [
     "AbortedTransaction",
     "Action",
     "Appended",
+    "AppendedRecords",
     "ArrowBuffers",
     "Backpressure",
     "BatchHeader",
@@ -145,6 +154,7 @@ __all__ = [
     "EpochEnd",
     "EpochEntry",
     "EpochFenced",
+    "FetchedBatches",
     "Fields",
     "FileKind",
     "FileSlice",
@@ -167,6 +177,7 @@ __all__ = [
     "LogDirOfflineError",
     "LogDirPermissionError",
     "LogFiles",
+    "LogHandle",
     "LogOffsets",
     "LogOpened",
     "LogRecovered",
@@ -207,6 +218,7 @@ __all__ = [
     "SegmentStore",
     "SegmentSummary",
     "SegmentsDeleted",
+    "SentBatches",
     "Service",
     "StaleLeaderEpochError",
     "StorageError",

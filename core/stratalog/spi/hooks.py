@@ -88,7 +88,7 @@ def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
 
 @hookspec
 def stratalog_services() -> Iterable[Provider[Service]]:
-    """Offer services: replication, gateways, exporters. Each is started with the engine."""
+    """Offer services: replication, gateways, exporters. ``services`` of the engine's settings names those to run."""
     return ()
 
 

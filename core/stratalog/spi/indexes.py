@@ -20,7 +20,7 @@ Entry = TypeVar("Entry")
 
 
 class IndexRole(StrEnum):
-    """What a log uses an index for; one index each of the first three per log, any number of EXTRA."""
+    """What a log uses an index for; one index each of the first three per log, and at most one EXTRA."""
 
     OFFSET = "offset"
     TIME = "time"

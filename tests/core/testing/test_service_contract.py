@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from stratalog import open_engine
 from stratalog.spi.services import EngineHandle, Service
 from stratalog.testing.contracts import ServiceContract
-from stratalog.testing.contracts.service import IdleEngine
 
 
 class Counting(Service):
@@ -27,7 +29,9 @@ class TestCounting(ServiceContract):
         return Counting()
 
 
-def test_a_service_sees_the_logs_of_its_engine() -> None:
+def test_a_service_sees_the_logs_of_its_engine(tmp_path: Path) -> None:
     service = Counting()
-    service.start(IdleEngine())
-    assert service.logs == len(IdleEngine().partitions()) > 0
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("t", partitions=3)
+        service.start(engine)
+    assert service.logs == 3

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from stratalog.engine.open import open_engine
 from stratalog.env.clock import SystemClock
-from stratalog.model.names import TopicPartition
 from stratalog.spi.services import EngineHandle, Service
 
 STOP_WITHIN_NS: Final = 30_000_000_000
 
 
-class IdleEngine:
-    """An engine with two logs and nothing going on."""
-
-    def partitions(self) -> Sequence[TopicPartition]:
-        """Two logs of one topic."""
-        return (TopicPartition("t", 0), TopicPartition("t", 1))
-
-
 class ServiceContract:
     """Subclass it, name the class ``Test...``, and give one fixture, ``service``: a new service, not started.
 
-    The fixture ``engine`` may be overridden by one that the service needs: a real engine, for instance.
+    The fixture ``engine`` is an engine with a topic ``t`` of two empty logs; it may be overridden by what the service needs.
     """
 
     @pytest.fixture
@@ -34,9 +28,11 @@ class ServiceContract:
         raise NotImplementedError("a subclass of ServiceContract gives the fixture service")
 
     @pytest.fixture
-    def engine(self) -> EngineHandle:
+    def engine(self, tmp_path: Path) -> Iterator[EngineHandle]:
         """What the service is started with."""
-        return IdleEngine()
+        with open_engine(tmp_path / "engine") as engine:
+            engine.create_topic("t", partitions=2)
+            yield engine
 
     @staticmethod
     def deadline_ns() -> int:
@@ -59,6 +55,13 @@ class ServiceContract:
     def test_may_be_stopped_without_having_started(self, service: Service) -> None:
         """An engine that fails while it opens stops all its services."""
         service.stop(self.deadline_ns())
+
+    def test_does_not_outlive_its_engine(self, service: Service, engine: EngineHandle) -> None:
+        """After it has stopped it leaves the logs alone: what it began on threads has ended."""
+        before = set(threading.enumerate())
+        service.start(engine)
+        service.stop(self.deadline_ns())
+        assert set(threading.enumerate()) <= before
 
     def test_stops_though_the_deadline_is_over(self, service: Service, engine: EngineHandle) -> None:
         """A deadline in the past means: end now."""
