@@ -25,6 +25,7 @@ from stratalog.cli.rebuild import rebuild
 from stratalog.cli.recover import recover
 from stratalog.cli.restore import restore_command
 from stratalog.cli.retention import retention
+from stratalog.cli.running import run_engine
 from stratalog.cli.tier import tier
 from stratalog.cli.topics import topics
 from stratalog.cli.verify import verify
@@ -92,6 +93,7 @@ for command in (
     recover,
     restore_command,
     retention,
+    run_engine,
     tier,
     topics,
     verify,

@@ -1,0 +1,63 @@
+"""``stratalog run``: what it keeps in order, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+
+SETTINGS = """
+services = ["beacon"]
+"remote.log.manager.task.interval.ms" = 50
+"""
+BEACON = """
+import sys
+from stratalog.spi import Provider, Service, hookimpl
+
+class Beacon(Service):
+    def start(self, engine):
+        print("lit over", len(engine.partitions()), flush=True)
+    def stop(self, deadline_ns):
+        print("out", flush=True)
+
+@hookimpl
+def stratalog_services():
+    return [Provider(name="beacon", open=lambda context: Beacon())]
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_it_runs_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "bucket").mkdir()
+    tier = f"file://{tmp_path / 'bucket'}"
+    with open_engine(tmp_path / "logs", tier=tier) as engine:
+        engine.create_topic("orders")
+        log = engine.log("orders", 0)
+        log.append([Record(value=b"v")])
+        log.roll()
+    (tmp_path / "beacon.py").write_text(BEACON)
+    installed = tmp_path / "beacon-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: beacon\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[stratalog.v1]\nbeacon = beacon\n")
+    (tmp_path / "stratalog.toml").write_text(SETTINGS)
+    begin = "from stratalog.cli import main; main()"
+    arguments = ["run", "--dir", str(tmp_path / "logs"), "--tier", tier, "--config", "stratalog.toml", "--json"]
+    command = [sys.executable, "-c", begin, *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:  # noqa: S603 - our own interpreter
+        assert process.stdout is not None
+        assert process.stdout.readline() == "lit over 1\n"
+        process.send_signal(number)
+        out, *duties = process.stdout.read().splitlines()
+    assert process.returncode == 0
+    assert out == "out"
+    told = {item["duty"]: item for item in map(json.loads, duties)}
+    assert {"sync", "retention", "offload"} <= set(told)
+    assert not any(item["failures"] for item in told.values())
+    assert (tmp_path / "logs" / ".kafka_cleanshutdown").exists()
