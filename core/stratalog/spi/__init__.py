@@ -42,6 +42,7 @@ from stratalog.errors import (
     StoreTimeoutError,
     UnexpectedAppendOffsetError,
     UnknownLeaderEpochError,
+    UnknownTopicError,
     UnsupportedCompressionError,
 )
 from stratalog.extensions import extension
@@ -235,6 +236,7 @@ __all__ = [
     "TopicPartition",
     "UnexpectedAppendOffsetError",
     "UnknownLeaderEpochError",
+    "UnknownTopicError",
     "UnsupportedCompressionError",
     "Verdict",
     "Vfs",

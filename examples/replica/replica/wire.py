@@ -1,0 +1,76 @@
+"""The protocol: one line of JSON each way; batches follow the answer to a fetch as they stand in the log.
+
+A question is ``{"ask": "logs"}``, answered by ``{"logs": [[topic, partitions], ...]}``, or ``{"ask": "fetch", ...}`` with the
+arguments of ``Log.fetch``, answered by the bounds of the log and ``bytes``, the size of what follows. What went wrong is
+``{"error": TYPE, "message": ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from types import TracebackType
+from typing import Any, Final, Self
+
+from stratalog.spi import StorageError
+
+MAX_LINE_BYTES: Final = 1 << 20
+TIMEOUT_S: Final = 10
+
+
+class PeerError(StorageError):
+    """The other side does not speak the protocol, or has gone. Connect again."""
+
+    retriable = True
+
+
+class Peer:
+    """A connection to the other side; closed by its ``with`` block, or by ``close`` from any thread."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._lines = connection.makefile("rb")
+
+    def send(self, message: dict[str, object]) -> None:
+        """Send one line."""
+        self.socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self) -> dict[str, Any]:  # Any: it is JSON
+        """One line; empty when the other side has hung up.
+
+        Raises:
+            PeerError: it is no line of the protocol.
+        """
+        line = self._lines.readline(MAX_LINE_BYTES)
+        if not line:
+            return {}
+        try:
+            message = json.loads(line)
+        except ValueError as error:
+            raise PeerError(f"{line[:40]!r} is no JSON") from error
+        if not isinstance(message, dict):
+            raise PeerError(f"{line[:40]!r} is no JSON object")
+        return message
+
+    def read(self, size_bytes: int) -> bytes:
+        """The bytes behind a line; PeerError if they end too early."""
+        data = self._lines.read(size_bytes)
+        if len(data) < size_bytes:
+            raise PeerError(f"the connection ended after {len(data)} of {size_bytes} bytes")
+        return data
+
+    def close(self) -> None:
+        """Hang up: whoever waits for this side is woken. Twice is fine."""
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return  # it is closed already
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.close()
+        self.socket.close()

@@ -1,0 +1,260 @@
+"""The example of a service: one engine follows another, through restarts and changes of the leader."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import replica
+from replica.follower import Follower
+from replica.leader import Leader
+from replica.settings import ReplicaSection, address_of
+from stratalog import Engine, Record, open_engine
+from stratalog.log.log import Log
+from stratalog.spi import ConfigError, Env, LogOffsets, LogOpened, NotLeaderOrFollowerError, Service, hookimpl
+from stratalog.testing.contracts import ServiceContract
+
+WAIT_S = 60
+ANYWHERE = "127.0.0.1:0"
+
+
+def leader(**settings: object) -> Leader:
+    return Leader(ReplicaSection.from_mapping({"listen": ANYWHERE, **settings}, "test"))
+
+
+def follower(leads: Leader, **settings: object) -> Follower:
+    given = {"leader": leads.address, "poll.ms": 5, **settings}
+    return Follower(ReplicaSection.from_mapping(given, "test"), Env().clock)
+
+
+class Node:
+    """A log directory, and an engine over it with at most one service."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._stack, self._made = folder, ExitStack(), threading.Event()
+        self.engine = self._open()
+
+    def _open(self) -> Engine:
+        return self._stack.enter_context(open_engine(self._folder, config={"watermark": "external"}, plugins=[self]))
+
+    def run(self, service: Service) -> None:
+        """Start a service; it stops with the node."""
+        service.start(self.engine)
+        self._stack.callback(service.stop, Env().clock.monotonic_ns() + WAIT_S * 10**9)
+
+    def restart(self) -> None:
+        """Stop in order, and open again without a service."""
+        self.close()
+        self.engine = self._open()
+
+    def close(self) -> None:
+        self._stack.close()
+
+    @hookimpl
+    def stratalog_on_log_opened(self, event: LogOpened) -> None:
+        if event.log.topic == "orders":
+            self._made.set()
+
+    def log(self) -> Log:
+        """The log, as soon as there is one: a follower makes it."""
+        assert self._made.wait(WAIT_S)
+        return self.engine.log("orders", 0)
+
+    def contents(self) -> dict[str, bytes]:
+        """What is in the files of the log: what replicas have in common."""
+        folder = self._folder / "orders-0"
+        return {found.name: found.read_bytes() for found in sorted(folder.glob("*.log"))}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Callable[[str], Node]]:
+    with ExitStack() as stack:
+
+        def made(name: str) -> Node:
+            found = Node(tmp_path / name)
+            stack.callback(found.close)
+            return found
+
+        yield made
+
+
+def wait(log: Log, reached: Callable[[LogOffsets], bool]) -> None:
+    """Until the bounds of a log are as they should be."""
+    seen = threading.Event()
+
+    def look(offsets: LogOffsets) -> None:
+        if reached(offsets):
+            seen.set()
+
+    end = log.subscribe(look)
+    look(log.offsets())
+    arrived = seen.wait(WAIT_S)
+    end()
+    assert arrived, log.offsets()
+
+
+def append(log: Log, *values: bytes) -> None:
+    log.append([Record(value=value) for value in values])
+
+
+def values(log: Log) -> list[bytes | None]:
+    return [record.value for record in log.records(isolation="log_end")]
+
+
+def test_a_follower_has_what_the_leader_has_and_readers_see_what_both_have(node: Callable[[str], Node]) -> None:
+    first, second = node("first"), node("second")
+    first.engine.create_topic("orders", partitions=2, config={"segment.bytes": 160})
+    append(first.log(), b"one", b"two")
+    append(first.log(), b"three")
+    leads = leader()
+    first.run(leads)
+    assert first.log().offsets().high_watermark == 0
+    second.run(follower(leads))
+    log = second.log()
+    wait(log, lambda offsets: offsets.high_watermark == 3)
+    wait(first.log(), lambda offsets: offsets.high_watermark == 3)
+    append(first.log(), b"four")
+    wait(log, lambda offsets: offsets.high_watermark == 4)
+    assert values(log) == values(first.log()) == [b"one", b"two", b"three", b"four"]
+    assert second.engine.partitions() == first.engine.partitions()
+    with pytest.raises(NotLeaderOrFollowerError):
+        append(log, b"mine")
+
+
+def test_readers_are_shown_what_so_many_followers_have(node: Callable[[str], Node]) -> None:
+    first, second, third = node("first"), node("second"), node("third")
+    first.engine.create_topic("orders")
+    append(first.log(), b"one")
+    leads = leader(acks=2)
+    first.run(leads)
+    second.run(follower(leads, node="second"))
+    wait(second.log(), lambda offsets: offsets.log_end == 1)
+    assert first.log().offsets().high_watermark == 0
+    third.run(follower(leads, node="third"))
+    wait(first.log(), lambda offsets: offsets.high_watermark == 1)
+
+
+def test_a_follower_that_restarts_goes_on(node: Callable[[str], Node]) -> None:
+    first, second = node("first"), node("second")
+    first.engine.create_topic("orders")
+    append(first.log(), b"one")
+    leads = leader()
+    first.run(leads)
+    second.run(follower(leads))
+    wait(second.log(), lambda offsets: offsets.log_end == 1)
+    second.restart()
+    append(first.log(), b"two", b"three")
+    second.run(follower(leads))
+    wait(second.log(), lambda offsets: offsets.log_end == 3)
+    second.restart()
+    first.restart()
+    assert second.contents() == first.contents()
+
+
+def test_a_leader_that_comes_back_gives_up_what_nobody_else_had(node: Callable[[str], Node]) -> None:
+    first, second = node("first"), node("second")
+    first.engine.create_topic("orders")
+    append(first.log(), b"one")
+    leads = leader()
+    first.run(leads)
+    second.run(follower(leads))
+    wait(second.log(), lambda offsets: offsets.high_watermark == 1)
+    second.restart()
+    append(first.log(), b"only here", b"this too")
+    first.restart()  # nobody has seen them: they are above the high watermark
+    now_leads = leader(epoch=1)
+    second.run(now_leads)
+    append(second.log(), b"two")
+    first.run(follower(now_leads, epoch=1))
+    wait(first.log(), lambda offsets: offsets.log_end == 2 and offsets.high_watermark == 2)
+    assert values(first.log()) == [b"one", b"two"]
+    first.restart()
+    second.restart()
+    assert first.contents() == second.contents()
+
+
+def test_a_follower_that_was_left_behind_begins_again(node: Callable[[str], Node]) -> None:
+    first, second = node("first"), node("second")
+    first.engine.create_topic("orders")
+    append(first.log(), b"one")
+    leads = leader()
+    first.run(leads)
+    second.run(follower(leads))
+    wait(first.log(), lambda offsets: offsets.high_watermark == 1)
+    second.restart()
+    append(first.log(), b"two", b"three")
+    first.log().set_high_watermark(3)
+    first.log().delete_records(2)
+    second.run(follower(leads))
+    wait(second.log(), lambda offsets: offsets.log_start == 2 and offsets.log_end == 3)
+    assert values(second.log()) == [b"three"]
+
+
+def test_a_leader_of_an_older_epoch_is_not_followed(
+    node: Callable[[str], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = node("first"), node("second")
+    for found in (first, second):
+        found.engine.create_topic("orders")
+    append(first.log(), b"of an old reign")
+    leads = leader(epoch=3)
+    first.run(leads)
+    warnings = queue.SimpleQueue[str]()
+
+    def note(record: logging.LogRecord) -> bool:
+        warnings.put(record.getMessage())
+        return True
+
+    monkeypatch.setattr(logging.getLogger("replica.follower"), "filters", [note])
+    second.run(follower(leads, epoch=4))
+    assert "UnknownLeaderEpochError" in warnings.get(timeout=WAIT_S)
+    assert second.log().offsets().log_end == 0
+
+
+def test_nonsense_on_the_wire_ends_that_connection_alone(node: Callable[[str], Node]) -> None:
+    first, second = node("first"), node("second")
+    first.engine.create_topic("orders")
+    append(first.log(), b"one")
+    leads = leader()
+    first.run(leads)
+    for nonsense in (b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b'{"ask": "fetch"}\n', b"\xff" * 100 + b"\n"):
+        with socket.create_connection(address_of(leads.address), WAIT_S) as connection:
+            connection.sendall(nonsense)
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(100) == b""
+    second.run(follower(leads))
+    wait(second.log(), lambda offsets: offsets.log_end == 1)
+
+
+def test_it_is_found_by_the_settings_and_they_are_checked(tmp_path: Path) -> None:
+    settings: dict[str, object] = {"services": ["replica"], "plugins": {"replica": {"listen": ANYWHERE}}}
+    with open_engine(tmp_path / "a", config=settings, plugins=[replica]) as engine:
+        engine.start()
+        assert "replica-leader" in {thread.name for thread in threading.enumerate()}
+    assert "replica-leader" not in {thread.name for thread in threading.enumerate()}
+    for wrong in ({}, {"listen": ANYWHERE, "leader": ANYWHERE}, {"listen": "nowhere"}, {"leader": "host:port"}):
+        with pytest.raises(ConfigError, match=r"plugins\.replica"):
+            open_engine(tmp_path / "b", config={**settings, "plugins": {"replica": wrong}}, plugins=[replica])
+
+
+class TestLeader(ServiceContract):
+    @pytest.fixture
+    def service(self) -> Service:
+        return leader()
+
+
+class TestFollower(ServiceContract):
+    """Of a leader that is not there: it asks again and again."""
+
+    @pytest.fixture
+    def service(self) -> Service:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            gone = f"127.0.0.1:{taken.getsockname()[1]}"
+        return Follower(ReplicaSection.from_mapping({"leader": gone}, "test"), Env().clock)
