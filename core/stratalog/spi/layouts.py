@@ -16,8 +16,8 @@ from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.objects import ByteSource, ObjectInfo
 
 FURTHER_OBJECTS: Final = "objects"  # in ``StoredSegment.extra``; persistent
-RangeReader = Callable[[str, int, int], bytes]
-"""``fetch(key, start, end)``: bytes [start, end) of an object of this log, exactly that many."""
+RangeReader = Callable[[str, int, int], bytes | memoryview]
+"""``fetch(key, start, end)``: bytes [start, end) of an object of this log, exactly that many; it may be a view of more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class PairLayout(TierLayout):
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """A small file."""
         place = segment.slices.get(kind)
-        return None if place is None else fetch(place.key, place.position, place.position + place.size_bytes)
+        return None if place is None else bytes(fetch(place.key, place.position, place.position + place.size_bytes))
 
 
 def made_segment(

@@ -87,8 +87,8 @@ class ChunkReader:
         # what a log is read in: a first look should not end at the border of a chunk, if the next one can be kept
         self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
 
-    def read(self, key: str, start: int, end: int, known_end: int, course: Course | None = None) -> bytes:
-        """Bytes [start, end) of an object that is known to reach to ``known_end``.
+    def read(self, key: str, start: int, end: int, known_end: int, course: Course | None = None) -> bytes | memoryview:
+        """Bytes [start, end) of an object that is known to reach to ``known_end``; a view, if they lie in one chunk.
 
         Raises:
             CorruptObjectError: it is shorter.
@@ -104,7 +104,7 @@ class ChunkReader:
             chunk = beside.pop(span, None) or self._chunk(span, until, known_end, beside)
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
-        return parts[0] if len(parts) == 1 and isinstance(parts[0], bytes) else b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def peek(self, key: str, start: int, end: int, known_end: int) -> bytes | None:
         """The same, if all of it is in memory."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from stratalog.config.engine import Limits
+from stratalog.env.memory import reuse_large_blocks
 from stratalog.errors import CorruptObjectError
 from stratalog.model.batches import Buffer
 from stratalog.model.segments import FileKind, FileSlice, SegmentInfo
@@ -50,6 +51,7 @@ class Fetcher:
         threads: int = 1,
         folder: CacheFolder | None = None,
     ) -> None:
+        reuse_large_blocks()
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
@@ -66,7 +68,7 @@ class Fetcher:
         ends = known_ends(stored)
         course = Course(stored, successor, self._chunks.chunk_bytes)
 
-        def fetch(key: str, position: int, end_position: int) -> bytes:
+        def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
             if end_position > ends.get(key, 0):
                 return self._store.read_exactly(key, position, end_position)
             return self._chunks.read(key, position, end_position, ends[key], course)

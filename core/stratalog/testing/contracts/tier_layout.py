@@ -148,6 +148,19 @@ class TierLayoutContract:
         """Each kind, also one of no bytes."""
         assert layout.read_index(stored, file_kind, objects.fetch) == FILES[file_kind]
 
+    def test_views_are_as_good_as_bytes(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """A range reader that has more in memory than was asked for gives a view of it; found segments are the same, too."""
+
+        def fetch(key: str, start: int, end: int) -> memoryview:
+            return memoryview(objects.fetch(key, start, end))
+
+        assert joined(layout.read(stored, 0, len(DATA), fetch)) == DATA
+        for kind, data in FILES.items():
+            assert layout.read_index(stored, kind, fetch) == data
+        assert list(layout.discover(objects.infos(), fetch)) == list(layout.discover(objects.infos(), objects.fetch))
+
     def test_a_file_that_the_segment_lacks_is_none(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """None, not an error and not no bytes."""
         stored = layout.write(a_segment(files={}), objects, None)

@@ -160,7 +160,7 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
         raise CorruptObjectError(f"head of {head_bytes} bytes", info.key, end)
     start = end - head_bytes
     try:
-        said = json.loads(fetch(info.key, start, end).decode("ascii"))
+        said = json.loads(bytes(fetch(info.key, start, end)).decode("ascii"))
     except (ValueError, RecursionError) as error:
         raise CorruptObjectError("the head is no JSON", info.key, start) from error
     return _head(said, info.key, start)

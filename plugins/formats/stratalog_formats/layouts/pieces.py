@@ -110,6 +110,11 @@ def exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> byt
     Raises:
         CorruptObjectError: another number of bytes came.
     """
+    return bytes(seen_exactly(fetch, place, start, end))
+
+
+def seen_exactly(fetch: RangeReader, place: ObjectSlice, start: int, end: int) -> bytes | memoryview:
+    """The same without a copy, where the reader gives a view."""
     if start == end:
         return b""
     data = fetch(place.key, place.position + start, place.position + end)
@@ -136,7 +141,7 @@ def read_as_is(
         )
     check_range(start, end, place.size_bytes, place.key)
     pieces = (
-        memoryview(exactly(fetch, place, first, min(end, first + piece_bytes)))
+        memoryview(seen_exactly(fetch, place, first, min(end, first + piece_bytes)))
         for first in range(start, end, piece_bytes)
     )
     return hashed_pieces(pieces, segment, start, end, place)
