@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.bounds import Bound, Rate, Verdict, ceiling
+from harness.bounds import Bound, CpuBound, Rate, Verdict, ceiling
 from harness.java import KAFKA, WARM_UP_TIMES, JavaMissingError, java_worker
 from harness.machine import Machine
 from harness.memory import Peak, UnsupportedPlatformError, peak_of
@@ -17,6 +17,7 @@ __all__ = [
     "WARM_UP_TIMES",
     "Bound",
     "Case",
+    "CpuBound",
     "Figures",
     "JavaMissingError",
     "Job",

@@ -66,6 +66,39 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuBound:
+    """One side may take so many times the processor time of another in one case.
+
+    Attributes:
+        target: the row that it stands in.
+        case: the case's name.
+        side: a side's name.
+        peer: another's.
+        at_most: the ratio of the medians of processor time.
+    """
+
+    target: str
+    case: str
+    side: str
+    peer: str
+    at_most: float
+
+    def verdict(self, results: Mapping[str, Result]) -> Verdict:
+        """What the results say."""
+        bound = f"cpu {self.at_most:g} x {self.peer}"
+        result = results.get(self.case)
+        missing = [name for name in (self.side, self.peer) if result is not None and name not in result.figures]
+        if result is None or missing:
+            reason = f"{self.side}: no figures of {', '.join(missing) or 'any side'}"
+            return Verdict(self.target, self.case, reason, bound, None, None)
+        ours, theirs = result.figures[self.side].cpu_s, result.figures[self.peer].cpu_s
+        share = ours / max(theirs, 1e-12)
+        gib = result.case.bytes / (1 << 30)
+        measured = f"{self.side}: cpu {share:.3g} x ({ours / gib:.3g} s a GiB beside {theirs / gib:.3g})"
+        return Verdict(self.target, self.case, measured, bound, share, share <= self.at_most)
+
+
+@dataclass(frozen=True, slots=True)
 class Rate:
     """One side must do a case's records so many times a second: for what no peer does.
 

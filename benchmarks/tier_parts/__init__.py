@@ -1,0 +1,1 @@
+"""What ``tier.py`` is made of."""

@@ -1,0 +1,54 @@
+"""Memory of an upload and of a reader that reads ahead, each in a process that does nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from harness import Options, Reporter, Verdict, ceiling
+from stratalog.config.engine import Limits
+from tier_parts.logs import MadeLog, Store, make_log, offload
+from tier_parts.server import LoopbackS3
+
+UPLOAD: Final = "tier/memory/upload"
+READER: Final = "tier/memory/reader"
+_CHILD: Final = Path(__file__).with_name("memory_child.py")
+_TITLE: Final = "memory of an upload or a prefetching reader"
+_MIB: Final = 1 << 20
+_SMALL_MIB: Final = 16  # what libraries load late, and one read of a log on its way
+_UPLOADED_BYTES: Final = 1 << 30
+_QUICK_BYTES: Final = 4 * _MIB
+
+
+def memory_verdicts(server: LoopbackS3, scratch: Path, options: Options, reporter: Reporter) -> Iterator[Verdict]:
+    """A segment of 1 GiB goes up, and is read from its start."""
+    limits, store = Limits(), Store(server.uri("memory"), server.options)
+    held = {
+        UPLOAD: limits.upload_bytes,
+        READER: limits.chunk_cache_bytes + limits.prefetch_bytes + limits.index_cache_bytes,
+    }
+    size_bytes = _QUICK_BYTES if options.quick else _UPLOADED_BYTES
+    made = make_log(scratch / "memory", store, size_bytes, size_bytes)
+    if not options.wants(UPLOAD):
+        offload(made, store)
+    for case in filter(options.wants, held):
+        how = case.rpartition("/")[2]
+        told = _child(how, made, store)
+        if told is None:
+            reporter.missing([f"{case}: the system does not tell the peak of memory"])
+            continue
+        mib = told / _MIB
+        title = f"{how} of {made.size_bytes >> 20} MiB, limits {held[case] >> 20} MiB"
+        reporter.memory(case, title, mib)
+        yield ceiling(_TITLE, case, title, mib, held[case] / _MIB + _SMALL_MIB)
+
+
+def _child(how: str, made: MadeLog, store: Store) -> int | None:
+    command = [sys.executable, str(_CHILD), how, str(made.folder), store.uri, json.dumps(store.options)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    told: int | None = json.loads(done.stdout)
+    return told

@@ -1,0 +1,48 @@
+"""A measurement of memory, and nothing else.
+
+memory_child.py upload|reader FOLDER URI OPTIONS: prints the bytes of the peak, ``null`` if the system does not tell.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from harness import UnsupportedPlatformError, peak_of
+from stratalog import open_reader
+from tier_parts.logs import REMOTE, Store, engine_on, fetch_all
+
+
+def upload(folder: str, store: Store) -> int:
+    """Of the offload of a log's closed segments."""
+    with engine_on(Path(folder), store) as engine:
+        return peak_of(engine.offload).bytes
+
+
+def read(store: Store) -> int:
+    """Of reading all of a log that is in a tier."""
+    with open_reader(store.uri, tier_options=dict(store.options)) as reader:
+        log = reader.log(REMOTE, 0)
+        log.fetch(0).release()
+        peak = peak_of(lambda: fetch_all(log))
+        if not peak.result:
+            raise AssertionError("nothing was read")
+        return peak.bytes
+
+
+def main(how: str, folder: str, uri: str, options: str) -> None:
+    """Do what the arguments say."""
+    store = Store(uri, json.loads(options))
+    told: int | None
+    try:
+        told = upload(folder, store) if how == "upload" else read(store)
+    except UnsupportedPlatformError:
+        told = None
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,257 @@
+"""An S3 server that keeps objects in its memory and checks nothing: fast, so that what is measured is the client.
+
+memory_s3.py: serves on a free port of the loopback, tells it on its first line, and ends with its standard input.
+
+It knows what stratalog and s3fs ask for: objects whole and by range, create-only-if-absent, uploads in parts, listings and
+deletions. ``POST /`` forgets everything. Buffers of what is gone are filled again: fresh memory costs more than a request.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import socketserver
+import sys
+import threading
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+_HEAD_END: Final = b"\r\n\r\n"
+_RANGE: Final = re.compile(r"bytes=(\d+)-(\d*)")
+_KEY: Final = re.compile(r"<Key>([^<]*)</Key>")
+_ETAG: Final = '"0"'
+_WRITTEN: Final = "2026-01-01T00:00:00Z"
+_ACCEPT_BYTES: Final = 1 << 16
+
+
+class Objects:
+    """Everything that is stored, and buffers to be filled again. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._objects: dict[str, list[bytearray]] = {}  # parts, by bucket and key; under _lock, as are all
+        self._uploads: dict[str, dict[int, bytearray]] = {}
+        self._spare: dict[int, list[bytearray]] = {}  # by size
+        self._begun = 0
+
+    def room(self, size_bytes: int) -> bytearray:
+        """A buffer for a body."""
+        with self._lock:
+            spare = self._spare.get(size_bytes)
+            return spare.pop() if spare else bytearray(size_bytes)
+
+    def put(self, name: str, parts: list[bytearray], *, only_new: bool) -> bool:
+        """Store an object; whether it was stored."""
+        with self._lock:
+            if only_new and name in self._objects:
+                self._give_back(parts)
+                return False
+            self._give_back(self._objects.pop(name, []))
+            self._objects[name] = parts
+            return True
+
+    def get(self, name: str) -> list[bytearray] | None:
+        """The parts of an object."""
+        with self._lock:
+            return self._objects.get(name)
+
+    def names(self, prefix: str, after: str) -> list[tuple[str, int]]:
+        """Names behind ``after``, ascending, with sizes."""
+        with self._lock:
+            found = sorted(name for name in self._objects if name.startswith(prefix) and name > after)
+            return [(name, sum(map(len, self._objects[name]))) for name in found]
+
+    def delete(self, names: list[str]) -> None:
+        """Forget objects."""
+        with self._lock:
+            for name in names:
+                self._give_back(self._objects.pop(name, []))
+
+    def forget(self) -> None:
+        """Forget all objects."""
+        self.delete([name for name, _ in self.names("", "")])
+
+    def begin_upload(self) -> str:
+        """The id of a new upload in parts."""
+        with self._lock:
+            self._begun += 1
+            self._uploads[str(self._begun)] = {}
+            return str(self._begun)
+
+    def put_part(self, upload: str, number: int, part: bytearray) -> None:
+        """Keep a part."""
+        with self._lock:
+            self._uploads[upload][number] = part
+
+    def end_upload(self, upload: str) -> list[bytearray]:
+        """The parts in order; the upload is over."""
+        with self._lock:
+            parts = self._uploads.pop(upload)
+            return [parts[number] for number in sorted(parts)]
+
+    def _give_back(self, parts: list[bytearray]) -> None:
+        for part in parts:
+            self._spare.setdefault(len(part), []).append(part)
+
+
+class _Request:
+    """One request, its body read."""
+
+    def __init__(self, head: bytes, body: bytearray) -> None:
+        lines = head.decode("latin-1").split("\r\n")
+        self.method, target, _ = lines[0].split(" ")
+        self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+        parts = urlsplit(target)
+        self.path = unquote(parts.path)
+        self.query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        self.body = body
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    """The requests of one connection."""
+
+    def handle(self) -> None:
+        """Answer until the client leaves."""
+        self.request.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        assert isinstance(self.server, Server)
+        self._objects = self.server.objects
+        rest = b""
+        while True:
+            while _HEAD_END not in rest:
+                more = self.request.recv(_ACCEPT_BYTES)
+                if not more:
+                    return
+                rest += more
+            head, _, rest = rest.partition(_HEAD_END)
+            size_bytes = int(_header(head, b"content-length") or 0)
+            if _header(head, b"expect"):
+                self.request.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+            body = self._objects.room(size_bytes)
+            taken = min(len(rest), size_bytes)
+            body[:taken], rest = rest[:taken], rest[taken:]
+            view = memoryview(body)
+            while taken < size_bytes:
+                count = self.request.recv_into(view[taken:])
+                if not count:
+                    return
+                taken += count
+            view.release()
+            self._answer(_Request(head, body))
+
+    def _answer(self, asked: _Request) -> None:
+        bucket, _, key = asked.path.lstrip("/").partition("/")
+        if asked.method == "PUT":
+            self._put(asked)
+        elif asked.method in {"GET", "HEAD"} and key:
+            self._get(asked)
+        elif asked.method == "GET":
+            self._list(asked, bucket)
+        elif asked.method == "POST" and not bucket:
+            self._objects.forget()
+            self._reply(HTTPStatus.OK)
+        elif asked.method == "POST" and "delete" in asked.query:
+            self._objects.delete([f"/{bucket}/{found}" for found in _KEY.findall(asked.body.decode())])
+            self._reply(HTTPStatus.OK, "<DeleteResult/>")
+        elif asked.method == "POST" and "uploads" in asked.query:
+            upload = self._objects.begin_upload()
+            self._reply(HTTPStatus.OK, _xml("InitiateMultipartUploadResult", UploadId=upload))
+        elif asked.method == "POST":
+            self._objects.put(asked.path, self._objects.end_upload(asked.query["uploadId"]), only_new=False)
+            self._reply(HTTPStatus.OK, _xml("CompleteMultipartUploadResult", ETag=_ETAG))
+        else:
+            if "uploadId" in asked.query:
+                self._objects.end_upload(asked.query["uploadId"])
+            self._objects.delete([asked.path])
+            self._reply(HTTPStatus.NO_CONTENT)
+
+    def _put(self, asked: _Request) -> None:
+        if "uploadId" in asked.query:
+            self._objects.put_part(asked.query["uploadId"], int(asked.query["partNumber"]), asked.body)
+        elif not self._objects.put(asked.path, [asked.body], only_new="if-none-match" in asked.headers):
+            self._reply(HTTPStatus.PRECONDITION_FAILED, _xml("Error", Code="PreconditionFailed"))
+            return
+        self._reply(HTTPStatus.OK)
+
+    def _get(self, asked: _Request) -> None:
+        parts = self._objects.get(asked.path)
+        if parts is None:
+            self._reply(HTTPStatus.NOT_FOUND, _xml("Error", Code="NoSuchKey") if asked.method == "GET" else "")
+            return
+        size_bytes = sum(map(len, parts))
+        start, end, status, extra = 0, size_bytes, HTTPStatus.OK, ""
+        if found := _RANGE.fullmatch(asked.headers.get("range", "")):
+            start, end = int(found[1]), min(size_bytes, int(found[2]) + 1 if found[2] else size_bytes)
+            status, extra = HTTPStatus.PARTIAL_CONTENT, f"Content-Range: bytes {start}-{end - 1}/{size_bytes}\r\n"
+            if start >= size_bytes:
+                self._reply(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, _xml("Error", Code="InvalidRange"))
+                return
+        self._head(status, end - start, extra)
+        if asked.method == "GET":
+            for part in parts:
+                if start < len(part) and end > 0:
+                    self.request.sendall(memoryview(part)[max(0, start) : end])
+                start, end = start - len(part), end - len(part)
+
+    def _list(self, asked: _Request, bucket: str) -> None:
+        root = f"/{bucket}/"
+        after = asked.query.get("continuation-token") or asked.query.get("start-after", "")
+        most = int(asked.query.get("max-keys", 1000))
+        found = self._objects.names(root + asked.query.get("prefix", ""), root + after)
+        token = ""
+        if len(found) > most:
+            last = found[most - 1][0].removeprefix(root)
+            token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
+        items = "".join(
+            "<Contents>"
+            f"<Key>{escape(name.removeprefix(root))}</Key><LastModified>{_WRITTEN}</LastModified>"
+            f"<ETag>{_ETAG}</ETag><Size>{size_bytes}</Size></Contents>"
+            for name, size_bytes in found[:most]
+        )
+        flag = f"<IsTruncated>{'true' if token else 'false'}</IsTruncated>"
+        self._reply(HTTPStatus.OK, f"<ListBucketResult>{flag}{token}{items}</ListBucketResult>")
+
+    def _reply(self, status: HTTPStatus, text: str = "") -> None:
+        self._head(status, len(text.encode()))
+        self.request.sendall(text.encode())
+
+    def _head(self, status: HTTPStatus, size_bytes: int, extra: str = "") -> None:
+        self.request.sendall(
+            f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Length: {size_bytes}\r\nETag: {_ETAG}\r\n"
+            f"Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Type: application/xml\r\n{extra}\r\n".encode()
+        )
+
+
+class Server(socketserver.ThreadingTCPServer):
+    """The server; a thread a connection."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects = Objects()
+
+
+def _header(head: bytes, name: bytes) -> str:
+    found = re.search(rb"\r\n" + name + rb":[ \t]*([^\r]*)", head, re.IGNORECASE)
+    return found[1].decode() if found else ""
+
+
+def _xml(element: str, **fields: str) -> str:
+    inner = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in fields.items())
+    return f"<{element}>{inner}</{element}>"
+
+
+def main() -> None:
+    """Serve until the standard input ends."""
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        print(server.server_address[1], flush=True)
+        sys.stdin.read()
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main()

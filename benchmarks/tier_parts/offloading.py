@@ -1,0 +1,80 @@
+"""Offload of closed segments to S3, beside s3fs's own upload of the same files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import s3fs
+
+from harness import Bound, Case, CpuBound, PreparedSide, WrongOutcomeError
+from stratalog import Engine, open_reader
+from tier_parts.logs import REMOTE, MadeLog, Store, engine_on, fetch_all
+from tier_parts.server import LoopbackS3
+
+OFFLOAD: Final = "tier/offload/s3"
+_OURS: Final = "stratalog"
+_ALONE: Final = "s3fs put_file alone"
+_TITLE: Final = "offload"
+_SPEED: Final = 0.8
+_CPU: Final = 1.3
+
+
+def offload_bounds() -> list[Bound | CpuBound]:
+    """What is promised."""
+    return [
+        Bound(_TITLE, OFFLOAD, _OURS, _ALONE, _SPEED),
+        CpuBound(_TITLE, OFFLOAD, _OURS, _ALONE, _CPU),
+    ]
+
+
+def offload_case(made: MadeLog, scratch: Path, server: LoopbackS3) -> Case:
+    """A call moves all closed segments; the server forgets them before the next sample."""
+    numbers = count()
+
+    @contextmanager
+    def engines(calls: int) -> Iterator[Callable[[], object]]:
+        with ExitStack() as stack:
+            stack.callback(server.forget)
+            opened: list[Engine] = []
+            for _ in range(calls):
+                number = next(numbers)
+                folder = stack.enter_context(made.copied(scratch / f"copy-{number}"))
+                store = Store(server.uri(f"offload-{number}"), server.options)
+                opened.append(stack.enter_context(engine_on(folder, store)))
+            yield lambda: opened.pop().offload()
+
+    @contextmanager
+    def uploads(_calls: int) -> Iterator[Callable[[], object]]:
+        filesystem = s3fs.S3FileSystem(**server.options, skip_instance_cache=True, use_listings_cache=False)
+        filesystem.exists(server.uri("nothing"))  # connects
+        try:
+            yield lambda: _put_all(filesystem, made, server.uri(f"alone-{next(numbers)}"))
+        finally:
+            server.forget()
+
+    def check_ours() -> None:
+        with made.copied(scratch / "checked") as folder:
+            store = Store(server.uri("checked"), server.options)
+            with engine_on(folder, store) as engine:
+                engine.offload()
+            with open_reader(store.uri, tier_options=dict(store.options)) as reader:
+                found = fetch_all(reader.log(REMOTE, 0))
+        server.forget()
+        if found != made.size_bytes:
+            raise WrongOutcomeError(f"{_OURS}: {found} bytes of {made.size_bytes} are in the tier")
+
+    def check_alone() -> None:
+        with uploads(1) as call:
+            call()
+
+    sides = [PreparedSide(_OURS, engines, check_ours), PreparedSide(_ALONE, uploads, check_alone)]
+    return Case(OFFLOAD, f"{_TITLE} to S3; {made.size_bytes >> 20} MiB", sides, 0, made.size_bytes)
+
+
+def _put_all(filesystem: s3fs.S3FileSystem, made: MadeLog, uri: str) -> None:
+    for file in made.files:
+        filesystem.put_file(str(file), f"{uri}/{file.name}")

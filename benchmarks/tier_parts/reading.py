@@ -1,0 +1,123 @@
+"""Reading a log in a tier from its start: cold beside plain ranged GETs, warm beside the same log on local disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import fsspec
+
+from harness import Bound, Case, LocalSide, PreparedSide, WrongOutcomeError
+from stratalog import open_reader
+from stratalog.config.engine import EngineConfig, Limits
+from stratalog.log.reader import LogReader
+from tier_parts.logs import LOCAL, REMOTE, MadeLog, Store, engine_on, fetch_all
+
+COLD_S3: Final = "tier/cold/s3"
+COLD_DISK: Final = "tier/cold/disk"
+COLD_FILE: Final = "tier/cold/file"
+WARM: Final = "tier/warm"
+_OURS: Final = "stratalog"
+_GETS: Final = "ranged GETs alone"
+_LOCAL: Final = "local disk"
+_COLD_TITLE: Final = "sequential remote read, cold"
+_WARM_TITLE: Final = "sequential remote read, warm from the cache on disk"
+_WORTH: Final = 0.8
+_SURPLUS: Final = 1.02  # GETs read indexes and footers, too
+_SURPLUS_BYTES: Final = 10_000
+
+
+def reading_bounds() -> list[Bound]:
+    """What is promised."""
+    cold = [Bound(_COLD_TITLE, case, _OURS, _GETS, _WORTH) for case in (COLD_S3, COLD_DISK, COLD_FILE)]
+    return [*cold, Bound(_WARM_TITLE, WARM, _OURS, _LOCAL, _WORTH)]
+
+
+class Cold:
+    """The raw batches through readers that were just opened, beside GETs of all objects.
+
+    Args:
+        made: the log.
+        store: where all of it is.
+        from_disk: the objects are files, which the system forgets before each sample.
+    """
+
+    def __init__(self, made: MadeLog, store: Store, *, from_disk: bool = False) -> None:
+        self._made, self._store, self._from_disk = made, store, from_disk
+
+    def case(self, name: str) -> Case:
+        """Both sides read everything once a call."""
+        sides = [
+            PreparedSide(_OURS, self._readers, lambda: self._check(self._readers)),
+            PreparedSide(_GETS, self._gets, lambda: self._check(self._gets)),
+        ]
+        from_what = ", files not in the system's cache" if self._from_disk else ""
+        title = f"{_COLD_TITLE}{from_what}; {self._made.size_bytes >> 20} MiB"
+        return Case(name, title, sides, self._made.records, self._made.size_bytes)
+
+    @contextmanager
+    def _readers(self, calls: int) -> Iterator[Callable[[], int]]:
+        with ExitStack() as stack:
+            readers = [
+                stack.enter_context(open_reader(self._store.uri, tier_options=dict(self._store.options)))
+                for _ in range(calls)
+            ]
+            logs = [reader.log(REMOTE, 0) for reader in readers]
+            self._forget_files()
+            yield lambda: fetch_all(logs.pop())
+
+    @contextmanager
+    def _gets(self, _calls: int) -> Iterator[Callable[[], int]]:
+        self._forget_files()
+        yield self._get_all
+
+    def _get_all(self) -> int:
+        """Every object in chunks, several at a time, dropped as they come."""
+        filesystem, root = fsspec.core.url_to_fs(self._store.uri, **self._store.options)
+        chunk = Limits().fetch_chunk_bytes
+        jobs = [
+            (path, start, min(start + chunk, found["size"]))
+            for path, found in filesystem.find(root, detail=True).items()
+            if path.endswith(".seg")
+            for start in range(0, found["size"], chunk)
+        ]
+        with ThreadPoolExecutor(EngineConfig().reader_threads) as pool:
+            return sum(pool.map(lambda job: len(filesystem.cat_file(job[0], start=job[1], end=job[2])), jobs))
+
+    def _forget_files(self) -> None:
+        if self._from_disk:
+            for file in Path(unquote(urlsplit(self._store.uri).path)).rglob("*.seg"):
+                with file.open("rb") as opened:
+                    os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _check(self, prepare: Callable[[int], object]) -> None:
+        with prepare(1) as call:  # type: ignore[attr-defined]  # both are context managers
+            found = call()
+        made = self._made
+        if not made.size_bytes <= found <= made.size_bytes * _SURPLUS + _SURPLUS_BYTES:
+            raise WrongOutcomeError(f"{found} bytes of {made.size_bytes}")
+
+
+def warm_case(made: MadeLog, store: Store, stack: ExitStack) -> Case:
+    """The records of two logs as columns, of one from chunks in a cache on disk."""
+    engine = stack.enter_context(engine_on(made.folder, store, {"tier.cache.dir": str(made.folder / "cache")}))
+    logs = {_OURS: engine.log(REMOTE, 0), _LOCAL: engine.log(LOCAL, 0)}
+    fetch_all(logs[_OURS])
+
+    def side(name: str, log: LogReader) -> LocalSide:
+        def count() -> int:
+            return sum(columns.count for columns in log.columns())
+
+        def check() -> None:
+            if (found := count()) != made.records:
+                raise WrongOutcomeError(f"{name}: {found} records of {made.records}")
+
+        return LocalSide(name, count, check)
+
+    sides = [side(name, log) for name, log in logs.items()]
+    return Case(WARM, f"{_WARM_TITLE}; {made.size_bytes >> 20} MiB", sides, made.records, made.size_bytes)
