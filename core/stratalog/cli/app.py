@@ -19,6 +19,7 @@ from stratalog.cli.dump import dump
 from stratalog.cli.erase import erase
 from stratalog.cli.explain import explain
 from stratalog.cli.offload import offload
+from stratalog.cli.output import Output
 from stratalog.cli.plugins import plugins
 from stratalog.cli.produce import produce
 from stratalog.cli.rebuild import rebuild
@@ -107,7 +108,7 @@ def run(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
-        with app.make_context("stratalog", list(given)) as context:
+        with app.make_context("stratalog", list(given), obj=Output) as context:  # what plugins' commands print with
             result = app.invoke(context)
         sys.stdout.flush()  # what cannot be written is an error of this run
     except click.exceptions.Exit as stop:  # after --help and --version

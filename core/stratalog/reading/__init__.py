@@ -1,16 +1,20 @@
 """Reading a directory or a tier without an engine, without a lock, without a write.
 
 For programs that spread one read over many processes: ``ReadSource`` says what is read, ``plan_splits`` cuts ranges of
-offsets into splits, ``scan`` reads one of them in any process.
+offsets into splits, ``scan`` reads one of them in any process; ``plan_checks`` and ``check`` do so for the check of a tier.
 """
 
 from __future__ import annotations
 
+from stratalog.reading.checks import Check, Checked, CheckPlan, check, plan_checks
 from stratalog.reading.scan import Damage, Lost, Scanned, scan
 from stratalog.reading.source import ReadSource
 from stratalog.reading.splits import OffsetRange, Piece, Split, plan_splits
 
 __all__ = [
+    "Check",
+    "CheckPlan",
+    "Checked",
     "Damage",
     "Lost",
     "OffsetRange",
@@ -18,6 +22,8 @@ __all__ = [
     "ReadSource",
     "Scanned",
     "Split",
+    "check",
+    "plan_checks",
     "plan_splits",
     "scan",
 ]

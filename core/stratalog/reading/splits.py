@@ -100,6 +100,7 @@ def plan_splits(
     isolation: str = Isolation.READ_UNCOMMITTED,
     split_bytes: int | None = None,
     min_splits: int = 1,
+    usual_splits: int = USUAL_SPLITS,
 ) -> list[Split]:
     """Cut ranges into splits of about equal size: parts of large segments, many small ones together.
 
@@ -111,18 +112,20 @@ def plan_splits(
         isolation: how far a reader sees. What ``read_committed`` hides is worked out here, from transaction indexes.
         split_bytes: how large splits should be; None: a share of the whole, from 4 to 128 MiB.
         min_splits: at least so many, if there are so many places to cut.
+        usual_splits: without ``split_bytes``, so many where they are of 4 to 128 MiB: for who knows how many tasks run at
+            once.
 
     Raises:
         ConfigError: a number is below 1, or the isolation is unknown.
         UnknownTopicError: a log is not there.
         StoreError, CorruptManifestError: the tier cannot be read.
     """
-    if min_splits < 1 or (split_bytes is not None and split_bytes < 1):
+    if min_splits < 1 or usual_splits < 1 or (split_bytes is not None and split_bytes < 1):
         raise ConfigError("splits are 1 byte or more, and 1 or more of them")
     seen = Isolation.of(isolation)
     found = [part for wanted in ranges for part in _parts(reader.log(*wanted.log), wanted, seen)]
     total = sum(part.piece.span_bytes for part in found)
-    usual = min(max(-(-total // USUAL_SPLITS), SMALLEST_SPLIT_BYTES), LARGEST_SPLIT_BYTES)
+    usual = min(max(-(-total // usual_splits), SMALLEST_SPLIT_BYTES), LARGEST_SPLIT_BYTES)
     count = max(min_splits, -(-total // (split_bytes or usual)), 1)
     target = max(-(-total // count), 1)
     pieces = [piece for part in found for piece in part.cut(target)]

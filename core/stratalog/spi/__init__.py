@@ -91,6 +91,7 @@ from stratalog.spi.cleanup import (
     RewriteJob,
     SegmentSummary,
 )
+from stratalog.spi.commands import CommandOutput, CommandSteps
 from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
@@ -141,6 +142,8 @@ __all__ = [
     "Codec",
     "CodecTable",
     "Command",
+    "CommandOutput",
+    "CommandSteps",
     "ConfigError",
     "CorruptBatchError",
     "CorruptCheckpointError",

@@ -68,6 +68,11 @@ class Finding:
     segment: StoredSegment | None = None
 
 
+def is_missing(found: Iterable[Finding]) -> bool:
+    """Whether an object is gone, so that there is nothing to look into."""
+    return any(finding.flaw is Flaw.MISSING for finding in found)
+
+
 class LogScrub:
     """Checks one log of a tier, step by step. Made by ``TierLog.scrub``; not thread-safe.
 
@@ -149,13 +154,16 @@ class LogScrub:
 
     def check(self, stored: StoredSegment) -> list[Finding]:
         """What is wrong with one segment: its objects, small files, and, if asked for, its batches."""
-        found = list(self._objects(stored))
-        if any(finding.flaw is Flaw.MISSING for finding in found):
-            return found
-        found += self._files(stored)
-        if self._deep:
-            found += self._log(stored)
-        return found
+        found = self.presence(stored)
+        return found if is_missing(found) else [*found, *self.contents(stored)]
+
+    def presence(self, stored: StoredSegment) -> list[Finding]:
+        """What is wrong with the objects of a segment, as ``begin`` listed them; asks the store nothing."""
+        return list(self._objects(stored))
+
+    def contents(self, stored: StoredSegment) -> list[Finding]:
+        """What is wrong inside the objects of a segment that are there; needs no ``begin``, so that others can share the work."""
+        return [*self._files(stored), *(self._log(stored) if self._deep else ())]
 
     def orphans(self) -> Iterator[Finding]:
         """Objects that no kept root names. Uploads under way are among them; none if a root or a page is damaged."""

@@ -1,9 +1,51 @@
-"""Spark reads logs and tiers: ``spark.read.format("stratalog")``, with no broker in between."""
+"""Spark on logs and tiers: ``spark.read.format("stratalog")`` and whole jobs, with no broker in between.
+
+Importing this imports no Spark: it is also how the command line finds ``stratalog spark``.
+"""
 
 from __future__ import annotations
 
-from stratalog_spark.java import use_java
-from stratalog_spark.session import local_session, register
-from stratalog_spark.source import StratalogSource
+from collections.abc import Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["StratalogSource", "local_session", "register", "use_java"]
+from stratalog.spi import Command, hookimpl
+
+if TYPE_CHECKING:
+    from stratalog_spark.java import use_java
+    from stratalog_spark.jobs.stats import stats
+    from stratalog_spark.jobs.verify import verify
+    from stratalog_spark.session import local_session, register
+    from stratalog_spark.source import StratalogSource
+
+__all__ = ["StratalogSource", "local_session", "register", "stats", "use_java", "verify"]
+
+_WHERE: Final = {
+    "StratalogSource": "source",
+    "local_session": "session",
+    "register": "session",
+    "stats": "jobs.stats",
+    "use_java": "java",
+    "verify": "jobs.verify",
+}
+
+
+def __getattr__(name: str) -> object:
+    """The public names, when they are first asked for."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def _load() -> object:
+    from stratalog_spark.commands import spark  # noqa: PLC0415 - click is an extra, and only the command line needs it
+
+    return spark
+
+
+@hookimpl
+def stratalog_commands() -> Iterable[Command]:
+    """``stratalog spark``."""
+    return (Command("spark", "Jobs on Spark: look at, check and move whole topics.", _load),)

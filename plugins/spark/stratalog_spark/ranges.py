@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from stratalog import LogReader, Reader, TopicPartition
 from stratalog.errors import ConfigError, OffsetOutOfRangeError, UnknownTopicError
@@ -25,12 +26,28 @@ def chosen(options: Options, reader: Reader) -> list[TopicPartition]:
         wanted = sorted(set(assigned(way, text)))
         missing = [str(name) for name in wanted if name not in there]
     else:
-        topics = {name.strip() for name in text.split(",")} - {""}
-        wanted = [name for name in there if name.topic in topics]
-        missing = sorted(topics - {name.topic for name in wanted})
+        return topics_of(reader, {name.strip() for name in text.split(",")} - {""})
+    _check_there(missing, reader)
+    return wanted
+
+
+def topics_of(reader: Reader, topics: Iterable[str] | None) -> list[TopicPartition]:
+    """All partitions of these topics, sorted; of all if it is None.
+
+    Raises:
+        UnknownTopicError: one is not there.
+    """
+    there = reader.partitions()
+    if topics is None:
+        return list(there)
+    wanted = set(topics)
+    _check_there(sorted(wanted - {name.topic for name in there}), reader)
+    return [name for name in there if name.topic in wanted]
+
+
+def _check_there(missing: list[str], reader: Reader) -> None:
     if missing:
         raise UnknownTopicError(f"there is no {', '.join(missing)} in {reader.location}")
-    return wanted
 
 
 def resolve(options: Options, reader: Reader) -> list[OffsetRange]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -19,11 +20,25 @@ def local_session(master: str = "local[*, 4]", *, name: str = "stratalog", **set
         name: of the application.
         settings: Spark's, with ``_`` for ``.`` in their names: ``spark_driver_memory="4g"``.
     """
-    use_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run the python3 of PATH, which lacks us
-    builder = SparkSession.builder.master(master).appName(name)
+    return open_session(master, {key.replace("_", "."): value for key, value in settings.items()}, name=name)
+
+
+def open_session(master: str, settings: Mapping[str, str], *, name: str = "stratalog") -> SparkSession:
+    """A session anywhere, with the source registered.
+
+    Args:
+        master: as Spark has it; ``sc://HOST:PORT`` connects to a Spark Connect server.
+        settings: Spark's, by their own names.
+        name: of the application.
+    """
+    if master.startswith("sc://"):
+        builder = SparkSession.builder.remote(master)
+    else:
+        use_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run the python3 of PATH, which lacks us
+        builder = SparkSession.builder.master(master).appName(name)
     for key, value in settings.items():
-        builder = builder.config(key.replace("_", "."), value)
+        builder = builder.config(key, value)
     session = builder.getOrCreate()
     register(session)
     return session

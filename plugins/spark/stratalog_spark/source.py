@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -15,6 +13,7 @@ from stratalog.reading import Damage, Lost, ReadSource, Split, plan_splits, scan
 from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA, Rows, check_names, ddl
 from stratalog_spark.options import Options
 from stratalog_spark.ranges import resolve
+from stratalog_spark.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -74,7 +73,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Carry out one task."""
         assert isinstance(partition, SplitPartition)  # as planned
-        _freeze_once()
+        freeze_once()
         return read_split(self._options, self._names, self._options.source, partition.split)
 
 
@@ -104,10 +103,3 @@ def read_split(
             yield rows.of_damage(found.pop(0))
     for damage in found:
         yield rows.of_damage(damage)
-
-
-@cache
-def _freeze_once() -> None:
-    """Spark's worker collects garbage after each task, 40 ms for the imported modules alone: keep those out of it."""
-    gc.collect()
-    gc.freeze()

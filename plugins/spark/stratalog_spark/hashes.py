@@ -1,0 +1,62 @@
+"""Keys as keyed 128-bit hashes, which count as equal where the keys are: what tasks tell each other instead of keys.
+
+64 bits are too few for 10^9 keys, and without a secret whoever writes a key could make it collide with another's.
+``hashes_c`` is the compiled twin. The two make different hashes: who compares those of several processes compares
+``KIND`` first.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final
+
+from stratalog.spi import Buffer, extension
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+EXTENSIONS: Final = ("stratalog_spark.hashes_c",)
+SECRET_BYTES: Final = 16
+_HASH_BYTES: Final = 16
+_NO_KEY: Final = bytes(_HASH_BYTES)
+
+_twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
+KIND: Final = 0 if _twin is None else 1
+"""Which of the two twins hashes in this process."""
+
+
+def hash_items(ends: Buffer, data: Buffer, first: int, count: int, secret: bytes) -> bytes:
+    """The hashes (16 bytes each) of items ``first`` to ``first + count`` of an Arrow array, by its two buffers.
+
+    Raises:
+        IndexError: an item is not inside the data.
+        ValueError: the secret does not have 16 bytes.
+    """
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret has {SECRET_BYTES} bytes, not {len(secret)}")
+    at, content = memoryview(ends).cast("B").cast("i"), memoryview(data).cast("B")
+    if first < 0 or count < 0 or first + count + 1 > len(at):
+        raise IndexError("there are not so many items")
+    made = []
+    for row in range(first, first + count):
+        start, end = at[row], at[row + 1]
+        if not 0 <= start <= end <= len(content):
+            raise IndexError("an item is not inside the data")
+        digest = blake2b(content[start:end], digest_size=_HASH_BYTES, key=secret).digest()
+        made.append(digest if digest != _NO_KEY else digest[:-1] + b"\1")
+    return b"".join(made)
+
+
+def hash_keys(keys: pyarrow.BinaryArray, secret: bytes) -> Any:
+    """The hashes of a column of binaries as a numpy array of shape (n, 2) and type uint64; both 0 where a key is null."""
+    np = import_module("numpy")
+    _, ends, data = keys.buffers()
+    assert ends is not None  # only the data of an empty array may be missing
+    call = hash_items if _twin is None else _twin.hash_items
+    raw = call(memoryview(ends), memoryview(data if data is not None else b""), keys.offset, len(keys), secret)
+    found = np.frombuffer(raw, np.uint64).reshape(-1, 2)
+    if keys.null_count:
+        found = np.where(keys.is_valid().to_numpy(zero_copy_only=False)[:, None], found, np.uint64(0))
+    return found

@@ -1,0 +1,1 @@
+"""Whole jobs on Spark, each a function that takes a session and gives a summary."""

@@ -1,0 +1,123 @@
+"""Small summaries that tasks make and the driver adds up: how many different keys, and how many records when.
+
+Source of the count of keys: P. Flajolet and others, "HyperLogLog"; the estimator is that of O. Ertl, "New cardinality
+estimation algorithms for HyperLogLog sketches", which needs no correction for small or large counts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+_BITS: Final = 12
+_REGISTERS: Final = 1 << _BITS
+_LARGEST_RANK: Final = 65
+KEYS_ERROR: Final = 1.04 / math.sqrt(_REGISTERS)
+"""The standard error of a count of keys, as a share: 1.6 %."""
+
+BINS: Final = 512
+_FIRST_WIDTH_MS: Final = 1_000
+
+
+@dataclass(slots=True)
+class KeySketch:
+    """About how many different keys there are, in 4 KiB. Any: numpy arrays of uint8."""
+
+    registers: Any = field(default_factory=lambda: np.zeros(_REGISTERS, np.uint8))
+
+    def add(self, hashes: Any) -> None:
+        """Take keys by their hashes, an array of shape (n, 2) of uint64."""
+        # frexp gives the exponent: 64 less the leading zeros
+        ranks = (_LARGEST_RANK - np.frexp(hashes[:, 1].astype(np.float64))[1]).astype(np.uint8)
+        np.maximum.at(self.registers, hashes[:, 0] >> np.uint64(64 - _BITS), ranks)
+
+    def merge(self, other: KeySketch) -> None:
+        """Take all keys of another sketch."""
+        np.maximum(self.registers, other.registers, out=self.registers)
+
+    def count(self) -> int:
+        """The estimate; 0 if nothing was added."""
+        counts = np.bincount(self.registers, minlength=_LARGEST_RANK + 1)
+        limit = _LARGEST_RANK - 1  # ranks go from 1 to 65; the last stands for a second half that is all 0
+        total = float(_REGISTERS) * _tau(1.0 - float(counts[limit + 1]) / _REGISTERS)
+        for rank in range(limit, 0, -1):
+            total = 0.5 * (total + float(counts[rank]))
+        total += _REGISTERS * _sigma(float(counts[0]) / _REGISTERS)
+        return 0 if math.isinf(total) else round(_REGISTERS * _REGISTERS / (2 * math.log(2)) / total)
+
+
+def _sigma(share: float) -> float:
+    """What registers that nothing has touched stand for."""
+    if share >= 1:
+        return math.inf
+    weight, total = 1.0, share
+    while True:
+        share *= share
+        before = total
+        total += share * weight
+        weight += weight
+        if total == before:
+            return total
+
+
+def _tau(share: float) -> float:
+    """What registers that are full stand for."""
+    if share in {0.0, 1.0}:
+        return 0.0
+    weight, total = 1.0, 1.0 - share
+    while True:
+        share = math.sqrt(share)
+        before = total
+        weight *= 0.5
+        total -= (1.0 - share) ** 2 * weight
+        if total == before:
+            return total / 3
+
+
+@dataclass(slots=True)
+class TimeSketch:
+    """How many records there are in which time: at most 512 bins of one width, which doubles when there would be more.
+
+    ``counts`` has the records of bin n, from n x ``width_ms`` on (ms since 1970).
+    """
+
+    width_ms: int = _FIRST_WIDTH_MS
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def add(self, times_ms: Any) -> None:
+        """Take timestamps, an array of int64."""
+        if not len(times_ms):
+            return
+        first, last = int(times_ms.min()), int(times_ms.max())
+        while last // self.width_ms - first // self.width_ms >= BINS:
+            self._widen(self.width_ms * 2)
+        low = first // self.width_ms
+        found = np.bincount(times_ms // self.width_ms - low)
+        for number in np.flatnonzero(found).tolist():
+            self.counts[low + number] = self.counts.get(low + number, 0) + int(found[number])
+        self._shrink()
+
+    def merge(self, other: TimeSketch) -> None:
+        """Take all records of another sketch, whose bins may become wider."""
+        width = max(self.width_ms, other.width_ms)
+        self._widen(width)
+        other._widen(width)
+        for number, count in other.counts.items():
+            self.counts[number] = self.counts.get(number, 0) + count
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self.counts and max(self.counts) - min(self.counts) >= BINS:
+            self._widen(self.width_ms * 2)
+
+    def _widen(self, width_ms: int) -> None:
+        if width_ms == self.width_ms:
+            return
+        wider: dict[int, int] = {}
+        for number, count in self.counts.items():
+            at = number * self.width_ms // width_ms
+            wider[at] = wider.get(at, 0) + count
+        self.width_ms, self.counts = width_ms, wider

@@ -1,0 +1,200 @@
+"""Looking at whole topics: records, bytes, keys and times of each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from stratalog import TopicPartition
+from stratalog.reading import Damage, Lost, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
+from stratalog_spark.hashes import KIND, hash_keys
+from stratalog_spark.jobs.sketch import KeySketch, TimeSketch
+from stratalog_spark.jobs.tasks import Progress, SparkJobError, run_tasks, source_of, task_count
+from stratalog_spark.ranges import topics_of
+
+_SECRET: Final = bytes(16)  # who knows it could make keys that count as one, and spoil nothing but the count
+_FIRST: Final = 0
+_LAST: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class PartitionStats:
+    """One partition. Offsets are inclusive, times ms since 1970; all four are None where there is no such record.
+
+    Attributes:
+        log: which one.
+        records: data records; control records are not counted.
+        log_bytes: of the ``.log`` files, compressed as they are.
+        key_bytes: of all keys together.
+        value_bytes: of all values together.
+        without_key: records whose key is null.
+        tombstones: records whose value is null.
+        without_time: records without a timestamp.
+        damaged: corrupt batches, which were left out.
+        lost: offsets that went away while the job ran.
+    """
+
+    log: TopicPartition
+    records: int = 0
+    log_bytes: int = 0
+    key_bytes: int = 0
+    value_bytes: int = 0
+    without_key: int = 0
+    tombstones: int = 0
+    without_time: int = 0
+    damaged: int = 0
+    lost: int = 0
+    first_offset: int | None = None
+    last_offset: int | None = None
+    first_ms: int | None = None
+    last_ms: int | None = None
+    key_sketch: KeySketch = field(default_factory=KeySketch, repr=False)
+    times: TimeSketch = field(default_factory=TimeSketch, repr=False)
+
+    @property
+    def keys(self) -> int:
+        """About how many different keys, with a standard error of 1.6 %."""
+        return self.key_sketch.count()
+
+    def add(self, batch: Any) -> None:
+        """Count a batch in ``arrow_schema()``. Any: pyarrow is not typed whole."""
+        compute = import_module("pyarrow.compute")
+        keys, values, times = batch.column("key"), batch.column("value"), batch.column("timestamp")
+        offsets = batch.column("offset")
+        self.records += batch.num_rows
+        self.key_bytes += compute.sum(compute.binary_length(keys)).as_py() or 0
+        self.value_bytes += compute.sum(compute.binary_length(values)).as_py() or 0
+        self.without_key += keys.null_count
+        self.tombstones += values.null_count
+        self.without_time += times.null_count
+        self._widen(offsets[0].as_py(), offsets[-1].as_py(), "offset")
+        named = keys.drop_null() if keys.null_count else keys
+        self.key_sketch.add(hash_keys(named, _SECRET))
+        known = times.drop_null() if times.null_count else times
+        if len(known):
+            times_ms = known.cast("int64").to_numpy() // 1000
+            self._widen(int(times_ms.min()), int(times_ms.max()), "ms")
+            self.times.add(times_ms)
+
+    def merge(self, other: PartitionStats) -> None:
+        """Add what another task counted of this partition."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.first_offset is not None and other.last_offset is not None:
+            self._widen(other.first_offset, other.last_offset, "offset")
+        if other.first_ms is not None and other.last_ms is not None:
+            self._widen(other.first_ms, other.last_ms, "ms")
+        self.key_sketch.merge(other.key_sketch)
+        self.times.merge(other.times)
+
+    def row(self) -> dict[str, object]:
+        """For a table: plain values, times as text."""
+        return {
+            "topic": self.log.topic,
+            "partition": self.log.partition,
+            "records": self.records,
+            "log_bytes": self.log_bytes,
+            "key_bytes": self.key_bytes,
+            "value_bytes": self.value_bytes,
+            "keys": self.keys,
+            "without_key": self.without_key,
+            "tombstones": self.tombstones,
+            "first_offset": self.first_offset,
+            "last_offset": self.last_offset,
+            "first_time": time_text(self.first_ms),
+            "last_time": time_text(self.last_ms),
+            "damaged": self.damaged,
+        }
+
+    def _widen(self, first: int, last: int, unit: str) -> None:
+        before_first, before_last = getattr(self, f"first_{unit}"), getattr(self, f"last_{unit}")
+        setattr(self, f"first_{unit}", first if before_first is None else min(first, before_first))
+        setattr(self, f"last_{unit}", last if before_last is None else max(last, before_last))
+
+
+_SUMS: Final = (
+    "records",
+    "key_bytes",
+    "value_bytes",
+    "without_key",
+    "tombstones",
+    "without_time",
+    "damaged",
+    "lost",
+)
+
+
+def time_text(time_ms: int | None) -> str | None:
+    """A moment as ISO 8601 in UTC, to the second; a year that no calendar has as its number of ms."""
+    if time_ms is None:
+        return None
+    try:
+        return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
+
+
+def stats(
+    spark: SparkSession,
+    source: ReadSource | str,
+    *,
+    topics: Iterable[str] | None = None,
+    isolation: str = "read_uncommitted",
+    progress: Progress | None = None,
+) -> list[PartitionStats]:
+    """Count everything in a directory or a tier; one result a partition, sorted. Corrupt batches are counted, and left out.
+
+    Args:
+        spark: a session, classic or Connect.
+        source: a directory or the URI of a tier, or a source with credentials.
+        topics: only these; None is all.
+        isolation: what is seen: ``read_committed`` leaves out what was aborted.
+        progress: told of tasks.
+
+    Raises:
+        UnknownTopicError: a topic is not there.
+        StorageError: the source cannot be read.
+        SparkJobError: a task failed.
+    """
+    where = source_of(source)
+    with where.open(peek=True) as reader:
+        names = topics_of(reader, topics)
+        ranges = [OffsetRange(name, _FIRST, _LAST) for name in names]
+        splits = plan_splits(reader, ranges, isolation=isolation, usual_splits=task_count(spark))
+    found = {name: PartitionStats(name) for name in names}
+    for split in splits:
+        for piece in split.pieces:
+            found[piece.log].log_bytes += piece.span_bytes
+
+    def work(split: Split) -> tuple[int, list[PartitionStats]]:
+        return KIND, _count(where, split)
+
+    done = run_tasks(spark, splits, work, progress=progress)
+    if len({kind for kind, _ in done}) > 1:
+        raise SparkJobError(
+            "some workers have compiled code of stratalog and some not: install the same on all of them"
+        )
+    for part in (part for _, parts in done for part in parts):
+        found[part.log].merge(part)
+    return [found[name] for name in names]
+
+
+def _count(source: ReadSource, split: Split) -> list[PartitionStats]:
+    """What one task does."""
+    found = {piece.log: PartitionStats(piece.log) for piece in split.pieces}
+
+    def damaged(damage: Damage) -> None:
+        found[damage.log].damaged += 1
+
+    def lost(loss: Lost) -> None:
+        found[loss.log].lost += loss.end - loss.start
+
+    scanned: Scanned
+    for scanned in scan(source, split, on_damage=damaged, on_loss=lost):
+        found[scanned.log].add(scanned.batch)
+    return list(found.values())

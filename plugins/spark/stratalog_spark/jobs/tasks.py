@@ -1,0 +1,139 @@
+"""Running a job: a list of tasks on the executors, with progress, and errors that a person can read."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from uuid import uuid4
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from stratalog.errors import StorageError
+from stratalog.reading import ReadSource
+from stratalog_spark.worker import freeze_once
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+T = TypeVar("T")
+R = TypeVar("R")
+Progress = Callable[[int, int], None]
+"""Told now and then how many tasks of how many are done; in another thread."""
+
+_POLL_SECONDS: Final = 0.3
+_TASKS_A_CORE: Final = 3  # enough that none waits long for the last one
+_RAISED: Final = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt)): (.*)", re.MULTILINE)
+
+
+class SparkJobError(StorageError):
+    """A job on Spark failed; nothing was published. The text says what was raised in the task; mend that and run it again."""
+
+
+def source_of(source: ReadSource | str) -> ReadSource:
+    """A source, or just where it is."""
+    return ReadSource(source) if isinstance(source, str) else source
+
+
+def task_count(spark: SparkSession) -> int:
+    """Into how many tasks work is divided that can be divided at will."""
+    return _TASKS_A_CORE * parallelism(spark)
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once, about."""
+    try:
+        return max(int(spark.sparkContext.defaultParallelism), 1)
+    except (PySparkException, AttributeError):  # Spark Connect has no context
+        return 8
+
+
+def run_tasks(
+    spark: SparkSession, tasks: Sequence[T], work: Callable[[T], R], *, progress: Progress | None = None
+) -> list[R]:
+    """What ``work`` makes of each task, in their order. Tasks and results are pickled, and small.
+
+    Raises:
+        SparkJobError: a task failed for good.
+    """
+    if not tasks:
+        return []
+    packed = [pickle.dumps(task) for task in tasks]
+
+    def each(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - in the worker
+
+        freeze_once()
+        numbers: Iterator[int] = (
+            number for batch in batches for number in cast(list[int], batch.column(0).to_pylist())
+        )
+        for number in numbers:
+            result = pickle.dumps(work(pickle.loads(packed[number])))  # noqa: S301 - by this job's driver
+            yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [result]})
+
+    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(each, "task bigint, result binary")
+    with explained(), watched(spark, progress):
+        found = frame.toArrow()
+    by_number = dict(zip(found["task"].to_pylist(), found["result"].to_pylist(), strict=True))
+    return [pickle.loads(by_number[number]) for number in range(len(packed))]  # noqa: S301 - by this job's tasks
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what Spark says of a failed task into one sentence."""
+    try:
+        yield
+    except PySparkException as error:
+        raised = _RAISED.findall(str(error))
+        if not raised:
+            raise
+        name, text = raised[-1]
+        raise SparkJobError(f"a task failed: {name}: {text.strip()}") from error
+
+
+@contextmanager
+def watched(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
+    """Tell ``progress`` of the Spark jobs that are begun inside; nothing where Spark does not tell, as with Connect."""
+    context = None if progress is None else _context(spark)
+    if context is None or progress is None:
+        yield
+        return
+    group, ended = f"stratalog-{uuid4()}", threading.Event()
+    before = context.getLocalProperty("spark.jobGroup.id")
+    context.setLocalProperty("spark.jobGroup.id", group)
+    watcher = threading.Thread(
+        target=_watch, args=(context, group, ended, progress), name="stratalog-progress", daemon=True
+    )
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        context.setLocalProperty("spark.jobGroup.id", before)
+
+
+def _context(spark: SparkSession) -> Any:
+    try:
+        return spark.sparkContext
+    except (PySparkException, AttributeError):
+        return None
+
+
+def _watch(context: Any, group: str, ended: threading.Event, progress: Progress) -> None:
+    tracker = context.statusTracker()
+    told = (0, 0)
+    while not ended.wait(_POLL_SECONDS):
+        done = total = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in (tracker.getStageInfo(number) for number in (info.stageIds if info else ())):
+                if stage is not None:
+                    done, total = done + stage.numCompletedTasks, total + stage.numTasks
+        if (done, total) != told:
+            told = done, total
+            progress(done, total)

@@ -1,0 +1,98 @@
+"""Jobs on Spark: what they find, make and print."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import stratalog_spark as jobs
+from stratalog import Record, open_engine
+from stratalog.errors import UnknownTopicError
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Path:
+    """``orders`` of two partitions with 300 records each, of 50 keys; record n has timestamp 86,400,000 + n."""
+    folder = tmp_path / "tier"
+    folder.mkdir()
+    with open_engine(tmp_path / "data", tier=folder.as_uri()) as engine:
+        engine.create_topic("orders", partitions=2, config={"segment.bytes": 4_000, "index.interval.bytes": 500})
+        for partition in (0, 1):
+            log = engine.log("orders", partition)
+            for start in range(0, 300, 10):
+                log.append([record(number) for number in range(start, start + 10)])
+            log.roll()
+        engine.offload()
+    return folder
+
+
+def record(number: int) -> Record:
+    key = None if number % 100 == 3 else b"key-%d" % (number % 50)
+    return Record(timestamp_ms=86_400_000 + number, key=key, value=None if number % 100 == 7 else b"v" * 20)
+
+
+def damage(folder: Path) -> Path:
+    path = min(folder.rglob("*.seg"))
+    content = bytearray(path.read_bytes())
+    content[200] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+@pytest.fixture
+def told() -> list[tuple[int, int]]:
+    return []
+
+
+def test_verify_looks_into_every_segment(spark: Any, tier: Path, told: list[tuple[int, int]]) -> None:
+    whole = jobs.verify(spark, tier.as_uri(), progress=lambda done, total: told.append((done, total)))
+    assert whole.ok
+    assert (whole.logs, whole.segments) == (2, len(list(tier.rglob("*.seg"))))
+    assert all(0 <= done <= total for done, total in told)
+    path = damage(tier)
+    (path.parent / f"{int(path.name[:20]):020}-0-stray.seg").write_bytes(b"left behind")
+    found = jobs.verify(spark, tier.as_uri())
+    assert [(Path(item.finding.key).name, item.finding.flaw) for item in found.wrong] == [(path.name, "log")]
+    assert [Path(item.finding.key).name for item in found.orphans] == [f"{int(path.name[:20]):020}-0-stray.seg"]
+
+
+def test_stats_count_what_is_there(spark: Any, tier: Path) -> None:
+    found = jobs.stats(spark, tier.as_uri(), topics=["orders"])
+    assert [each.log.partition for each in found] == [0, 1]
+    for each in found:
+        assert (each.records, each.without_key, each.tombstones, each.damaged) == (300, 3, 3, 0)
+        assert (each.first_offset, each.last_offset) == (0, 299)
+        assert (each.first_ms, each.last_ms) == (86_400_000, 86_400_299)
+        assert each.value_bytes == 297 * 20
+        assert each.keys == 50
+        assert sum(each.times.counts.values()) == 300
+    with pytest.raises(UnknownTopicError, match="strangers"):
+        jobs.stats(spark, tier.as_uri(), topics=["strangers"])
+
+
+def test_the_command_prints_a_table_or_json_and_draws(
+    spark: Any, tier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog.cli.app import run  # noqa: PLC0415 - needs the extra cli
+    from stratalog_spark import session  # noqa: PLC0415 - needs Spark
+
+    monkeypatch.setattr(session, "open_session", lambda *_: spark.newSession())  # a JVM takes 10 s
+    monkeypatch.setattr("pyspark.sql.SparkSession.stop", lambda _: None)
+    picture = tmp_path / "picture.svg"
+    assert run(["spark", "stats", tier.as_uri(), "--json", "--picture", str(picture)]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["partition"], row["records"], row["first_time"]) for row in rows] == [
+        (0, 300, "1970-01-02T00:00:00Z"),
+        (1, 300, "1970-01-02T00:00:00Z"),
+    ]
+    assert picture.read_text(encoding="utf-8").startswith("<svg")
+    damage(tier)
+    assert run(["spark", "verify", tier.as_uri(), "--topic", "orders"]) == 1
+    assert "wrong 1" in capsys.readouterr().out
+    assert run(["spark", "stats", tier.as_uri(), "--conf", "nonsense"]) == 2
+    assert "NAME=VALUE" in capsys.readouterr().err

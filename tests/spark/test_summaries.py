@@ -1,0 +1,130 @@
+"""What jobs count with: hashes of keys, sketches of keys and times, and the picture."""
+
+from __future__ import annotations
+
+import json
+import random
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from stratalog import TopicPartition
+from stratalog.extensions import absence
+
+SECRET = bytes(range(16))
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+
+@pytest.fixture(params=["python", "compiled"])
+def hashes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    from stratalog_spark import hashes as module  # noqa: PLC0415 - needs numpy
+
+    if request.param == "python":
+        monkeypatch.setattr(module, "_twin", None)
+    elif absence(module.EXTENSIONS[0]):
+        pytest.skip(absence(module.EXTENSIONS[0]))
+    return module
+
+
+def binary(items: Sequence[bytes | None]) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+
+    return pa.array(items, pa.binary())
+
+
+def test_equal_keys_have_equal_hashes_and_others_others(hashes: ModuleType) -> None:
+    keys = [b"", b"a", b"b", b"a", b"longer than one word", b"\0", b"\0\0", None, b"", None]
+    made = [tuple(row) for row in hashes.hash_keys(binary(keys), SECRET).tolist()]
+    for one, first in zip(keys, made, strict=True):
+        for other, second in zip(keys, made, strict=True):
+            assert (first == second) is (one == other)
+    assert [row == (0, 0) for row in made] == [key is None for key in keys]
+    assert hashes.hash_keys(binary([b"a"]), bytes(16)).tolist() != [list(made[1])]
+
+
+def test_a_slice_has_the_hashes_of_its_rows(hashes: ModuleType) -> None:
+    keys = binary([b"%d" % number for number in range(50)])
+    whole = hashes.hash_keys(keys, SECRET)
+    assert hashes.hash_keys(keys.slice(7, 20), SECRET).tolist() == whole[7:27].tolist()
+    assert hashes.hash_keys(keys.slice(50), SECRET).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("ends", "data", "first", "count", "secret", "error"),
+    [
+        ((0, 5), b"abc", 0, 1, SECRET, IndexError),
+        ((3, 1), b"abc", 0, 1, SECRET, IndexError),
+        ((-1, 1), b"abc", 0, 1, SECRET, IndexError),
+        ((0, 1), b"abc", 0, 2, SECRET, IndexError),
+        ((0, 1), b"abc", -1, 1, SECRET, IndexError),
+        ((0, 1), b"abc", 0, 1, b"short", ValueError),
+    ],
+)
+def test_buffers_that_lie_are_refused(
+    hashes: ModuleType,
+    ends: tuple[int, ...],
+    data: bytes,
+    first: int,
+    count: int,
+    secret: bytes,
+    error: type[Exception],
+) -> None:
+    twin = hashes if hashes._twin is None else hashes._twin
+    raw = b"".join(end.to_bytes(4, "little", signed=True) for end in ends)
+    with pytest.raises(error):
+        twin.hash_items(raw, data, first, count, secret)
+
+
+@pytest.mark.parametrize("count", [0, 1, 100, 20_000])
+def test_keys_are_counted_within_five_standard_errors(count: int) -> None:
+    from stratalog_spark.hashes import hash_keys  # noqa: PLC0415 - needs numpy
+    from stratalog_spark.jobs.sketch import KEYS_ERROR, KeySketch  # noqa: PLC0415 - the same
+
+    keys = [b"key-%d" % number for number in range(count)]
+    one, other = KeySketch(), KeySketch()
+    one.add(hash_keys(binary(keys[: count // 2]), SECRET))
+    other.add(hash_keys(binary(keys[count // 3 :] * 2), SECRET))
+    one.merge(other)
+    assert one.count() == pytest.approx(count, rel=5 * KEYS_ERROR)
+
+
+def test_a_histogram_keeps_every_record_whatever_times_they_have() -> None:
+    import numpy as np  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.jobs.sketch import BINS, TimeSketch  # noqa: PLC0415 - the same
+
+    chance, total = random.Random(5), TimeSketch()  # noqa: S311 - the same in every run
+    times: list[int] = []
+    for scale in (10**3, 10**5, 10**9, 10**14):
+        part, some = TimeSketch(), [chance.randrange(-scale, scale) for _ in range(200)]
+        part.add(np.array(some, np.int64))
+        part.add(np.array([], np.int64))
+        total.merge(part)
+        times += some
+        assert sum(total.counts.values()) == len(times)
+        assert len(total.counts) <= BINS
+        for number, count in total.counts.items():
+            start = number * total.width_ms
+            assert count == sum(start <= time < start + total.width_ms for time in times)
+
+
+def test_the_picture_shows_each_partition_and_escapes_names() -> None:
+    import numpy as np  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.jobs.picture import picture  # noqa: PLC0415 - needs Spark
+    from stratalog_spark.jobs.stats import PartitionStats  # noqa: PLC0415 - the same
+
+    some = PartitionStats(TopicPartition("orders", 0), records=3, log_bytes=100, first_ms=0, last_ms=9_000)
+    some.times.add(np.array([0, 4_000, 9_000], np.int64))
+    drawn = picture([some, PartitionStats(TopicPartition("empty", 0))], "file:///a<b>&c")
+    texts = [element.text or "" for element in ET.fromstring(drawn).iter() if element.tag.endswith("text")]  # noqa: S314 - ours
+    assert "file:///a<b>&c" in texts
+    assert any("2 topics, 2 partitions, 3 records" in text for text in texts)
+    assert 'fill="#08519c"' in drawn
+    assert 'fill="#08519c"' not in picture([PartitionStats(TopicPartition("empty", 0))], "nothing")
+    assert "no record has a timestamp" in picture([], "nothing")
+    assert json.dumps(some.row())
