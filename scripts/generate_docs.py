@@ -1,4 +1,4 @@
-"""Writes what the documents repeat from the code: the settings' reference and the table of hooks.
+"""Writes what the documents repeat from the code: the references of settings and metrics, and the table of hooks.
 
 generate_docs.py [--check]; with --check nothing is written, stale pages are named and the exit code is 1.
 """
@@ -21,10 +21,12 @@ from stratalog.config.engine import EngineConfig, Limits
 from stratalog.config.files import ENVIRONMENT_PREFIX
 from stratalog.config.keys import LONG_MAX, Key, Section
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.metrics import METRICS
 from stratalog.spi import hooks
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SETTINGS_PAGE: Final = Path("docs/reference/settings.md")
+METRICS_PAGE: Final = Path("docs/reference/metrics.md")
 PLUGINS_PAGE: Final = Path("docs/plugins.md")
 _BLOCK: Final = re.compile(
     r"(<!-- begin (?P<name>\w+): scripts/generate_docs.py -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL
@@ -128,6 +130,33 @@ def _allowed(found: Key) -> str:
     return ", ".join(words)
 
 
+_METRICS_INTRO: Final = """\
+# Metrics
+
+Generated from the code by `scripts/generate_docs.py`; edit the sentences there.
+
+`engine.metrics()` returns all figures as of now. It takes no lock that an append would wait for, opens no file and asks no
+store. `stratalog.spi.exposition` makes Prometheus' text of them; `examples/exporter` is a service that serves it over HTTP. Counters
+begin at 0 when the engine opens. Figures of a tier are there only with a tier. Rates are the collector's to make:
+`rate(stratalog_log_end_offset[1m])` is the records a second of a log.
+"""
+
+
+def metrics_page() -> str:
+    """The reference of all metrics."""
+    rows = [
+        [
+            f"`{found.name}`",
+            found.kind,
+            ", ".join(found.labels) or "none",
+            found.doc,
+            f"`{found.kafka}`" if found.kafka else "",
+        ]
+        for found in METRICS
+    ]
+    return f"{_METRICS_INTRO}\n{_table(['Metric', 'Kind', 'Labels', 'Meaning', 'In Kafka'], rows)}\n"
+
+
 def hooks_table() -> str:
     """All hooks, with their arguments and when they are called."""
     rows = []
@@ -170,7 +199,11 @@ def with_blocks(text: str, blocks: dict[str, str]) -> str:
 def pages(root: Path) -> dict[Path, str]:
     """What each page should hold, by its path."""
     plugins = (root / PLUGINS_PAGE).read_text(encoding="utf-8")
-    return {SETTINGS_PAGE: settings_page(), PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()})}
+    return {
+        SETTINGS_PAGE: settings_page(),
+        METRICS_PAGE: metrics_page(),
+        PLUGINS_PAGE: with_blocks(plugins, {"hooks": hooks_table()}),
+    }
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:

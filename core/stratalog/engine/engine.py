@@ -26,6 +26,7 @@ from stratalog.engine.duties import Duties
 from stratalog.engine.identity import check_identities
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
+from stratalog.engine.metrics import EngineState, samples
 from stratalog.engine.move import settle_moves
 from stratalog.engine.notify import Notifier
 from stratalog.engine.offload import OffloadResult, TierLag
@@ -41,6 +42,7 @@ from stratalog.errors import (
 )
 from stratalog.log.background import Background
 from stratalog.log.log import Log
+from stratalog.model.metrics import Sample
 from stratalog.model.names import TopicPartition
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
@@ -399,6 +401,25 @@ class Engine:
         if not logs:
             raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
         return tuple(erase(log, key, dry_run=dry_run) for log in logs)
+
+    def metrics(self) -> tuple[Sample, ...]:
+        """Figures of logs, directories, duties and the tier, as of now: ``docs/reference/metrics.md`` says what each means.
+
+        It takes no lock that an append would wait for, opens no file and asks no store. ``exposition`` makes text of them.
+        """
+        self._check_open()
+        state = EngineState(
+            logs=self._duties.chosen(None),
+            failed_logs=len(self._shelf.failed),
+            dirs=self._dirs,
+            duties=self._duties.status(),
+            open_files=self._host.handles.open_count,
+            listener_failures=self._host.registry.listener_failures,
+            tier=None if self._tier is None else self._tier.metrics(),
+            tier_failing=frozenset() if self._tiering is None else self._tiering.failing(),
+            throttled_ms=0 if self._tiering is None else self._tiering.throttled_ms,
+        )
+        return tuple(samples(state))
 
     @property
     def tier(self) -> Tier | None:

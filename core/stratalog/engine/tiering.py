@@ -64,6 +64,11 @@ class Tiering:
         self._note(log.name, "")
         return result
 
+    def failing(self) -> frozenset[TopicPartition]:
+        """The logs whose last pass failed."""
+        with self._lock:
+            return frozenset(name for name, error in self._errors.items() if error)
+
     def lag(self, logs: Iterable[Log]) -> tuple[TierLag, ...]:
         """How far the tier is behind, for each log that has one."""
         now_ms = self._clock.now_ms()

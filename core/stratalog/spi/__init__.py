@@ -76,6 +76,7 @@ from stratalog.model.events import (
     SegmentRolled,
     SegmentsDeleted,
 )
+from stratalog.model.metrics import Metric, MetricKind, Sample, exposition
 from stratalog.model.names import LOCK_FILE, TopicId, TopicPartition
 from stratalog.model.offsets import EpochEnd, EpochEntry, LogOffsets, OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, Headers, Record, RecordColumns, int32_column, int64_column
@@ -187,6 +188,8 @@ __all__ = [
     "LogRecovered",
     "LogSummary",
     "LogUncleanable",
+    "Metric",
+    "MetricKind",
     "NotLeaderOrFollowerError",
     "ObjectInfo",
     "ObjectNotFoundError",
@@ -210,6 +213,7 @@ __all__ = [
     "RecordFormat",
     "Rewrite",
     "RewriteJob",
+    "Sample",
     "ScanStop",
     "Section",
     "SegmentEvicted",
@@ -247,6 +251,7 @@ __all__ = [
     "arrow_batch",
     "arrow_batches",
     "arrow_schema",
+    "exposition",
     "extension",
     "hookimpl",
     "int32_column",

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from stratalog.model.batches import Buffer
+from stratalog.model.metrics import Sample
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEnd, LogOffsets
 from stratalog.model.records import Record
@@ -188,6 +189,9 @@ class EngineHandle(Protocol):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records."""
+
+    def metrics(self) -> Sequence[Sample]:
+        """What the engine tells of itself, as of now."""
 
 
 class Service(ABC):

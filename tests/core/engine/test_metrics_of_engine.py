@@ -1,0 +1,131 @@
+"""What an engine tells of itself is what its parts say one by one."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, open_engine
+from stratalog.engine.metrics import METRICS
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import ClosedError, StorageError
+from stratalog.model.events import SegmentRolled
+from stratalog.model.metrics import MetricKind
+from stratalog.spi import hookimpl
+from stratalog.testing.faults import FaultyVfs, failing
+
+NAMES = re.compile(r"stratalog_[a-z_]+\Z")
+
+
+def told(engine: Engine) -> dict[str, dict[tuple[str, ...], float]]:
+    """All figures, by name and labels."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for metric, labels, value in engine.metrics():
+        assert labels not in found.setdefault(metric.name, {})
+        found[metric.name][labels] = value
+    return found
+
+
+def append(engine: Engine, *values: bytes) -> None:
+    log = engine.log("orders", 0)
+    for value in values:
+        log.append([Record(value=value)])
+        log.roll()
+
+
+def test_names_are_of_one_form_and_say_what_they_are() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    for metric in METRICS:
+        assert NAMES.match(metric.name)
+        assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
+        assert metric.doc.endswith(".")
+
+
+def test_an_engine_without_a_tier(tmp_path: Path, clock: ManualClock, files: FaultyVfs) -> None:
+    with open_engine([tmp_path / "a", tmp_path / "b"], env=Env(clock=clock, files=files)) as engine:
+        engine.create_topic("orders", partitions=2)
+        append(engine, b"one", b"two")
+        log, found = engine.log("orders", 0), told(engine)
+        label, offsets = ("orders", "0"), log.offsets()
+        assert found["stratalog_logs"] == {(): 2}
+        assert found["stratalog_log_end_offset"] == {label: 2, ("orders", "1"): 0}
+        assert found["stratalog_log_start_offset"][label] == offsets.log_start
+        assert found["stratalog_log_recovery_point_offset"][label] == offsets.recovery_point
+        assert found["stratalog_log_local_segments"][label] == 3
+        assert found["stratalog_log_local_bytes"][label] == sum(
+            path.stat().st_size for path in tmp_path.glob("*/orders-0/*.log")
+        )
+        assert found["stratalog_log_leading"][label] == 1
+        assert found["stratalog_log_dir_offline"] == {(str(tmp_path / "a"),): 0, (str(tmp_path / "b"),): 0}
+        assert not [name for name in found if "tier" in name]
+        log.follow(log.leader_epoch + 1)
+        clock.advance_ms(2000)
+        engine.run_duties()
+        found = told(engine)
+        assert found["stratalog_log_leading"][label] == 0
+        assert found["stratalog_log_leader_epoch"][label] == log.leader_epoch
+        runs = {status.name: status.runs for status in engine.duties()}
+        assert found["stratalog_duty_runs_total"] == {(name,): count for name, count in runs.items()}
+        assert runs["sync"] >= 1
+        files.rule = failing("sync", errno.EIO)
+        with pytest.raises(StorageError):
+            engine.log("orders", 1).append([Record(value=b"x")], durability="durable")
+        files.rule = None
+        found = told(engine)
+        assert sum(found["stratalog_log_dir_offline"].values()) == 1
+        assert found["stratalog_log_failed"][("orders", "1")] == 1
+
+
+def test_an_engine_with_a_tier(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}") as engine:
+        engine.create_topic("orders")
+        append(engine, b"one", b"two")
+        before, label = told(engine), ("orders", "0")
+        (lag,) = engine.tier_lag()
+        assert before["stratalog_log_tier_lag_segments"][label] == lag.segments == 2
+        assert before["stratalog_log_tier_lag_bytes"][label] == lag.size_bytes
+        engine.offload()
+        after = told(engine)
+        assert after["stratalog_log_tier_end_offset"][label] == 2
+        assert after["stratalog_log_tier_segments"][label] == 2
+        assert after["stratalog_log_tier_lag_bytes"][label] == 0
+        assert after["stratalog_log_tier_failing"][label] == 0
+        assert engine.tier is not None
+        requests = engine.tier.metrics().store
+        assert after["stratalog_tier_requests_total"][("puts",)] == requests.puts.requests >= 2
+        assert sum(after["stratalog_tier_requests_total"].values()) == requests.requests
+        assert {metric.name for metric in METRICS} - set(after) == {"stratalog_listener_failures_total"}
+        (tmp_path / "bucket").rename(tmp_path / "away")
+        append(engine, b"three")
+        with pytest.raises(StorageError):
+            engine.offload()
+        assert told(engine)["stratalog_log_tier_failing"][label] == 1
+        (tmp_path / "away").rename(tmp_path / "bucket")
+
+
+class Raising:
+    @hookimpl
+    def stratalog_on_segment_rolled(self, event: SegmentRolled) -> Sequence[object]:
+        raise RuntimeError(f"a bug over {event.log}")
+
+
+def test_listeners_that_raise_are_counted(tmp_path: Path) -> None:
+    with open_engine(tmp_path, plugins=[Raising()]) as engine:
+        engine.create_topic("orders")
+        append(engine, b"one", b"two")
+        engine._notifier.drain()
+        (count,) = told(engine)["stratalog_listener_failures_total"].values()
+        assert count == 2
+
+
+def test_a_closed_engine_tells_nothing(tmp_path: Path) -> None:
+    engine = open_engine(tmp_path)
+    engine.close()
+    with pytest.raises(ClosedError):
+        engine.metrics()
