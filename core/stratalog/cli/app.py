@@ -11,6 +11,7 @@ import click
 import stratalog
 from stratalog.cli.archive import archive
 from stratalog.cli.attach import attach
+from stratalog.cli.bench import bench
 from stratalog.cli.check_plugin import check
 from stratalog.cli.cleaner import cleaner
 from stratalog.cli.consume import consume
@@ -80,6 +81,7 @@ def app() -> None:
 for command in (
     attach,
     archive,
+    bench,
     check,
     cleaner,
     consume,

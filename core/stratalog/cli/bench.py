@@ -1,0 +1,274 @@
+"""``stratalog bench``: what this machine, this disk and this tier do with logs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import statistics
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.output import Output
+from stratalog.config.files import read_settings
+from stratalog.engine.engine import Engine
+from stratalog.engine.open import open_engine
+from stratalog.env import Env
+from stratalog.errors import ConfigError, DiskFullError
+from stratalog.log.log import Log
+from stratalog.log.reader import LogReader
+from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
+from stratalog.model.records import Record
+from stratalog.reading.open import open_host, open_reader
+from stratalog.reading.parts import open_component, split_scheme
+
+_TOPIC: Final = "bench"
+_COMPRESSIONS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+_RECORDS_A_CALL: Final = 1000
+_FETCH_BYTES: Final = 1 << 20
+_SMALL_BYTES: Final = 4096
+_ENOUGH_NS: Final = 1_000_000_000  # how long a figure that is a mean of many is measured
+_DELETE_AT_ONCE: Final = 1000
+_SPARE: Final = 3  # so many times the data may be on disk at a time: the log, and what is on its way
+_COLUMNS: Final = ("what", "figure", "unit", "slowest_1_percent", "detail")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line: ``slowest`` is the 99th percentile of what was timed one by one, in the same unit."""
+
+    what: str
+    figure: float
+    unit: str
+    slowest: float | None = None
+    detail: str = ""
+
+
+@click.command()
+@click.option("--size", "size_mib", default=64, show_default=True, type=click.IntRange(1), help="MiB of records.")
+@click.option(
+    "--value-bytes", default=100, show_default=True, type=click.IntRange(0, 1 << 20), help="A record's value."
+)
+@click.option(
+    "--compression",
+    type=click.Choice(_COMPRESSIONS),
+    default="uncompressed",
+    show_default=True,
+    help="compression.type",
+)
+@click.option(
+    "--threads", default=16, show_default=True, type=click.IntRange(1, 256), help="That append durably at once."
+)
+@place_options
+@json_option
+def bench(place: Place, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
+    """Measure a disk, and with --tier an object store, in a new folder below --dir and a new prefix below the URI.
+
+    Both are removed at the end. Nothing that is there is touched; other work on the machine shows in the figures.
+    """
+    parent = Path(place.directories[0] if place.directories else tempfile.gettempdir())
+    if len(place.directories) > 1 or not parent.is_dir():
+        raise ConfigError("--dir names one directory that exists, to make a folder in")
+    if shutil.disk_usage(parent).free < _SPARE * (size_mib << 20):
+        raise DiskFullError(f"{_SPARE} x {size_mib} MiB do not fit here: take a smaller --size", str(parent))
+    name = f"stratalog-bench-{secrets.token_hex(4)}"
+    with contextlib.ExitStack() as stack:
+        folder = parent / name
+        folder.mkdir()
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        output.note(f"measuring in {parent}" + (f" and {place.tier}" if place.tier else ""))
+        tier = None if place.tier is None else stack.enter_context(_prefix(place, name))
+        done = list[Figure]()
+        run = _Run(folder, tier, place.config, value_bytes, compression, threads)
+        for figure in run.figures(size_mib << 20):
+            output.note(f"{figure.what}: {figure.figure:,.4g} {figure.unit}")
+            done.append(figure)
+    output.table("bench", _COLUMNS, [_row(figure) for figure in done])
+    return 0
+
+
+def _row(figure: Figure) -> tuple[object, ...]:
+    slowest = None if figure.slowest is None else _rounded(figure.slowest)
+    return figure.what, _rounded(figure.figure), figure.unit, slowest, figure.detail
+
+
+def _rounded(value: float) -> float:
+    """Four figures: more would not be the same twice."""
+    return float(f"{value:.4g}")
+
+
+class _Run:
+    def __init__(
+        self, folder: Path, tier: str | None, config: str | None, value_bytes: int, compression: str, threads: int
+    ) -> None:
+        self._folder, self._tier, self._config, self._threads = folder, tier, config, threads
+        self._clock, self._files = Env().clock, Env().files
+        self._topic: dict[str, object] = {"compression.type": compression}
+        self._records = [
+            Record(key=b"%d" % number, value=secrets.token_bytes(value_bytes)) for number in range(_RECORDS_A_CALL)
+        ]
+
+    def figures(self, size_bytes: int) -> Iterator[Figure]:
+        """All of them, each as soon as it is known."""
+        yield self._disk()
+        with self._engine() as engine:
+            engine.create_topic(_TOPIC, config=self._topic)
+            engine.create_topic("durable", partitions=self._threads)
+            log = engine.log(_TOPIC, 0)
+            yield self._append(log, size_bytes)
+            yield self._durable(engine.log("durable", 0))
+            yield self._durable_threads(engine)
+            yield from self._reading(log)
+            yield from self._finding(log)
+            if self._tier is not None:
+                yield self._offload(engine, log)
+        if self._tier is not None:
+            with open_reader(self._tier, config=self._config) as reader:
+                yield from self._reading(reader.log(_TOPIC, 0), "tier, cold: ")
+        yield self._recovery()
+
+    def _engine(self) -> Engine:
+        return open_engine(self._folder, tier=self._tier, config=self._config)
+
+    # --- one figure each ---------------------------------------------------------------------------------------------
+
+    def _disk(self) -> Figure:
+        descriptor = self._files.open(os.fspath(self._folder / "sync"), write=True, create=True)
+        try:
+            block = bytes(_SMALL_BYTES)
+
+            def write(number: int) -> None:
+                self._files.write(descriptor, number * _SMALL_BYTES, [block])
+                self._files.sync(descriptor)
+
+            times = self._each(write)
+        finally:
+            self._files.close(descriptor)
+        return _latency("write 4 KiB and fsync", times, "the disk alone: no durable append is faster")
+
+    def _append(self, log: Log, size_bytes: int) -> Figure:
+        count, began = 0, self._clock.monotonic_ns()
+        while sum(segment.size_bytes for segment in log.view().segments) < size_bytes:
+            log.append(self._records)
+            count += len(self._records)
+        return self._rate("append", count, began, f"{_RECORDS_A_CALL} records a call, to the page cache")
+
+    def _durable(self, log: Log) -> Figure:
+        times = self._each(lambda _: log.append(self._records[:1], durability="durable"))
+        return _latency("append durably", times, "one record a call, one thread")
+
+    def _durable_threads(self, engine: Engine) -> Figure:
+        counts, began = [0] * self._threads, self._clock.monotonic_ns()
+
+        def work(number: int) -> None:
+            log = engine.log("durable", number)
+            while self._clock.monotonic_ns() - began < _ENOUGH_NS:
+                log.append(self._records[:1], durability="durable")
+                counts[number] += 1
+
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(self._threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return self._rate("append durably, in threads", sum(counts), began, f"{self._threads} threads, a log each")
+
+    def _reading(self, log: LogReader, where: str = "") -> Iterator[Figure]:
+        """By records and by raw batches; of a tier the first pass fills the caches, the second has them."""
+        began = self._clock.monotonic_ns()
+        count = sum(1 for _ in log.records(isolation="log_end"))
+        yield self._rate(f"{where}read records", count, began, "as Record objects")
+        began, offset, moved = self._clock.monotonic_ns(), 0, 0
+        while True:
+            with log.fetch(offset, _FETCH_BYTES, "log_end") as fetched:
+                if not fetched.size_bytes:
+                    break
+                moved += fetched.size_bytes
+                offset = fetched.next_offset
+        seconds = self._seconds(began)
+        yield Figure(f"{where}fetch", moved / 1e6 / seconds, "MB/s", detail="raw batches, 1 MiB a call")
+
+    def _finding(self, log: LogReader) -> Iterator[Figure]:
+        end = log.offsets().log_end
+        began, count = self._clock.monotonic_ns(), 0
+        while self._clock.monotonic_ns() - began < _ENOUGH_NS:
+            with log.fetch(secrets.randbelow(end), 1):
+                count += 1
+        yield self._rate("find by offset", count, began, "one batch each, anywhere in the log")
+
+    def _offload(self, engine: Engine, log: Log) -> Figure:
+        log.roll()
+        began = self._clock.monotonic_ns()
+        moved = sum(result.size_bytes for result in engine.offload([log.name]))
+        return Figure("offload", moved / 1e6 / self._seconds(began), "MB/s", detail="to the tier, roots included")
+
+    def _recovery(self) -> Figure:
+        """As after a crash: without what a clean stop leaves behind."""
+        for path in (self._folder / CLEAN_SHUTDOWN_FILE, self._folder / RECOVERY_POINTS_FILE):
+            path.unlink(missing_ok=True)
+        size_bytes = sum(path.stat().st_size for path in self._folder.rglob("*.log"))
+        began = self._clock.monotonic_ns()
+        with self._engine():
+            seconds = self._seconds(began)
+        return Figure("recover", size_bytes / 1e6 / seconds, "MB/s", detail="as after a crash, every batch checked")
+
+    # --- how -----------------------------------------------------------------------------------------------------------
+
+    def _each(self, work: Callable[[int], object]) -> list[float]:
+        """How long (ms) each of many calls took."""
+        times, began, number = list[float](), self._clock.monotonic_ns(), 0
+        while (start := self._clock.monotonic_ns()) - began < _ENOUGH_NS:
+            work(number)
+            times.append((self._clock.monotonic_ns() - start) / 1e6)
+            number += 1
+        return times
+
+    def _rate(self, what: str, count: int, began_ns: int, detail: str) -> Figure:
+        return Figure(what, count / self._seconds(began_ns), "records/s", detail=detail)
+
+    def _seconds(self, began_ns: int) -> float:
+        return max(self._clock.monotonic_ns() - began_ns, 1) / 1e9
+
+
+def _latency(what: str, times: list[float], detail: str) -> Figure:
+    return Figure(what, statistics.median(times), "ms", sorted(times)[len(times) * 99 // 100], detail)
+
+
+@contextlib.contextmanager
+def _prefix(place: Place, name: str) -> Iterator[str]:
+    """A new prefix in the store of the tier; it is emptied at the end."""
+    uri = f"{place.tier}".rstrip("/") + f"/{name}"
+    scheme, path = split_scheme(uri)
+    if scheme == "file":  # a folder is a bucket of its own, and buckets are not made on the way
+        Path(path).mkdir()
+    try:
+        yield uri
+    finally:
+        _empty(uri, place.config)
+        if scheme == "file":
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _empty(uri: str, config: str | None) -> None:
+    host = open_host(read_settings(config, os.environ), (), None)
+    try:
+        provider = host.registry.object_stores().by_scheme(split_scheme(uri)[0])
+        store = open_component(provider, host.context(provider, location=uri))
+        clock, patience_ns = host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000
+        try:
+            while found := store.list("", limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):
+                left = store.delete([item.key for item in found], deadline_ns=clock.monotonic_ns() + patience_ns)
+                for error in left.values():
+                    raise error
+        finally:
+            store.close()
+    finally:
+        host.close()

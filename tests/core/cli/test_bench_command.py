@@ -1,0 +1,90 @@
+"""``stratalog bench``: every figure is there, and nothing else is left."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stratalog.cli import bench
+from stratalog.cli.app import run
+from stratalog.engine.engine import Engine
+from stratalog.errors import StorageError
+
+LOCAL = {
+    "write 4 KiB and fsync": "ms",
+    "append": "records/s",
+    "append durably": "ms",
+    "append durably, in threads": "records/s",
+    "read records": "records/s",
+    "fetch": "MB/s",
+    "find by offset": "records/s",
+    "recover": "MB/s",
+}
+REMOTE = {"offload": "MB/s", "tier, cold: read records": "records/s", "tier, cold: fetch": "MB/s"}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "_ENOUGH_NS", 5_000_000)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    for name in ("disk", "bucket"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine").write_bytes(b"x")
+    return tmp_path
+
+
+def left(place: Path) -> list[str]:
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*") if path.is_file())
+
+
+def test_a_disk_is_measured_and_left_as_it_was(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "-d", str(place / "disk"), "--size", "1", "--threads", "2", "--json"]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {item["what"]: item["unit"] for item in told} == LOCAL
+    assert all(item["figure"] > 0 for item in told)
+    assert all(item["slowest_1_percent"] >= item["figure"] for item in told if item["unit"] == "ms")
+    assert left(place) == ["bucket/mine", "disk/mine"]
+
+
+def test_a_tier_is_measured_and_left_as_it_was(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--tier", f"file://{place / 'bucket'}", "--size", "1", "--compression", "zstd", "--json"]
+    assert run(["bench", "-d", str(place / "disk"), *options]) == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {item["what"]: item["unit"] for item in told} == {**LOCAL, **REMOTE}
+    assert left(place) == ["bucket/mine", "disk/mine"]
+
+
+def test_what_fails_leaves_nothing_either(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(engine: Engine, logs: object) -> None:
+        raise StorageError(f"no more of {logs} of {engine.partitions()}")
+
+    monkeypatch.setattr(Engine, "offload", refused)
+    options = ["--tier", f"file://{place / 'bucket'}", "--size", "1"]
+    assert run(["bench", "-d", str(place / "disk"), *options]) == 2
+    assert "no more of" in capsys.readouterr().err
+    assert left(place) == ["bucket/mine", "disk/mine"]
+
+
+def test_where_there_is_no_room_nothing_is_begun(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(place)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=3 << 20))
+    assert run(["bench", "-d", str(place / "disk"), "--size", "2"]) == 2
+    assert "take a smaller --size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong", [["-d", "nowhere"], ["-d", ".", "-d", "."], ["--compression", "foo"], ["--size", "0"]], ids=str
+)
+def test_wrong_arguments_are_told(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", *wrong]) == 2
+    assert capsys.readouterr().err
