@@ -17,6 +17,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.folder import file_names, open_segments, read_epochs, set_aside, write_epochs, write_index
+from stratalog.log.marks import end_round
 from stratalog.log.replay import (
     newest_snapshot,
     remove_stray_snapshots,
@@ -26,7 +27,7 @@ from stratalog.log.replay import (
     write_snapshot,
 )
 from stratalog.model.batches import BatchTable
-from stratalog.model.names import LOG_SUFFIX, segment_file
+from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, segment_file
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -106,6 +107,8 @@ def load(
                 write_epochs(files, loader.epochs)
             bases = [segment.base_offset for segment in loader.segments]
             remove_stray_snapshots(files, loader.listed_snapshots(), bases, loader.log_end)
+            if MARKS_FILE in names:
+                end_round(files, loader.log_end)
         opened.pop_all()
     return LoadedLog(
         segments=loader.segments,

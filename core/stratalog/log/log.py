@@ -11,6 +11,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
 from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.background import Background, Subscribers
+from stratalog.log.bulk import append_segments
 from stratalog.log.cleaned import CleanedSegment, CleaningState
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.follow import append_as_follower
@@ -18,6 +19,7 @@ from stratalog.log.leadership import follow, lead
 from stratalog.log.lifetime import begin, close_segments, end
 from stratalog.log.load import LoadedLog
 from stratalog.log.marker import append_marker
+from stratalog.log.marks import Marks, read_marks
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteLog
 from stratalog.log.replace import replace_segments
@@ -391,6 +393,15 @@ class Log(LogReader):
     def replace(self, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
         """Put a finished segment in the place of others; see ``replace_segments``."""
         return replace_segments(self._state, made, old, ticket)
+
+    def append_segments(self, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None = None) -> None:
+        """Add finished segments behind the end: all of them, or none; see ``append_segments`` of ``log/bulk.py``."""
+        append_segments(self._state, made, end, mark)
+
+    def marks(self) -> Marks:
+        """How far writers in numbered rounds have come; CorruptCheckpointError if that cannot be read."""
+        with self._state.lock:
+            return read_marks(self._state.files)
 
     def remove_left(self) -> int:
         """Delete ``.deleted`` files whose delay is over; how many."""

@@ -34,6 +34,9 @@ LOCK_FILE: Final = ".lock"
 META_PROPERTIES_FILE: Final = "meta.properties"
 TOPICS_FILE: Final = "stratalog-topics.json"  # a plain file: Kafka ignores it, and would refuse an unknown folder
 
+MARKS_FILE: Final = "stratalog-marks.json"  # in a log's folder, where Kafka ignores plain files, too
+STAGED_PREFIX: Final = "stratalog-staged-"  # plain files of a log directory, on their way into its logs
+
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
 INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 IGNORED_FOLDERS: Final = frozenset({"remote-log-index-cache"})

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
@@ -70,8 +70,14 @@ class Committer:
         self._own: OrderedDict[str, None] = OrderedDict()  # commit ids we issued, oldest first
         self._known_version = -1  # roots up to it were accepted: ours, or there when the log was first looked at
 
-    def commit(self, leader_epoch: int, decide: Decide) -> Root | None:
+    def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         """Publish what ``decide`` wants, on top of whatever the head is then.
+
+        Args:
+            leader_epoch: of the writer.
+            decide: asked with the head, again after a lost race.
+            shared_with: kinds of changes that others may make in the same leader epoch without fencing this writer,
+                which takes all it knows from the head.
 
         Returns:
             The head: the root just committed, or the one on which ``decide`` had nothing to do.
@@ -85,7 +91,7 @@ class Committer:
         head = self._finder.head if self._finder.is_warm else self._finder.find()
         self._known_version = max(self._known_version, self._finder.first_version)
         for _ in range(_RACES):
-            self._check_fenced(head, leader_epoch)
+            self._check_fenced(head, leader_epoch, shared_with)
             change = decide(head.root if head else None)
             if change is None:
                 return head.root if head else None
@@ -112,7 +118,7 @@ class Committer:
             created_ms=self._env.clock.now_ms(),
         )
 
-    def _check_fenced(self, head: Head | None, leader_epoch: int) -> None:
+    def _check_fenced(self, head: Head | None, leader_epoch: int, shared_with: Collection[str]) -> None:
         """Accept the head as what we build on, or stop."""
         if head is None:
             return
@@ -122,7 +128,7 @@ class Committer:
                 f"{root.log} is written in leader epoch {root.leader_epoch}, ours is {leader_epoch} "
                 f"version={root.version}"
             )
-        if root.leader_epoch == leader_epoch and self._is_foreign(root):
+        if root.leader_epoch == leader_epoch and root.change not in shared_with and self._is_foreign(root):
             raise FencedEpochError(
                 f"{root.log} has another writer in our leader epoch {leader_epoch} version={root.version}"
             )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from itertools import takewhile
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import ReadOnlyError
+from stratalog.errors import ReadOnlyError, StoreError
 from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
+from stratalog.tier.bulk import Appending, Replacing
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
@@ -24,9 +27,10 @@ from stratalog.tier.mend import mend, quarantine
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
-from stratalog.tier.root import ChangeKind, Root, TopicNote
+from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.scrub import Finding, LogScrub
 from stratalog.tier.segments import PagedSegments
+from stratalog.tier.tree import walk
 
 
 class TierLog:
@@ -136,6 +140,65 @@ class TierLog:
             )
             return offloader.offload(head, self._finder.prefix, sources, at)
 
+    def store(
+        self, source: SegmentSource, *, layout: str, leader_epoch: int, section: Section | None = None
+    ) -> StoredSegment:
+        """Upload a segment that a later ``append`` or ``replace`` names, of this process or another. Commits nothing.
+
+        Uploads of several threads go beside each other. Errors as ``offload``.
+        """
+        self._check_writable()
+        table = self._fetcher.layouts
+        offloader = Offloader(self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit)
+        return offloader.upload(source, self._finder.prefix, leader_epoch)
+
+    def append(self, wanted: Appending, *, leader_epoch: int) -> Root | None:
+        """Add stored segments behind the end, all by one commit, unless their mark is there already; the head after it.
+
+        Raises:
+            EndMovedError: the log ends elsewhere by now; nothing was committed.
+            Others as ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            return self._commit(leader_epoch, wanted.decide, BULK)
+
+    def replace(self, wanted: Replacing, *, leader_epoch: int) -> Root | None:
+        """Put stored segments in the place of others, by one commit; the head after it.
+
+        Raises:
+            StorageError: other segments are there than when it was planned, or the new ones do not fit; nothing was
+                committed.
+            Others as ``offload``.
+        """
+        self._check_writable()
+
+        def decide(root: Root | None) -> Change | None:
+            return wanted.change(root, self.entries(*wanted.span, root))
+
+        with self._duty:
+            return self._commit(leader_epoch, decide, BULK)
+
+    def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
+        """The segments of a root that hold offsets of [start, end)."""
+        if root is None:
+            return []
+        return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
+
+    def discard(self, entries: Iterable[StoredSegment]) -> None:
+        """Delete the objects of segments that were stored and not committed; what the head names stays.
+
+        What cannot be deleted is left for ``collect``.
+        """
+        self._check_writable()
+        gone = list(entries)
+        self.refresh()
+        root = self.root
+        for entry in gone:
+            named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
+            with contextlib.suppress(StoreError):
+                self._store.delete(sorted(entry.keys - named))
+
     def claim(self, reason: str) -> Root | None:
         """Begin the next leader epoch, which fences the writer before; None, and nothing done, if nothing was committed yet.
 
@@ -207,9 +270,9 @@ class TierLog:
         self._check_writable()
         return made.report(self._commit(leader_epoch, made.decide))
 
-    def _commit(self, leader_epoch: int, decide: Decide) -> Root | None:
+    def _commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
         with self._lock:
-            root = self._committer.commit(leader_epoch, decide)
+            root = self._committer.commit(leader_epoch, decide, shared_with)
             self._publish(root)
             return root
 

@@ -15,7 +15,7 @@ from stratalog.tier.fields import Fields, canonical, exactly, load_object, sha25
 from stratalog.tier.pagejson import entry_from_json, entry_to_json, ref_from_json, ref_to_json
 from stratalog.tier.pages import Pages
 from stratalog.tier.promises import contradiction, regression
-from stratalog.tier.root import RECENT_COMMITS, Change, Head, Root, TopicNote
+from stratalog.tier.root import RECENT_COMMITS, Change, Head, Root, TopicNote, WriteMark, marked
 from stratalog.tier.tree import grow
 
 FORMAT: Final = "stratalog-manifest"
@@ -24,6 +24,7 @@ _FIELDS: Final = frozenset({
     "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
     "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
     "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms", "topic_note",
+    "marks",
 })  # fmt: skip
 
 
@@ -67,6 +68,7 @@ def next_root(
         recent_commits=((*before.recent_commits, commit_id) if before else (commit_id,))[-RECENT_COMMITS:],
         created_ms=created_ms,
         topic=change.topic or (before.topic if before else None),
+        marks=marked(before.marks if before else (), change.mark),
     )
     wrong = contradiction(root) or (regression(before, root) if before else "")
     if wrong:
@@ -101,6 +103,7 @@ def encode_root(root: Root) -> bytes:
             "recent_commits": list(root.recent_commits),
             "created_ms": root.created_ms,
             **({} if root.topic is None else {"topic_note": _note_to_json(root.topic)}),
+            **({"marks": [[mark.writer, mark.number] for mark in root.marks]} if root.marks else {}),
         }
     )
 
@@ -162,6 +165,7 @@ def _root_from(fields: Fields) -> Root:
         recent_commits=tuple(exactly(str, item, "recent_commits") for item in fields.items("recent_commits")),
         created_ms=fields.integer("created_ms"),
         topic=_note_from(fields.get("topic_note")),
+        marks=tuple(_mark(item) for item in exactly(list, fields.get("marks") or [], "marks")),
     )
 
 
@@ -178,6 +182,11 @@ def _note_from(value: object) -> TopicNote | None:
     if partitions < 1:
         raise ValueError(f"topic_note of {partitions} partitions")
     return TopicNote(partitions, exactly(dict, fields.get("config"), "config"))
+
+
+def _mark(item: object) -> WriteMark:
+    writer, number = exactly(list, item, "marks")
+    return WriteMark(exactly(str, writer, "marks"), exactly(int, number, "marks"))
 
 
 def _epoch(item: object) -> EpochEntry:

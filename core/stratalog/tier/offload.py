@@ -132,7 +132,7 @@ class Offloader:
             _check_joins(head, source.info, at)
             if head is not None and head.leader_epoch < at.leader_epoch:
                 head = self._commit(at.leader_epoch, lambda root: claimed(root, _CLAIM_REASON))
-            stored = self._upload(source, prefix, at.leader_epoch)
+            stored = self.upload(source, prefix, at.leader_epoch)
             head = self._commit(at.leader_epoch, _adding(stored, at))
             if head is not None and stored in head.entries:  # the newest entries stand in the root
                 committed.append(stored)
@@ -140,7 +140,8 @@ class Offloader:
                 skipped += 1
         return OffloadReport(tuple(committed), skipped)
 
-    def _upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
+    def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
+        """Store one segment and commit nothing; what was put is deleted again if that fails."""
         sink = Sink(self._store, self._env, prefix, source.info.base_offset, leader_epoch)
         try:
             stored = self._layout.write(source, sink, self._section)

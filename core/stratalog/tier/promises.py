@@ -10,13 +10,14 @@ from typing import Final
 from stratalog.model.names import is_segment_key
 from stratalog.model.segments import FileKind
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.root import EMPTYING, INLINE_PAGES, PAGE_ITEMS, RECENT_COMMITS, PageRef, Root
+from stratalog.tier.root import EMPTYING, INLINE_PAGES, MAX_MARKS, PAGE_ITEMS, RECENT_COMMITS, PageRef, Root
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _COMMIT_ID: Final = re.compile(r"[0-9a-f]{32}\Z")
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]*\Z")
 _MAX_LEVEL: Final = 4  # 256 ** 5 segments
 _INT64_MAX: Final = (1 << 63) - 1
+MAX_WRITER: Final = 128  # characters
 
 
 def contradiction(root: Root) -> str:
@@ -39,6 +40,11 @@ def contradiction(root: Root) -> str:
             0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start),
             lambda: f"log start {root.log_start}, end {root.end_offset}, high watermark {root.high_watermark}",
         ),
+        (
+            len({mark.writer for mark in root.marks}) == len(root.marks) <= MAX_MARKS
+            and all(is_writer(mark.writer) and 0 <= mark.number <= _INT64_MAX for mark in root.marks),
+            lambda: "marks of writers that are malformed, twice the same, or too many",
+        ),
         (root.first_dirty_offset >= 0, lambda: f"first dirty offset {root.first_dirty_offset}"),
     )
     wrong = next((text() for good, text in checks if not good), "")
@@ -56,6 +62,11 @@ def regression(before: Root, root: Root) -> str:
     if root.high_watermark < before.high_watermark:
         return f"high watermark {root.high_watermark} after {before.high_watermark}"
     return ""
+
+
+def is_writer(text: str) -> bool:
+    """Whether a mark may name a writer so."""
+    return 1 <= len(text) <= MAX_WRITER and text.isprintable()
 
 
 def entry_contradiction(prefix: str, entry: StoredSegment) -> str:

@@ -12,6 +12,7 @@ from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
 
 RECENT_COMMITS: Final = 64
+MAX_MARKS: Final = 64  # writers that a root remembers; the one that has been silent for longest is forgotten first
 PAGE_ITEMS: Final = 256  # entries, or references, of one page; and the most entries that stand in a root
 INLINE_PAGES: Final = 512  # references of one level in a root: more are gathered in a page of the next level
 
@@ -23,11 +24,15 @@ class ChangeKind(StrEnum):
     OFFLOAD = "offload"
     EXPIRE = "expire"
     REPLACE = "replace"
+    APPEND = "append"
     REBUILD = "rebuild"
     CLEAR = "clear"
     DELETE = "delete"
 
 
+BULK: Final = frozenset(
+    {ChangeKind.APPEND, ChangeKind.REPLACE}
+)  # what no engine makes: the log lives in the tier alone
 EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # nothing that was there counts any more
 
 
@@ -75,6 +80,17 @@ class TopicNote:
     config: Mapping[str, object]
 
 
+@dataclass(frozen=True, slots=True)
+class WriteMark:
+    """How far somebody came who writes in numbered rounds: everything of round ``number`` and those before it is there.
+
+    ``writer`` is theirs for good, 1 to 128 printable characters: the id of a streaming query, say.
+    """
+
+    writer: str
+    number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """What a commit wants the next root to say. Offsets as in ``Root``.
@@ -88,6 +104,7 @@ class Change:
         replaced: the offsets [start, end) that ``added`` stands for from now on; the borders of entries.
         first_dirty_offset: where compaction goes on.
         topic: of the log's topic; None leaves what the root before says.
+        mark: of who writes in numbered rounds; takes the place of the same writer's earlier one.
     """
 
     kind: ChangeKind
@@ -98,6 +115,7 @@ class Change:
     replaced: tuple[int, int] | None = None
     first_dirty_offset: int = 0
     topic: TopicNote | None = None
+    mark: WriteMark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +146,7 @@ class Root:
         recent_commits: the ids of the last commits, oldest first, this one included.
         created_ms: the writer's wall clock.
         topic: of the log's topic, as it was at the last commit that told of it; None if none did.
+        marks: one a writer, the one that wrote last at the end; at most ``MAX_MARKS``.
     """
 
     log: TopicPartition
@@ -150,6 +169,11 @@ class Root:
     recent_commits: tuple[str, ...]
     created_ms: int
     topic: TopicNote | None = None
+    marks: tuple[WriteMark, ...] = ()
+
+    def number_of(self, writer: str) -> int:
+        """The number of a writer's last round, -1 if it has none here."""
+        return next((mark.number for mark in self.marks if mark.writer == writer), -1)
 
     @property
     def end_offset(self) -> int:
@@ -168,6 +192,13 @@ class Head:
 
     root: Root
     sha256: str
+
+
+def marked(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMark, ...]:
+    """The marks with one more, in the place of the same writer's earlier one."""
+    if mark is None:
+        return tuple(marks)
+    return (*(found for found in marks if found.writer != mark.writer), mark)[-MAX_MARKS:]
 
 
 def segment_time_ms(entry: StoredSegment) -> int:

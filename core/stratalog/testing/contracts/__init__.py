@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stratalog.testing.contracts.bulk_writer import BulkWriterContract
 from stratalog.testing.contracts.cleanup_policy import CleanupPolicyContract
 from stratalog.testing.contracts.codec import CodecContract
 from stratalog.testing.contracts.index_format import IndexFormatContract
@@ -12,6 +13,7 @@ from stratalog.testing.contracts.service import ServiceContract
 from stratalog.testing.contracts.tier_layout import TierLayoutContract
 
 __all__ = [
+    "BulkWriterContract",
     "CleanupPolicyContract",
     "CodecContract",
     "IndexFormatContract",

@@ -1,0 +1,186 @@
+"""What everybody keeps to who stages records in tasks and publishes them in one commit a log."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+
+from stratalog.errors import OffsetsOutOfOrderError, TopicExistsError, UnknownTopicError
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import Record, RecordColumns
+from stratalog.reading.open import open_settled
+from stratalog.tier.root import WriteMark
+from stratalog.writing.target import WriteTarget
+from stratalog.writing.values import StagedSegment
+
+LOG: Final = TopicPartition("orders", 1)
+SEGMENT_BYTES: Final = 20_000
+
+
+def made_records(count: int, task: int = 0, *, offset: int = 0, step: int = 1) -> list[Record]:
+    """Records that tell which they are, some without key, without value, with headers."""
+    return [
+        Record(
+            offset=offset + number * step,
+            key=None if number % 7 == 3 else b"key %d" % number,
+            value=None if number % 5 == 4 else b"value %d of task %d" % (number, task),
+            timestamp_ms=1_700_000_000_000 + number,
+            headers=(("from", b"%d" % task), ("none", None)) if number % 3 == 0 else (),
+        )
+        for number in range(count)
+    ]
+
+
+def told(record: Record) -> tuple[object, ...]:
+    """What a record is, wherever it is."""
+    return record.timestamp_ms, record.key, record.value, record.headers
+
+
+class BulkWriterContract:
+    """Subclass it, name the class ``Test...``, and give one fixture, ``target``: an empty one."""
+
+    @pytest.fixture
+    def target(self) -> WriteTarget:
+        """The target to check; overridden by the subclass."""
+        raise NotImplementedError("a subclass of BulkWriterContract gives the fixture target")
+
+    @pytest.fixture(autouse=True)
+    def _topic(self, target: WriteTarget) -> None:
+        with target.open() as writer:
+            writer.create_topic("orders", 2, {"segment.bytes": SEGMENT_BYTES})
+
+    @staticmethod
+    def stage(target: WriteTarget, records: Sequence[Record]) -> list[StagedSegment]:
+        """What one task does, in one process, as another one gets it."""
+        with target.open() as writer, writer.stage(LOG) as stage:
+            for start in range(0, len(records), 100):
+                stage.add(RecordColumns.from_records(records[start : start + 100]))
+            found: list[StagedSegment] = pickle.loads(pickle.dumps(stage.finish()))  # noqa: S301 - our own bytes
+            return found
+
+    @staticmethod
+    def read(target: WriteTarget) -> list[Record]:
+        """What a reader sees of the log."""
+        options = target.tier_options
+        with open_settled(target.location, target.settings(), tier_options=options) as reader:
+            return list(reader.log(*LOG).records(start=0))
+
+    def test_nothing_is_seen_before_it_is_published(self, target: WriteTarget) -> None:
+        """Neither by a reader nor in the log's bounds."""
+        self.stage(target, made_records(300))
+        assert self.read(target) == []
+
+    def test_what_all_tasks_staged_is_there_once_in_their_order(self, target: WriteTarget) -> None:
+        """With offsets that ascend by one, and all that the records had."""
+        tasks = [made_records(700, task) for task in range(3)]
+        staged = [found for records in tasks for found in self.stage(target, records)]
+        with target.open() as writer:
+            done = writer.append(LOG, staged, WriteMark("query", 0))
+        found = self.read(target)
+        assert [record.offset for record in found] == list(range(2100))
+        assert [told(record) for record in found] == [told(record) for records in tasks for record in records]
+        assert (done.base_offset, done.end_offset, done.duplicate) == (0, 2100, False)
+
+    def test_segments_are_as_large_as_the_topic_says(self, target: WriteTarget) -> None:
+        """However much of it one task staged."""
+        with target.open() as writer:
+            done = writer.append(LOG, self.stage(target, made_records(2000)))
+        assert done.segments >= done.size_bytes / SEGMENT_BYTES > 2
+        assert len(self.read(target)) == 2000
+
+    def test_a_round_is_published_once(self, target: WriteTarget) -> None:
+        """Asked again with what was staged then, or with what another attempt staged; an earlier round comes too late."""
+        first = self.stage(target, made_records(150))
+        with target.open() as writer:
+            writer.append(LOG, first, WriteMark("query", 7))
+        with target.open() as writer:
+            again = writer.append(LOG, first, WriteMark("query", 7))
+        other = self.stage(target, made_records(150, 1))
+        with target.open() as writer:
+            assert writer.append(LOG, other, WriteMark("query", 7)).duplicate
+            assert writer.append(LOG, other, WriteMark("query", 3)).duplicate
+        assert again.duplicate
+        assert [told(record) for record in self.read(target)] == [told(record) for record in made_records(150)]
+
+    def test_rounds_of_several_writers_do_not_meet(self, target: WriteTarget) -> None:
+        """Each has numbers of its own, and appends behind the others."""
+        for number in range(3):
+            for name in ("one", "two"):
+                staged = self.stage(target, made_records(10, number))
+                with target.open() as writer:
+                    assert not writer.append(LOG, staged, WriteMark(name, number)).duplicate
+        assert len(self.read(target)) == 60
+
+    def test_what_is_discarded_is_gone_and_what_is_published_stays(self, target: WriteTarget) -> None:
+        """Whoever aborts may not know how far the commit came."""
+        kept, gone = self.stage(target, made_records(40)), self.stage(target, made_records(40, 1))
+        with target.open() as writer:
+            writer.append(LOG, kept, WriteMark("query", 0))
+        with target.open() as writer:
+            writer.discard([*kept, *gone])
+            writer.discard(gone)
+        assert [told(record) for record in self.read(target)] == [told(record) for record in made_records(40)]
+
+    def test_a_stage_that_fails_leaves_nothing(self, target: WriteTarget) -> None:
+        """The next one is not disturbed."""
+        with target.open() as writer:
+            stage = writer.stage(LOG)
+            with contextlib.suppress(ZeroDivisionError), stage:
+                stage.add(RecordColumns.from_records(made_records(300)))
+                raise ZeroDivisionError
+            assert stage.finish() == []
+            assert writer.append(LOG, []).segments == 0
+        assert self.read(target) == []
+
+    def test_offsets_can_be_kept(self, target: WriteTarget) -> None:
+        """With their gaps, from where the first segment begins."""
+        records = made_records(500, offset=1000, step=3)
+        with target.open() as writer, writer.stage(LOG, base_offset=990) as stage:
+            stage.add(RecordColumns.from_records(records))
+            staged = stage.finish(3000)
+        with target.open() as writer:
+            done = writer.append(LOG, staged, keep_offsets=True)
+        found = self.read(target)
+        assert [record.offset for record in found] == [record.offset for record in records]
+        assert (done.base_offset, done.end_offset) == (990, 3000)
+        with target.open() as writer:
+            late = writer.append(LOG, self.stage(target, made_records(1)))
+        assert late.base_offset == 3000
+
+    def test_offsets_that_are_kept_must_go_on_where_the_log_ends(self, target: WriteTarget) -> None:
+        """Else nothing is published."""
+        with target.open() as writer:
+            writer.append(LOG, self.stage(target, made_records(5)))
+        with target.open() as writer, writer.stage(LOG, base_offset=7) as stage:
+            stage.add(RecordColumns.from_records(made_records(3, offset=7)))
+            staged = stage.finish()
+        with target.open() as writer, pytest.raises(OffsetsOutOfOrderError, match="5"):
+            writer.append(LOG, staged, keep_offsets=True)
+        assert len(self.read(target)) == 5
+
+    def test_topics_are_made_once(self, target: WriteTarget) -> None:
+        """The same again is fine; another number of partitions is not."""
+        with target.open() as writer:
+            writer.create_topic("orders", 2)
+            assert dict(writer.topics()) == {"orders": 2}
+            assert writer.config("orders").segment_bytes == SEGMENT_BYTES
+            with pytest.raises(TopicExistsError, match="2 partitions, not 3"):
+                writer.create_topic("orders", 3)
+
+    def test_what_is_not_there_is_named(self, target: WriteTarget) -> None:
+        """A topic, or a partition of one."""
+        with target.open() as writer:
+            with pytest.raises(UnknownTopicError, match="payments"):
+                writer.config("payments")
+            with pytest.raises(UnknownTopicError, match="orders-2"):
+                writer.stage(TopicPartition("orders", 2))
+
+    def test_an_empty_round_changes_nothing(self, target: WriteTarget) -> None:
+        """It is no error."""
+        with target.open() as writer:
+            done = writer.append(LOG, [], WriteMark("query", 0))
+        assert (done.base_offset, done.end_offset, done.segments) == (0, 0, 0)

@@ -1,0 +1,171 @@
+"""The contract of whoever writes many records at once, from many processes, so that readers see all of them or none.
+
+A task *stages*: it writes records where nobody reads them, and hands back small values that say what it wrote. One
+process then *publishes* what all tasks staged: one commit a log. What is not published is garbage, and no more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from stratalog.config.topic import TopicConfig
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import RecordColumns
+from stratalog.tier.root import WriteMark
+from stratalog.writing.values import Published, Span, StagedSegment
+
+
+class Stage(ABC):
+    """Records of one log on their way, in one process. A context manager: left with an error, it discards. One thread."""
+
+    @abstractmethod
+    def add(self, columns: RecordColumns) -> None:
+        """Write records with all fields, in batches of this log's format and codec.
+
+        Where offsets are kept, those of the columns are taken, and their leader epochs.
+
+        Raises:
+            InvalidRecordError: a record breaks a rule of the topic.
+            RecordTooLargeError: a record is larger than ``max.message.bytes``.
+            DiskFullError: no space for what is staged.
+        """
+
+    @abstractmethod
+    def add_encoded(self, data: bytearray) -> None:
+        """Write whole batches of any magic as they are; where offsets are not kept, they get others, in place."""
+
+    @abstractmethod
+    def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
+        """What was staged, ascending; none if nothing was.
+
+        Args:
+            end_offset: where offsets are kept: the segments reach so far, though the last record may lie below. There
+                is at least one segment then, without records if need be.
+        """
+
+    @abstractmethod
+    def discard(self) -> None:
+        """Remove what was staged, as far as that can be done. Twice is fine, and so is after ``finish``."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.discard()
+
+
+class BulkWriter(ABC):
+    """One target, opened in one process: to stage, to publish, or both. A context manager. Not thread-safe."""
+
+    @abstractmethod
+    def topics(self) -> Mapping[str, int]:
+        """The topics that are there, and how many partitions each has."""
+
+    @abstractmethod
+    def config(self, topic: str) -> TopicConfig:
+        """The settings of a topic; UnknownTopicError if it is not there."""
+
+    @abstractmethod
+    def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
+        """Make a topic without records; one that is there with as many partitions stays as it is.
+
+        Raises:
+            TopicExistsError: it is there with another number of partitions.
+            InvalidTopicError, ConfigError, UnknownSettingError: a name or a setting is wrong.
+        """
+
+    @abstractmethod
+    def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
+        """Begin to write records of one log.
+
+        Args:
+            log: of a topic that is there.
+            base_offset: keep the offsets of what is written, all of which are at or above this one, where the first
+                segment begins; None: records get their offsets when they are published.
+            compression: another codec than ``compression.type`` of the topic.
+
+        Raises:
+            UnknownTopicError: the log is not there.
+            FencedEpochError: an engine writes to it.
+        """
+
+    @abstractmethod
+    def append(
+        self,
+        log: TopicPartition,
+        staged: Sequence[StagedSegment],
+        mark: WriteMark | None = None,
+        *,
+        keep_offsets: bool = False,
+    ) -> Published:
+        """Publish records behind the log's end, in the order of ``staged``: all of them, or none.
+
+        Done again with the same mark, or with an earlier one of the same writer, it does nothing: what of it was
+        staged is discarded.
+
+        Args:
+            log: whose.
+            staged: of any tasks. What comes from another attempt at the same work must not be among them.
+            mark: which round of which writer this is; None: done twice, the records are there twice.
+            keep_offsets: the records keep theirs; the first segment must begin at the log's end, or the log be empty.
+
+        Raises:
+            FencedEpochError: an engine, or another writer, owns the log; nothing was published.
+            LogDirLockedError: an engine has the directory open; nothing was published.
+            OffsetsOutOfOrderError: offsets that are kept leave a gap or overlap.
+            StorageError: what was staged is gone, or the disk failed.
+            StoreError: the store failed or refused; whether it was published shows when asked again with the same mark.
+        """
+
+    @abstractmethod
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+        """The closed segments of a log that lie in [start, end), for a job that replaces them; None if there are none.
+
+        Raises:
+            UnknownTopicError: the log is not there.
+            FencedEpochError: an engine writes to it.
+        """
+
+    @abstractmethod
+    def replace(
+        self,
+        span: Span,
+        staged: Sequence[StagedSegment],
+        *,
+        reason: str,
+        first_dirty_offset: int | None = None,
+    ) -> Published:
+        """Put what was staged in the place of the segments of a span: all of it, or nothing.
+
+        Args:
+            span: as planned.
+            staged: with offsets that were kept; together they cover just the span, without gaps.
+            reason: for people: why.
+            first_dirty_offset: where compaction goes on.
+
+        Raises:
+            StorageError: other segments are there by now; nothing was changed.
+            Others as ``append``.
+        """
+
+    @abstractmethod
+    def discard(self, staged: Iterable[StagedSegment]) -> None:
+        """Remove what was staged and not published. What was published stays, whoever asks."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of everything. Twice is fine."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,360 @@
+"""Bulk writing to a log directory that no engine has open: tasks write batches into plain files in the logs' folders.
+
+Whoever publishes opens an engine on the directory, which takes its lock, gives the batches their offsets, and adds them
+to the log as closed segments, by one step that a crash does or undoes as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Final, Self
+
+from stratalog.config.files import read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.engine import Engine
+from stratalog.engine.open import open_engine
+from stratalog.env import Env
+from stratalog.errors import (
+    ConfigError,
+    LogDirNotFoundError,
+    OffsetsOutOfOrderError,
+    SegmentGoneError,
+    StorageError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from stratalog.log.cleaned import CleanedSegment
+from stratalog.log.log import Log
+from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicPartition, partition_folder
+from stratalog.model.records import RecordColumns
+from stratalog.reading.open import open_host, open_settled
+from stratalog.reading.parts import ComponentHost
+from stratalog.reading.reader import TopicInfo
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
+from stratalog.segment.segment import Segment
+from stratalog.spi.segments import LogFiles, SegmentFile, SegmentStore
+from stratalog.tier.root import WriteMark
+from stratalog.writing.bulk import BulkWriter, Stage
+from stratalog.writing.encode import Encoder, placed_tables
+from stratalog.writing.values import Published, Span, StagedSegment
+
+NO_OPTIONS: Final[Mapping[str, object]] = {}
+_ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
+OLD_MS: Final = 7 * 86_400_000  # what was staged and not published for so long, nobody will publish
+
+
+class DirectoryStage(Stage):
+    """As ``Stage``: batches in plain files, with offsets from ``base_offset`` on."""
+
+    def __init__(
+        self, files: LogFiles, topic: TopicInfo, log: TopicPartition, encoder: Encoder, *, base_offset: int | None
+    ) -> None:
+        assert topic.topic_id is not None  # looked at before
+        self._files, self._log, self._topic_id, self._encoder = files, log, topic.topic_id, encoder
+        self._keep_offsets = base_offset is not None
+        self._base = self._next = base_offset or 0
+        self._name = ""
+        self._file: SegmentFile | None = None
+        self._staged: list[StagedSegment] = []
+
+    def add(self, columns: RecordColumns) -> None:
+        """As ``Stage.add``."""
+        for prepared in self._encoder.batches(columns, keep_offsets=self._keep_offsets):
+            self.add_encoded(prepared.data)
+
+    def add_encoded(self, data: bytearray) -> None:
+        """As ``Stage.add_encoded``."""
+        for table, piece in placed_tables(data, self._encoder.parts, None if self._keep_offsets else self._next, -1):
+            if table.base_offset[0] < self._next:
+                raise OffsetsOutOfOrderError(f"offset {table.base_offset[0]} of {self._log} after {self._next - 1}")
+            if self._file is not None and self._is_full(len(piece), table.last_offset[-1]):
+                self._close(table.base_offset[0])
+            (self._file or self._begin()).append([piece])
+            self._next = table.last_offset[-1] + 1
+
+    def _is_full(self, size_bytes: int, last_offset: int) -> bool:
+        assert self._file is not None
+        is_far = last_offset - self._base > MAX_RELATIVE_OFFSET
+        return is_far or self._file.size_bytes + size_bytes > self._encoder.config.segment_bytes
+
+    def _begin(self) -> SegmentFile:
+        unique = uuid.UUID(int=self._encoder.parts.env.chance.getrandbits(128), version=4)
+        self._name = f"{STAGED_PREFIX}{unique.hex}"
+        self._file = self._files.open_segment(self._name, create=True)
+        return self._file
+
+    def _close(self, end_offset: int) -> None:
+        file = self._file or self._begin()
+        file.sync()
+        size_bytes = file.size_bytes
+        file.close()
+        self._file = None
+        found = StagedSegment(self._log, self._topic_id, self._base, end_offset, size_bytes, -1, self._name)
+        self._staged.append(found)
+        self._base = end_offset
+
+    def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
+        """As ``Stage.finish``."""
+        end = self._next if end_offset is None else end_offset
+        if end < self._next:
+            raise OffsetsOutOfOrderError(f"the last offset is {self._next - 1}, and the end {end}")
+        if end > self._base:
+            self._close(end)
+            self._files.sync()
+        return self._staged
+
+    def discard(self) -> None:
+        """As ``Stage.discard``."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            with contextlib.suppress(StorageError):
+                self._files.remove(self._name)
+        _remove(self._files, self._staged)
+        self._staged = []
+        self._next = self._base
+
+
+class DirectoryWriter(BulkWriter):
+    """As ``BulkWriter``, of a log directory. Made by ``DirectoryWriter.open``.
+
+    Staging takes no lock and writes nothing that a reader sees, so that an engine may have the directory open meanwhile.
+    Publishing takes the lock, until the writer is closed.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        host: ComponentHost,
+        store: SegmentStore,
+        config: str | Mapping[str, object] | None,
+        tier_options: Mapping[str, object],
+    ) -> None:
+        self._location, self._host, self._store, self._env = location, host, store, host.env
+        self._config, self._tier_options = config, tier_options
+        self._opened = ExitStack()
+        self._opened.callback(host.close)
+        self._opened.enter_context(store)
+        self._engine: Engine | None = None
+        self._topics_seen: Mapping[str, TopicInfo] | None = None
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        config: str | Mapping[str, object] | None = None,
+        tier_options: Mapping[str, object] = NO_OPTIONS,
+        *,
+        env: Env,
+    ) -> Self:
+        """Open a directory.
+
+        Args:
+            location: its path.
+            config: of its engine.
+            tier_options: for the tier that ``config`` names, if it does.
+            env: the outside world.
+
+        Raises:
+            As ``WriteTarget.open``.
+        """
+        host = open_host(read_settings(config, os.environ), (), env)
+        try:
+            store = host.segment_store(location, read_only=False)
+        except BaseException:
+            host.close()
+            raise
+        return cls(location, host, store, config, tier_options)
+
+    # --- topics --------------------------------------------------------------------------------------------------
+
+    def topics(self) -> Mapping[str, int]:
+        """As ``BulkWriter.topics``."""
+        return {name: len(found.partitions) for name, found in self._topics().items()}
+
+    def config(self, topic: str) -> TopicConfig:
+        """As ``BulkWriter.config``."""
+        return self._topic(topic).config
+
+    def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
+        """As ``BulkWriter.create_topic``."""
+        there = self._topics().get(topic)
+        if there is None:
+            self._own().create_topic(topic, partitions=partitions, config=config)
+            self._topics_seen = None
+        elif len(there.partitions) != partitions:
+            raise TopicExistsError(f"topic {topic} has {len(there.partitions)} partitions, not {partitions}")
+
+    def _topics(self) -> Mapping[str, TopicInfo]:
+        if self._engine is not None:
+            return self._engine.topics()
+        if self._topics_seen is None:
+            try:
+                with open_settled(self._location, self._host.settings, env=self._env) as reader:
+                    self._topics_seen = reader.topics()
+            except LogDirNotFoundError:
+                self._topics_seen = {}
+        return self._topics_seen
+
+    def _topic(self, topic: str) -> TopicInfo:
+        found = self._topics().get(topic)
+        if found is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {self._location}: make it, with its partitions")
+        if found.topic_id is None:
+            raise ConfigError(f"topic {topic} has no id yet: open the directory with an engine once")
+        return found
+
+    # --- staging -------------------------------------------------------------------------------------------------
+
+    def stage(
+        self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
+    ) -> DirectoryStage:
+        """As ``BulkWriter.stage``."""
+        topic = self._topic(log.topic)
+        if log.partition not in topic.partitions:
+            raise UnknownTopicError(f"there is no {log} in {self._location}")
+        encoder = Encoder.of(self._host.parts(topic.config), topic.config, compression)
+        return DirectoryStage(self._folder(log), topic, log, encoder, base_offset=base_offset)
+
+    def _folder(self, log: TopicPartition) -> LogFiles:
+        return self._store.open_log(partition_folder(log))
+
+    # --- publishing ----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        log: TopicPartition,
+        staged: Sequence[StagedSegment],
+        mark: WriteMark | None = None,
+        *,
+        keep_offsets: bool = False,
+    ) -> Published:
+        """As ``BulkWriter.append``."""
+        own, files = self._own().log(*log), self._folder(log)
+        end = own.offsets().log_end
+        if mark is not None and own.marks().number_of(mark.writer) >= mark.number:
+            _remove(files, staged)
+            return Published(log, end, end, 0, 0, duplicate=True)
+        if not staged:
+            return Published(log, end, end, 0, 0)
+        if any(found.topic_id != own.topic_id for found in staged):
+            raise SegmentGoneError("its topic has been made again since the records were staged", files.path())
+        if keep_offsets:
+            end = _end_to_keep(own, staged)
+        made, after = self._built(own, files, staged, end, keep_offsets=keep_offsets)
+        own.append_segments(made, after, None if mark is None else (mark.writer, mark.number))
+        _remove(files, staged)
+        self._sweep(files)
+        return Published(log, end, after, len(made), sum(segment.size_bytes for segment in made))
+
+    def _built(
+        self, own: Log, files: LogFiles, staged: Sequence[StagedSegment], base: int, *, keep_offsets: bool
+    ) -> tuple[list[CleanedSegment], int]:
+        """The segments as they will be, under names that nobody reads; and where the log will end."""
+        made, at = list[CleanedSegment](), base
+        try:
+            for found in staged:
+                for data in self._batches(files, found):
+                    epoch = own.leader_epoch
+                    for table, piece in placed_tables(data, own.parts, None if keep_offsets else at, epoch):
+                        at = table.last_offset[-1] + 1
+                        if not made or _is_full(made[-1], len(piece), at, own.config):
+                            self._finish(made[-1:])
+                            made.append(own.new_cleaned(table.base_offset[0] if made else base))
+                        made[-1].append(piece)
+                at = found.end_offset if keep_offsets else at
+            self._finish(made[-1:])
+        except BaseException:
+            for segment in made:
+                segment.discard()
+            raise
+        return made, at
+
+    def _finish(self, made: Iterable[CleanedSegment]) -> None:
+        for segment in made:
+            segment.finish(self._env.clock.now_ms())
+
+    def _batches(self, files: LogFiles, found: StagedSegment) -> Iterator[bytearray]:
+        """What a staged file holds, its CRCs compared."""
+        if not isinstance(found.place, str):
+            raise ConfigError(f"{found.log} was staged for a tier, and is published to a directory")
+        parts = self._host.parts(TopicConfig())
+        with closing(files.open_segment(found.place)) as file:
+            if file.size_bytes != found.size_bytes:
+                raise SegmentGoneError("what was staged has another size by now", files.path(found.place))
+            names = {LOG_SUFFIX: found.place}
+            segment = Segment(files, found.base_offset, found.end_offset, parts, file, names=names)
+            for chunk in walk(segment, 0, parts, below=found.end_offset):
+                yield bytearray(chunk.data[: chunk.end_position - chunk.position])
+
+    def _sweep(self, files: LogFiles) -> None:
+        """Remove what others staged long ago and never published."""
+        before_ms = self._env.clock.now_ms() - OLD_MS
+        for found in files.list():
+            if found.name.startswith(STAGED_PREFIX) and found.modified_ms < before_ms:
+                files.remove(found.name)
+
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+        """As ``BulkWriter.span``."""
+        del start, end
+        raise ConfigError(_ENGINES_OWN.format(log))
+
+    def replace(
+        self, span: Span, staged: Sequence[StagedSegment], *, reason: str, first_dirty_offset: int | None = None
+    ) -> Published:
+        """As ``BulkWriter.replace``."""
+        del staged, reason, first_dirty_offset
+        raise ConfigError(_ENGINES_OWN.format(span.log))
+
+    def discard(self, staged: Iterable[StagedSegment]) -> None:
+        """As ``BulkWriter.discard``."""
+        by_log: dict[TopicPartition, list[StagedSegment]] = {}
+        for found in staged:
+            by_log.setdefault(found.log, []).append(found)
+        for log, group in by_log.items():
+            _remove(self._folder(log), group)
+
+    def _own(self) -> Engine:
+        """An engine on the directory, for this writer alone."""
+        if self._engine is None:
+            engine = open_engine(self._location, tier_options=self._tier_options, config=self._config, env=self._env)
+            self._engine = self._opened.enter_context(engine)
+        return self._engine
+
+    def close(self) -> None:
+        """As ``BulkWriter.close``."""
+        self._opened.close()
+        self._engine = None
+
+
+def _is_full(segment: CleanedSegment, size_bytes: int, end: int, config: TopicConfig) -> bool:
+    if not segment.size_bytes:
+        return False
+    return segment.size_bytes + size_bytes > config.segment_bytes or end - segment.base_offset > MAX_RELATIVE_OFFSET
+
+
+def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
+    """Where records that keep their offsets begin; an empty log begins there."""
+    end, base = own.offsets().log_end, staged[0].base_offset
+    if end == 0 and base > 0:
+        own.truncate_fully_and_start_at(base)
+        end = base
+    at = end
+    for found in staged:
+        if found.base_offset != at:
+            raise OffsetsOutOfOrderError(
+                f"{own.name} ends at {at}, and what keeps its offsets begins at {found.base_offset}"
+            )
+        at = found.end_offset
+    return end
+
+
+def _remove(files: LogFiles, staged: Iterable[StagedSegment]) -> None:
+    for found in staged:
+        if isinstance(found.place, str):
+            with contextlib.suppress(StorageError):
+                files.remove(found.place)

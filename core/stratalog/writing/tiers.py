@@ -1,0 +1,506 @@
+"""Bulk writing to a tier: segments are built and uploaded by tasks, and named by one root a log.
+
+A task gives records the offsets that they get if nobody else writes: from the tier's end on. What begins there at the
+commit as well is published as it is; anything else is copied to the offsets behind it, in segments as large as the
+topic's settings allow, and what was copied is deleted.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final, Self
+
+from stratalog.config.files import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.epochs.cache import EpochCache
+from stratalog.errors import (
+    ConfigError,
+    FencedEpochError,
+    OffsetsOutOfOrderError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from stratalog.model.names import TopicId, TopicPartition, check_topic
+from stratalog.model.records import RecordColumns
+from stratalog.model.segments import FileKind
+from stratalog.producers.snapshot import encode_snapshot
+from stratalog.reading.open import open_host, open_tier
+from stratalog.reading.parts import ComponentHost
+from stratalog.segment.components import Components
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.segments import SegmentStore
+from stratalog.tier.bulk import Appending, EndMovedError, Replacing, check_alone, digest_of, is_unused
+from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.log import TierLog
+from stratalog.tier.producers import producers_at_end
+from stratalog.tier.root import ChangeKind, Root, TopicNote, WriteMark
+from stratalog.tier.tier import Tier, TierLogName
+from stratalog.writing.build import SegmentBuilder
+from stratalog.writing.bulk import BulkWriter, Stage
+from stratalog.writing.encode import Encoder, placed_tables
+from stratalog.writing.values import Published, Span, StagedSegment
+
+_TRIES: Final = 8  # of one commit, while others append to the log
+_IDS: Final = uuid.UUID(
+    "0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11"
+)  # persistent: names the space of ids of topics made here
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    topic_id: TopicId
+    partitions: int
+    config: TopicConfig
+    note: TopicNote | None
+    root: Root
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a stage needs to know of where it writes."""
+
+    remote: TierLog
+    encoder: Encoder
+    leader_epoch: int
+    epochs: EpochCache
+    snapshot: bytes | None
+
+
+class TierStage(Stage):
+    """As ``Stage``; each segment is uploaded when it is full, so that local disk holds one of them.
+
+    Args:
+        place: where.
+        store: for temporary files.
+        base_offset: of the first segment.
+        keep_offsets: whether records keep theirs.
+    """
+
+    def __init__(self, place: _Place, store: SegmentStore, base_offset: int, *, keep_offsets: bool) -> None:
+        self._place, self._store, self._keep_offsets = place, store, keep_offsets
+        self._parts, self._config = place.encoder.parts, place.encoder.config
+        self._base = self._next = base_offset
+        self._builder: SegmentBuilder | None = None
+        self._folder = ""
+        self._staged: list[StagedSegment] = []
+
+    def add(self, columns: RecordColumns) -> None:
+        """As ``Stage.add``."""
+        for prepared in self._place.encoder.batches(columns, keep_offsets=self._keep_offsets):
+            self.add_encoded(prepared.data)
+
+    def add_encoded(self, data: bytearray) -> None:
+        """As ``Stage.add_encoded``."""
+        base = None if self._keep_offsets else self._next
+        for table, piece in placed_tables(data, self._parts, base, self._place.leader_epoch):
+            first, last = table.base_offset[0], table.last_offset[-1]
+            if first < self._next:
+                raise OffsetsOutOfOrderError(f"offset {first} of {self._place.remote.log} after {self._next - 1}")
+            self._make_room(len(piece), first, last).append(piece)
+            self._next = last + 1
+
+    def _make_room(self, size_bytes: int, first: int, last: int) -> SegmentBuilder:
+        builder = self._builder
+        if builder is not None and builder.size_bytes:
+            is_full = builder.size_bytes + size_bytes > self._config.segment_bytes
+            if is_full or last - builder.base_offset > MAX_RELATIVE_OFFSET:
+                self._upload(first)
+                builder = None
+        return builder or self._begin()
+
+    def _begin(self) -> SegmentBuilder:
+        name = uuid.UUID(int=self._parts.env.chance.getrandbits(128), version=4).hex
+        files = self._store.open_log(name, create=True)
+        self._builder = SegmentBuilder(files, self._base, self._parts, self._config)
+        self._folder = name
+        return self._builder
+
+    def _upload(self, end_offset: int, snapshot: bytes | None = None) -> None:
+        builder = self._builder or self._begin()
+        remote, place = self._place.remote, self._place
+        epochs = place.epochs.between(self._base, end_offset)
+        source = builder.finish(remote.log, remote.topic_id, end_offset, epochs, snapshot or place.snapshot)
+        section = self._config.sections.get(self._config.tier_layout)
+        stored = remote.store(source, layout=self._config.tier_layout, leader_epoch=place.leader_epoch, section=section)
+        self._staged.append(
+            StagedSegment(
+                remote.log,
+                remote.topic_id,
+                self._base,
+                end_offset,
+                source.info.size_bytes,
+                place.leader_epoch,
+                stored,
+            )
+        )
+        self._drop_builder()
+        self._base = end_offset
+
+    def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
+        """As ``Stage.finish``."""
+        end = self._next if end_offset is None else end_offset
+        if end < self._next:
+            raise OffsetsOutOfOrderError(f"the last offset is {self._next - 1}, and the end {end}")
+        if end > self._base:
+            self._upload(end, self._kept_snapshot(end))
+        return self._staged
+
+    def _kept_snapshot(self, end_offset: int) -> bytes | None:
+        """What the segment that ends there now tells of the producers, for the one that takes its place."""
+        remote = self._place.remote
+        if not self._keep_offsets:
+            return None
+        held = remote.entries(end_offset - 1, end_offset, remote.root)
+        if not held or held[-1].info.end_offset != end_offset:
+            return None
+        return RemoteSegment(held[-1], remote.fetcher).read_file(FileKind.SNAPSHOT)
+
+    def discard(self) -> None:
+        """As ``Stage.discard``."""
+        self._drop_builder()
+        if self._staged:
+            self._place.remote.discard(entries_of(self._staged))
+            self._staged = []
+        self._next = self._base
+
+    def _drop_builder(self) -> None:
+        if self._builder is not None:
+            self._builder.close()
+            self._store.remove_log(self._folder)
+            self._builder = None
+
+
+class TierWriter(BulkWriter):
+    """As ``BulkWriter``, of a tier. Made by ``TierWriter.open``.
+
+    Args:
+        host: opens components; taken over.
+        tier: taken over.
+        staging: where the folder for temporary files is made; None: where the system has them.
+        take_over: whether to write to logs that an engine wrote to last.
+    """
+
+    def __init__(self, host: ComponentHost, tier: Tier, *, staging: str | None, take_over: bool) -> None:
+        self._host, self._tier, self._staging, self._take_over = host, tier, staging, take_over
+        self._opened = ExitStack()
+        self._opened.callback(host.close)
+        self._opened.enter_context(tier)
+        self._found: dict[str, _Topic | None] = {}
+        self._names: tuple[TierLogName, ...] | None = None
+        self._temporary: SegmentStore | None = None
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        settings: Settings,
+        options: Mapping[str, object],
+        *,
+        staging: str | None = None,
+        take_over: bool = False,
+        env: Env,
+    ) -> Self:
+        """Open a tier; errors as ``WriteTarget.open``, and ConfigError if it cannot be shared by several writers."""
+        host = open_host(settings, (), env)
+        try:
+            tier = open_tier(host, location, options, read_only=False)
+        except BaseException:
+            host.close()
+            raise
+        return cls(host, tier, staging=staging, take_over=take_over)
+
+    # --- topics --------------------------------------------------------------------------------------------------
+
+    def topics(self) -> Mapping[str, int]:
+        """As ``BulkWriter.topics``."""
+        names = sorted({name.log.topic for name in self._listed()})
+        return {topic: found.partitions for topic in names if (found := self._look(topic)) is not None}
+
+    def config(self, topic: str) -> TopicConfig:
+        """As ``BulkWriter.config``."""
+        return self._topic(topic).config
+
+    def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
+        """As ``BulkWriter.create_topic``."""
+        check_topic(topic)
+        if partitions < 1:
+            raise ConfigError(f"a topic has 1 partition or more, not {partitions}")
+        there = self._look(topic)
+        if there is not None:
+            if there.partitions != partitions:
+                raise TopicExistsError(f"topic {topic} has {there.partitions} partitions, not {partitions}")
+            return
+        checked = self._checked(config or {}, f"create_topic({topic!r})")
+        stored = checked.to_mapping()
+        note = TopicNote(partitions, {name: stored[name] for name in config or {}})
+        topic_id = self._new_id(topic)
+        for number in reversed(range(partitions)):  # the first partition last: by it the topic is found
+            remote = self._tier.log(TopicPartition(topic, number), topic_id)
+            remote.refresh()
+            if remote.root is None:
+                remote.append(Appending(entries=(), topic=note, reason="the topic was made"), leader_epoch=0)
+        self._names = None
+        del self._found[topic]
+
+    def _new_id(self, topic: str) -> TopicId:
+        """The same for all who make it at the same time, unless a topic of that name was deleted here before."""
+        made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
+        taken = {found.topic_id for found in self._listed() if found.log.topic == topic}
+        while made in taken:
+            made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{made}/{topic}"))
+        return made
+
+    def _listed(self) -> tuple[TierLogName, ...]:
+        if self._names is None:
+            self._names = self._tier.logs()
+        return self._names
+
+    def _look(self, topic: str) -> _Topic | None:
+        """What the root of a topic's first log says of it; of topics of that name, the one that is not deleted."""
+        if topic not in self._found:
+            by_id: dict[TopicId, list[TopicPartition]] = {}
+            for name in self._listed():
+                if name.log.topic == topic:
+                    by_id.setdefault(name.topic_id, []).append(name.log)
+            firsts = [self._tier.log(min(logs), topic_id).root for topic_id, logs in by_id.items()]
+            live = [root for root in firsts if root is not None and root.change != ChangeKind.DELETE]
+            newest = max(live, key=lambda root: root.created_ms, default=None)
+            last = max(by_id[newest.topic_id]).partition if newest else 0
+            self._found[topic] = None if newest is None else self._described(newest, last)
+        return self._found[topic]
+
+    def _described(self, root: Root, last_partition: int) -> _Topic:
+        note = root.topic
+        partitions = max(last_partition + 1, note.partitions if note else 0)
+        config = self._checked(note.config if note else {}, f"topic {root.log.topic} in {self._tier.uri}")
+        return _Topic(root.topic_id, partitions, config, note, root)
+
+    def _checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
+        plain = TopicConfig(sections=dict(self._host.registry.topic_sections()))
+        defaults = plain.replaced(self._host.settings.topic_defaults, "topic_defaults")
+        return defaults.replaced(config, source)
+
+    def _topic(self, topic: str) -> _Topic:
+        found = self._look(topic)
+        if found is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {self._tier.uri}: make it, with its partitions")
+        return found
+
+    # --- staging -------------------------------------------------------------------------------------------------
+
+    def stage(
+        self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
+    ) -> TierStage:
+        """As ``BulkWriter.stage``."""
+        place = self._place(log, compression, keep_offsets=base_offset is not None)
+        root = place.remote.root
+        end = root.end_offset if root is not None else 0
+        start = end if base_offset is None else base_offset
+        return TierStage(place, self._temporaries(), start, keep_offsets=base_offset is not None)
+
+    def _place(self, log: TopicPartition, compression: str | None = None, *, keep_offsets: bool = False) -> _Place:
+        remote = self._remote(log)
+        root, config = remote.root, self._topic(log.topic).config
+        parts = self._host.parts(config)
+        told = root if root is not None else self._topic(log.topic).root  # what an engine has of it may not be here yet
+        epoch = check_alone(told, take_over=self._take_over)
+        epochs = EpochCache(root.leader_epochs if root is not None else ())
+        if not keep_offsets or not epochs.entries:
+            epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
+        snapshot = None if keep_offsets else _snapshot(remote, parts)
+        return _Place(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot)
+
+    def _remote(self, log: TopicPartition) -> TierLog:
+        found = self._topic(log.topic)
+        if not 0 <= log.partition < found.partitions:
+            raise UnknownTopicError(f"topic {log.topic} has {found.partitions} partitions: there is no {log}")
+        remote = self._tier.log(log, found.topic_id)
+        remote.refresh()
+        return remote
+
+    def _temporaries(self) -> SegmentStore:
+        if self._temporary is None:
+            folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=self._staging, ignore_cleanup_errors=True)
+            path = self._opened.enter_context(folder)
+            self._temporary = self._opened.enter_context(self._host.segment_store(path, read_only=False))
+            self._temporary.acquire()
+        return self._temporary
+
+    # --- publishing ----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        log: TopicPartition,
+        staged: Sequence[StagedSegment],
+        mark: WriteMark | None = None,
+        *,
+        keep_offsets: bool = False,
+    ) -> Published:
+        """As ``BulkWriter.append``."""
+        entries = entries_of(staged)
+        remote = self._remote(log)
+        if not entries:
+            end = remote.root.end_offset if remote.root is not None else 0
+            return Published(log, end, end, 0, 0)
+        for _ in range(_TRIES):
+            root = remote.root
+            if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
+                remote.discard(entries)
+                return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
+            place = self._place(log)
+            _check_epoch(staged, place)
+            start = _start(root, entries, keep_offsets=keep_offsets)
+            placed = self._placed(place, staged, start, keep_offsets=keep_offsets)
+            copies = [entry for entry in placed if entry not in entries]
+            wanted = Appending(entries=tuple(placed), log_start=start, mark=mark, topic=self._note(root, log.topic))
+            try:
+                remote.append(wanted, leader_epoch=place.leader_epoch)
+            except (EndMovedError, FencedEpochError) as error:
+                remote.discard(copies)
+                if isinstance(error, FencedEpochError):
+                    raise
+                remote.refresh()
+                continue
+            remote.discard([entry for entry in entries if entry not in placed])
+            return _published(log, placed, start)
+        raise EndMovedError(f"{log} was appended to by others {_TRIES} times while this was published: try again")
+
+    def _note(self, root: Root | None, topic: str) -> TopicNote | None:
+        """For the first root of a partition of which an engine never moved anything here."""
+        found = self._topic(topic)
+        return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
+
+    def _placed(
+        self, place: _Place, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
+    ) -> list[StoredSegment]:
+        """The segments at the offsets that they will have: as they are, as far as these fit; the others copied."""
+        placed, at = list[StoredSegment](), start
+        entries = entries_of(staged)
+        while len(placed) < len(entries) and entries[len(placed)].info.base_offset == at:
+            placed.append(entries[len(placed)])
+            at = placed[-1].info.end_offset
+        left = entries[len(placed) :]
+        if not left:
+            return placed
+        if keep_offsets:
+            raise OffsetsOutOfOrderError(
+                f"{place.remote.log} ends at {at}, and what keeps its offsets goes on at {left[0].info.base_offset}"
+            )
+        with TierStage(place, self._temporaries(), at, keep_offsets=False) as stage:
+            for entry in left:
+                for data in _batches(place, entry):
+                    stage.add_encoded(data)
+            return [*placed, *entries_of(stage.finish())]
+
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+        """As ``BulkWriter.span``."""
+        remote = self._remote(log)
+        root = remote.root
+        if root is None:
+            return None
+        epoch = check_alone(root, take_over=self._take_over)
+        limit = root.end_offset if end is None else end
+        held = [
+            entry
+            for entry in remote.entries(start, limit, root)
+            if entry.info.base_offset >= start and entry.info.end_offset <= limit
+        ]
+        if not held:
+            return None
+        borders = (*(entry.info.base_offset for entry in held), held[-1].info.end_offset)
+        return Span(log, remote.topic_id, borders[0], borders[-1], borders, epoch, digest_of(held))
+
+    def replace(
+        self,
+        span: Span,
+        staged: Sequence[StagedSegment],
+        *,
+        reason: str,
+        first_dirty_offset: int | None = None,
+    ) -> Published:
+        """As ``BulkWriter.replace``."""
+        entries = tuple(sorted(entries_of(staged), key=lambda entry: entry.info.base_offset))
+        borders = [span.start, *(entry.info.end_offset for entry in entries)]
+        if [entry.info.base_offset for entry in entries] != borders[:-1] or borders[-1] != span.end:
+            raise OffsetsOutOfOrderError(
+                f"what replaces [{span.start}, {span.end}) of {span.log} does not cover just that, without a gap"
+            )
+        remote = self._tier.log(span.log, span.topic_id)
+        remote.refresh()
+        epoch = check_alone(remote.root, take_over=self._take_over)
+        if epoch != span.leader_epoch:
+            raise FencedEpochError(f"{span.log} was planned in leader epoch {span.leader_epoch}, it is {epoch} by now")
+        remote.replace(
+            Replacing(
+                entries=entries,
+                span=(span.start, span.end),
+                digest=span.digest,
+                first_dirty_offset=first_dirty_offset,
+                reason=reason,
+            ),
+            leader_epoch=epoch,
+        )
+        return _published(span.log, entries, span.start)
+
+    def discard(self, staged: Iterable[StagedSegment]) -> None:
+        """As ``BulkWriter.discard``."""
+        by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
+        for found in staged:
+            by_log.setdefault((found.log, found.topic_id), []).append(found)
+        for name, group in by_log.items():
+            self._tier.log(*name).discard(entries_of(group))
+
+    def close(self) -> None:
+        """As ``BulkWriter.close``."""
+        self._opened.close()
+
+
+def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
+    """What a tier's manifest will say of staged segments."""
+    return [_entry(found) for found in staged]
+
+
+def _entry(found: StagedSegment) -> StoredSegment:
+    if isinstance(found.place, str):
+        raise ConfigError(f"{found.log} was staged for a directory, and is published to a tier")
+    return found.place
+
+
+def _check_epoch(staged: Sequence[StagedSegment], place: _Place) -> None:
+    for found in staged:
+        if found.leader_epoch != place.leader_epoch:
+            raise FencedEpochError(
+                f"{found.log} was written in leader epoch {found.leader_epoch}, it is {place.leader_epoch} by now: what was "
+                "written is not published; begin again"
+            )
+
+
+def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets: bool) -> int:
+    """Where what is appended begins."""
+    if root is None or is_unused(root):
+        return entries[0].info.base_offset if keep_offsets else 0
+    return root.end_offset
+
+
+def _snapshot(remote: TierLog, parts: Components) -> bytes:
+    """What producers had done where the tier ends; who appends here adds none."""
+    return encode_snapshot(producers_at_end(remote.view(), parts).entries())
+
+
+def _batches(place: _Place, entry: StoredSegment) -> Iterator[bytearray]:
+    """All batches of a stored segment, their CRC compared."""
+    segment = RemoteSegment(entry, place.remote.fetcher)
+    for chunk in walk(segment, 0, place.encoder.parts):
+        first, last = chunk.tables[0], chunk.tables[-1]
+        yield bytearray(chunk.data[first.position[0] : last.position[-1] + last.size_bytes[-1]])
+
+
+def _published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
+    end = entries[-1].info.end_offset
+    return Published(log, start, end, len(entries), sum(entry.info.size_bytes for entry in entries))

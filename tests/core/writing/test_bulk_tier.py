@@ -1,0 +1,17 @@
+"""Bulk writing to a tier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog.testing.contracts import BulkWriterContract
+from stratalog.writing import WriteTarget
+
+
+class TestTierWriter(BulkWriterContract):
+    @pytest.fixture
+    def target(self, tmp_path: Path) -> WriteTarget:
+        (tmp_path / "tier").mkdir()
+        return WriteTarget((tmp_path / "tier").as_uri())
