@@ -79,6 +79,9 @@ class EngineConfig(Section):
         "plugins.allow", (), doc="If given, only these entry points are imported; first-party ones are named too."
     )
     plugins_block: tuple[str, ...] = key("plugins.block", (), doc="Entry points that are never imported.")
+    plugins_modules: tuple[str, ...] = key(
+        "plugins.modules", (), doc="Modules that are plugins and not installed as such; found as Python finds modules."
+    )
     plugins_prefer: tuple[str, ...] = key(
         "plugins.prefer",
         (),

@@ -123,5 +123,8 @@ def load_registry(settings: Settings, plugins: Sequence[object] = ()) -> Registr
     """The plugins that the settings allow, and those that are passed."""
     engine = settings.engine
     return Registry.load(
-        plugins, allow=engine.plugins_allow, block=engine.plugins_block, prefer=engine.preferred_stores
+        [*engine.plugins_modules, *plugins],
+        allow=engine.plugins_allow,
+        block=engine.plugins_block,
+        prefer=engine.preferred_stores,
     )

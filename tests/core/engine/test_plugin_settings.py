@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import types
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine
+from stratalog.cli.app import run
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, PluginClashError, UnknownSettingError
+from stratalog.errors import ConfigError, PluginClashError, PluginImportError, UnknownSettingError
 from stratalog.spi import CleanupPolicy, DeletePrefix, Keep, LogSummary, OpenContext, Provider, Section, hookimpl, key
 
 
@@ -119,3 +122,35 @@ def test_what_a_broker_has_and_a_log_has_not_may_be_set(tmp_path: Path) -> None:
         engine.create_topic("t", config=config)
     with open_engine(tmp_path) as engine:
         assert config.items() <= engine.topics()["t"].config.to_mapping().items()
+
+
+# --- plugins that are no distribution --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a module with a policy, as Python finds it."""
+    monkeypatch.setitem(sys.modules, "newest_module", plugin("newest_module"))
+    return "newest_module"
+
+
+def test_the_settings_name_modules_that_are_plugins(tmp_path: Path, module: str) -> None:
+    with open_engine(tmp_path, config={"plugins": {"modules": [module]}}) as engine:
+        engine.create_topic("few", config={"cleanup.policy": "newest", "newest.keep": 2})
+        assert engine.topics()["few"].config.cleanup_policy == ("newest",)
+    with open_engine(tmp_path, config={"plugins.modules": [module]}, plugins=[sys.modules[module]]) as engine:
+        assert engine.log("few", 0).config.cleanup_policy == ("newest",)  # named twice, it counts once
+
+
+def test_the_command_line_knows_them_too(
+    module: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRATALOG_PLUGINS_MODULES", module)
+    assert run(["plugins", "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [item["status"] for item in found if item["plugin"] == module] == ["ok"]
+
+
+def test_a_module_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(PluginImportError, match="no_such_module"):
+        open_engine(tmp_path, config={"plugins.modules": ["no_such_module"]})
