@@ -108,7 +108,7 @@ def apply_retention(
         for segment in before.segments
         if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
     ]
-    remote_end = tier.view().end_offset if tier is not None else 0
+    remote_end = _tier_end(log) if tier is not None else 0
     evict = _widened(_cut(local, remote_end), _pressed(log, log.view().segments, remote_end))
     evicted = [
         segment
@@ -149,13 +149,19 @@ def _cut(actions: Sequence[Action], limit: int) -> _Cut:
     return _Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
 
 
-def relieve(log: Log, tier: TierLog) -> int:
+def relieve(log: Log) -> int:
     """Take off local disk what the tier has, as far as ``local.hard.limit.bytes`` wants it; how many segments."""
-    end = _pressed(log, log.view().segments, tier.view().end_offset).end
+    end = _pressed(log, log.view().segments, _tier_end(log)).end
     gone = log.drop_local(end) if end else []
     for segment in gone:
         log.notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
     return len(gone)
+
+
+def _tier_end(log: Log) -> int:
+    """How far the tier has the log's own records: others may stand behind, of a leader that was not followed."""
+    remote = log.view().remote
+    return 0 if remote is None else remote.end_offset
 
 
 def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> _Cut:

@@ -177,7 +177,10 @@ class TopicConfig(Section):
         "min.insync.replicas", 1, at_least=1, at_most=INT_MAX, doc=f"Has {NO_EFFECT}: a log has one replica."
     )
     unclean_leader_election_enable: bool = key(
-        "unclean.leader.election.enable", False, doc=f"Has {NO_EFFECT}: nobody is elected."
+        "unclean.leader.election.enable",
+        False,
+        doc="A log that leads, and lacks records that its tier has of leaders before, cuts them off the tier; else it is not "
+        "offloaded.",
     )
     message_downconversion_enable: bool = key(
         "message.downconversion.enable", True, doc=f"Has {NO_EFFECT}: a fetch gives batches as they are stored."

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from stratalog.epochs.checkpoint import format_epochs
+from stratalog.epochs.lineage import parted_at
 from stratalog.log.log import Log
 from stratalog.log.remote import RemoteLog
 from stratalog.log.view import LogView
@@ -20,9 +21,9 @@ from stratalog.model.segments import FileKind, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import SegmentSource
-from stratalog.tier.closed import INDEX_KINDS
+from stratalog.tier.closed import INDEX_KINDS, ClosedSegment
 from stratalog.tier.log import TierLog
-from stratalog.tier.offload import OffloadReport
+from stratalog.tier.offload import OffloadReport, parted_error
 from stratalog.tier.root import TopicNote
 
 
@@ -30,7 +31,7 @@ from stratalog.tier.root import TopicNote
 class SegmentBytes:
     """The ``.log`` file of a closed segment as a ByteSource."""
 
-    segment: Segment
+    segment: Segment | ClosedSegment
 
     @property
     def size_bytes(self) -> int:
@@ -78,7 +79,7 @@ class TierLag:
 def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierLag:
     """How far a log's tier is behind, as last seen; asks the store nothing if it was asked before."""
     view = log.view()
-    waiting = segments_to_offload(view, remote.view().end_offset)
+    waiting = segments_to_offload(view, _tier_end(view, remote))
     local_bytes = sum(segment.size_bytes for segment in view.segments)
     return TierLag(
         log=log.name,
@@ -108,7 +109,11 @@ def offload_log(
     """
     view = log.view()
     now_ms = log.parts.env.clock.now_ms()
-    waiting = segments_to_offload(view, remote.view().end_offset)
+    waiting = segments_to_offload(view, _tier_end(view, remote))
+    if waiting and (0 if remote.root is None else remote.root.leader_epoch) < log.leader_epoch:
+        _begin_epoch(log, remote)
+        view = log.view()
+        waiting = segments_to_offload(view, _tier_end(view, remote))
     written_by_ms = now_ms - log.config.segment_offload_delay_ms
     if log.config.segment_offload_delay_ms:
         waiting = list(takewhile(lambda found: found.log.modified_ms <= written_by_ms, waiting))
@@ -118,7 +123,9 @@ def offload_log(
         begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
         try:
             with log.stopped_if_fenced():
-                report = _offload(log, remote, view, topic, (segment_source(log, view, segment) for segment in begun))
+                start = _tier_end(view, remote)
+                sources = (segment_source(log, view, _from(segment, start)) for segment in begun)
+                report = _offload(log, remote, view, topic, sources)
         finally:
             log.refresh_remote()  # also what was committed before an error
     for entry in report.committed:
@@ -129,6 +136,35 @@ def offload_log(
             )
         )
     return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
+
+
+def _begin_epoch(log: Log, remote: TierLog) -> None:
+    """See where the leaders before left off, and whether they wrote what this log has."""
+    remote.refresh()
+    log.refresh_remote()
+    tiered, ours = remote.view(), log.view().remote
+    if ours is None or ours.end_offset == tiered.end_offset:
+        return
+    epochs = log.view().epochs.entries
+    offset = parted_at(epochs, tiered.leader_epochs, ours.end_offset, tiered.end_offset)
+    if offset is None:
+        return
+    if not log.config.unclean_leader_election_enable:
+        raise parted_error(log.name, offset, epochs, tiered.leader_epochs)
+    reason = f"leader epoch {log.leader_epoch} went on from offset {offset}, without what was beyond it"
+    with log.stopped_if_fenced():
+        remote.cut_back(ours.end_offset, leader_epoch=log.leader_epoch, reason=reason)
+    log.refresh_remote()
+
+
+def _tier_end(view: LogView, remote: RemoteLog) -> int:
+    """How far the tier has the log's own records."""
+    return (view.remote or remote.view()).end_offset
+
+
+def _from(segment: Segment, offset: int) -> Segment | ClosedSegment:
+    """What of a segment the tier lacks: leaders before may have ended their segments elsewhere."""
+    return ClosedSegment(segment, offset) if segment.base_offset < offset else segment
 
 
 def _offload(
@@ -154,7 +190,7 @@ def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
     ]
 
 
-def segment_source(log: Log, view: LogView, segment: Segment) -> SegmentSource:
+def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) -> SegmentSource:
     """Everything of one closed segment that travels to the tier."""
     assert log.topic_id is not None
     epochs = view.epochs.between(segment.base_offset, segment.end_offset)
@@ -165,7 +201,7 @@ def segment_source(log: Log, view: LogView, segment: Segment) -> SegmentSource:
         end_offset=segment.end_offset,
         size_bytes=segment.size_bytes,
         max_timestamp_ms=segment.max_timestamp_ms,
-        modified_ms=segment.log.modified_ms,
+        modified_ms=segment.modified_ms,
         leader_epochs=epochs,
     )
     files: dict[FileKind, bytes] = {

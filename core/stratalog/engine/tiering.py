@@ -50,13 +50,15 @@ class Tiering:
     def offload(self, log: Log) -> OffloadResult | None:
         """One pass over one log; None if it has no tier, or takes no copies. Errors as ``offload_log``."""
         remote = self._opener.remote_of(log)
+        if remote is not None and not log.is_leader:
+            self._follow(log, remote)
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
             return None
         try:
             with log.cleaning.busy:
                 result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic))
-            relieve(log, remote)
-            if _is_pressed(log) and remote.view().end_offset >= log.view().segments[-1].base_offset:
+            relieve(log)
+            if _is_pressed(log) and result.tier_end >= log.view().segments[-1].base_offset:
                 log.roll()  # all that is left is in the active segment: the next pass moves it
         except StorageError as error:
             self._note(log.name, str(error))
@@ -68,6 +70,17 @@ class Tiering:
         """The logs whose last pass failed."""
         with self._lock:
             return frozenset(name for name, error in self._errors.items() if error)
+
+    def _follow(self, log: Log, remote: TierLog) -> None:
+        """See what the leader has moved, so that the follower's own disk can let go of it."""
+        try:
+            remote.refresh()
+        except StorageError as error:
+            self._note(log.name, str(error))
+            raise
+        self._note(log.name, "")
+        log.refresh_remote()
+        relieve(log)
 
     def lag(self, logs: Iterable[Log]) -> tuple[TierLag, ...]:
         """How far the tier is behind, for each log that has one."""

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
+from stratalog.epochs.lineage import parted_at
 from stratalog.errors import FencedEpochError
 from stratalog.log.delete import remove_left
 from stratalog.log.load import LoadedLog
-from stratalog.log.remote import RemoteLog
+from stratalog.log.remote import RemoteLog, RemoteView
 from stratalog.log.replay import write_snapshot
 from stratalog.log.roll import new_appender
 from stratalog.log.state import LogState, make_view
@@ -30,12 +31,21 @@ def begin(
     loaded: LoadedLog,
     remote: RemoteLog | None,
     notify: Callable[[Event], None],
+    *,
+    may_lag: bool = False,
 ) -> LogState:
     """The state of a log that was loaded, open for writing.
 
+    ``may_lag``: others have replicas of it. One that has less than the tier follows, until it is told to lead.
+
     Raises:
-        FencedEpochError: the tier holds more of the log than the directory does.
+        FencedEpochError: the tier holds more of the log than the directory does, or other records, and nobody but
+            another engine that took it over can have written them.
     """
+    tiered = None if remote is None else remote.view()
+    ours = None if tiered is None else tiered.within(loaded.epochs.entries)
+    if tiered is not None and not may_lag:
+        _check_not_taken(name, tiered, loaded)
     view = make_view(
         name,
         loaded.segments,
@@ -44,12 +54,9 @@ def begin(
         log_start=loaded.log_start,
         recovery_point=loaded.recovery_point,
         high_watermark=loaded.log_end,
-        remote=remote,
+        remote=ours,
         damage=loaded.damage,
     )
-    if view.remote is not None and view.remote.segments and view.remote.end_offset > loaded.log_end:
-        end = view.remote.end_offset
-        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
     due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
     return LogState(
         log=name,
@@ -69,7 +76,19 @@ def begin(
         remote=remote,
         damage=loaded.damage,
         leaving=[(due_ns, name) for name in loaded.left],
+        is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
     )
+
+
+def _check_not_taken(name: TopicPartition, tiered: RemoteView, loaded: LoadedLog) -> None:
+    if not tiered.segments:
+        return
+    end, epochs = tiered.end_offset, loaded.epochs.entries
+    if end > loaded.log_end:
+        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
+    offset = parted_at(epochs, tiered.leader_epochs, tiered.start_offset, end)
+    if offset is not None:
+        raise FencedEpochError(f"the tier holds other records of {name} than this directory from offset {offset} on")
 
 
 def end(state: LogState) -> bool:

@@ -66,7 +66,8 @@ class Log(LogReader):
         self._subscribers: Subscribers | None = None  # under the log's lock
         self._background = background or Background()  # its threads would start when needed
         try:
-            self._state = begin(name, topic_id, files, parts, config, loaded, remote, notify)
+            may_lag = watermark is Watermark.EXTERNAL
+            self._state = begin(name, topic_id, files, parts, config, loaded, remote, notify, may_lag=may_lag)
             self._state.watermark, self._state.on_offline = watermark, on_offline
             self._state.on_truncated = on_truncated
             self._state.given_watermark = loaded.log_end if high_watermark is None else high_watermark

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Protocol, overload
 
+from stratalog.epochs.lineage import parted_at
 from stratalog.model.offsets import EpochEntry
 from stratalog.segment.readable import ReadableSegment
 
@@ -95,6 +97,65 @@ class RemoteView:
         """The segment whose range [base_offset, end_offset) holds ``offset``; None if there is none."""
         found = next(self.segments.from_offset(offset), None)
         return found if found is not None and found.base_offset <= offset else None
+
+    def within(self, epochs: Sequence[EpochEntry]) -> RemoteView:
+        """The part of it that is of a log's own history: up to where a segment holds what another leader wrote.
+
+        Args:
+            epochs: the leader epochs of the log, ascending; what they do not know is not compared.
+        """
+        end = parted_at(epochs, self.leader_epochs, self.start_offset, self.end_offset)
+        if end is None:
+            return self
+        known = tuple(entry for entry in self.leader_epochs if entry.start_offset < end)
+        return replace(self, segments=_SegmentsUpTo(self.segments, end), leader_epochs=known)
+
+
+class _SegmentsUpTo(RemoteSegments):
+    """The segments of another list that end at or below ``end``; made without looking at the list."""
+
+    __slots__ = ("_all", "_end")
+
+    def __init__(self, segments: RemoteSegments, end: int) -> None:
+        super().__init__()
+        self._all, self._end = segments, end
+
+    def __bool__(self) -> bool:
+        """Whether there may be any: asked at each append, so that the list is not looked at."""
+        start = self._all.start_offset
+        return start is not None and start < self._end
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __iter__(self) -> Iterator[ReadableSegment]:
+        return self.from_offset(0)
+
+    @overload
+    def __getitem__(self, index: int) -> ReadableSegment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
+
+    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+        return tuple(self)[index]
+
+    @property
+    def start_offset(self) -> int | None:
+        """As of the whole list, None if nothing is left of it; may ask the store."""
+        return None if self.end_offset is None else self._all.start_offset
+
+    @property
+    def end_offset(self) -> int | None:
+        """Where the last one ends, None if there is none; may ask the store."""
+        beyond = next(self._all.from_offset(self._end), None)
+        end = self._all.end_offset if beyond is None else beyond.base_offset
+        return None if end == self._all.start_offset else end
+
+    def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+        """As of the whole list, up to the end."""
+        found = self._all.from_offset(offset, since_ms=since_ms)
+        return takewhile(lambda segment: segment.end_offset <= self._end, found)
 
 
 class RemoteLog(Protocol):

@@ -18,7 +18,7 @@ from stratalog.errors import (
     StorageError,
 )
 from stratalog.log.cleaned import CleaningState
-from stratalog.log.remote import RemoteLog
+from stratalog.log.remote import RemoteLog, RemoteView
 from stratalog.log.turns import Turns
 from stratalog.log.view import LogView
 from stratalog.model.events import Event
@@ -58,6 +58,9 @@ class LogState:
     view: LogView
     notify: Callable[[Event], None]
     remote: RemoteLog | None = None
+    compared: tuple[RemoteView, EpochCache, RemoteView] | None = (
+        None  # the tier, our epochs, what of it counts with them
+    )
     damage: CorruptBatchError | None = None
     failure: StorageError | None = None
     closed: bool = False
@@ -151,13 +154,22 @@ class LogState:
             log_start=self.log_start,
             recovery_point=self.recovery_point,
             high_watermark=self.high_watermark,
-            remote=self.remote,
+            remote=self._counting(),
             damage=self.damage,
             leader_epoch=self.leader_epoch,
             is_leader=self.is_leader,
         )
         if self.on_moved is not None and self.view.offsets != before:
             self.on_moved()
+
+    def _counting(self) -> RemoteView | None:
+        """What of the tier is of this log's history: compared when one of the two has changed, not at each append."""
+        if self.remote is None:
+            return None
+        seen, known = self.remote.view(), self.compared
+        if known is None or known[0] is not seen or known[1] is not self.epochs:
+            known = self.compared = (seen, self.epochs, seen.within(self.epochs.entries))
+        return known[2]
 
 
 def make_view(
@@ -169,7 +181,7 @@ def make_view(
     log_start: int,
     recovery_point: int,
     high_watermark: int,
-    remote: RemoteLog | None,
+    remote: RemoteView | None,
     damage: CorruptBatchError | None,
     leader_epoch: int | None = None,
     is_leader: bool = True,
@@ -178,13 +190,12 @@ def make_view(
 
     ``leader_epoch`` None is the latest of ``epochs``. With segments in the tier the log starts where the tier says, or later; without, at the first local segment.
     """
-    remote_view = None if remote is None else remote.view()
     first = segments[0].base_offset if segments else log_start
     end = segments[-1].end_offset if segments else first
-    if remote_view is not None and remote_view.segments:
-        start = max(log_start, remote_view.log_start)
+    if remote is not None and remote.segments:
+        start = max(log_start, remote.log_start)
         if not segments:
-            end = max(end, remote_view.end_offset)
+            end = max(end, remote.end_offset)
             first = end
     else:
         start = max(log_start, first)
@@ -204,7 +215,7 @@ def make_view(
         tuple(segments),  # of a log that is open for writing it is one already: no copy at each append
         offsets,
         epochs,
-        remote_view,
+        remote,
         damage,
         epochs.latest if leader_epoch is None else leader_epoch,
         is_leader,

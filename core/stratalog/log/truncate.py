@@ -11,15 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError, ConfigError, OffsetInTierError, StorageError
 from stratalog.log.delete import forget_epochs, leave
 from stratalog.log.folder import file_names, write_index
 from stratalog.log.replace import void_cleaning
-from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets
+from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets, write_snapshot
 from stratalog.log.roll import new_appender, next_segment
 from stratalog.log.state import LogState
+from stratalog.log.tiered import producers_at
 from stratalog.model.names import SNAPSHOT_SUFFIX, segment_file
 from stratalog.producers.state import ProducerState
 from stratalog.segment.search import find_batch
@@ -32,25 +34,32 @@ def truncate_to(state: LogState, offset: int) -> bool:
     A batch that holds ``offset`` goes as a whole, the log ends at ``offset`` all the same. Epochs that begin there go even
     if no record does. Durable on return, bounds in the directory's checkpoints included.
 
+    A follower cuts whatever its leader says. One whose own disk begins above ``offset`` ends where a segment of the tier
+    does, at or below ``offset``: the tier has what is before that, and it is fetched from there on.
+
     Raises:
         ConfigError: ``offset`` is negative.
-        OffsetInTierError: the tier has committed more than would be left.
+        OffsetInTierError: the log leads, and the tier has committed more than would be left.
+        StoreError: what the tier has at ``offset`` cannot be asked for; nothing was cut.
         StorageError: the disk failed; the log is out of service, and is cut again after it is opened again.
     """
     with _no_offload(state), state.syncing:
         with state.lock:
             _check(state, offset)
             kept = _tier_end(state)
-            if offset < min(kept, state.log_end):
+            if state.is_leader and offset < min(kept, state.log_end):
                 reason = f"the tier has committed log {state.log} up to offset {kept}, {offset} would be its end here"
                 raise OffsetInTierError(reason)
             if offset >= state.log_end:
                 forget_epochs(state, state.epochs.truncate_from_end(state.log_end))
                 state.publish()
                 return False
+            end = _end_in_tier(state, offset)
+            start = min(end, state.view.offsets.log_start)
+            known = _known_at(state, end, start) if offset < state.segments[0].base_offset else _Known()
             with _in_service(state):
                 if offset < state.segments[0].base_offset:
-                    _begin_again(state, offset, offset)
+                    _begin_again(state, end, start, known)
                 else:
                     _cut_back(state, offset)
         _store_bounds(state)
@@ -61,11 +70,13 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
     """Drop all records here and go on at ``offset``, which may be anywhere; producers and epochs are forgotten.
 
     A follower that its leader has left too far behind begins again so. ``log_start`` says that a tier has the records
-    from there on; None is ``offset``. Durable as ``truncate_to``.
+    from there on; None is ``offset``. Then the tier is asked for the epochs and the producers' state below ``offset``, as
+    far as it has the log up to there. Durable as ``truncate_to``.
 
     Raises:
         ConfigError: ``offset`` is negative, or ``log_start`` above it.
         OffsetInTierError: the log leads, and the tier has committed more: it would be written a second time.
+        StoreError, CorruptBatchError: the tier cannot tell the producers' state; nothing was cut.
         StorageError: as ``truncate_to``.
     """
     start = offset if log_start is None else log_start
@@ -76,8 +87,9 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
                 raise ConfigError(f"log start {start} does not lie in [0, {offset}]")
             if state.is_leader and offset < _tier_end(state):
                 raise OffsetInTierError(f"the tier has committed log {state.log} up to offset {_tier_end(state)}")
+            known = _known_at(state, offset, start)
             with _in_service(state):
-                _begin_again(state, offset, start)
+                _begin_again(state, offset, start, known)
         _store_bounds(state)
 
 
@@ -85,6 +97,15 @@ def _check(state: LogState, offset: int) -> None:
     state.check_writable()
     if offset < 0:
         raise ConfigError(f"offset {offset} is negative")
+
+
+def _end_in_tier(state: LogState, offset: int) -> int:
+    """Where a log whose disk begins above ``offset`` shall end: what is below is in the tier, in whole segments."""
+    remote = state.view.remote
+    if remote is None or offset >= state.segments[0].base_offset:
+        return offset
+    segment = remote.floor(offset)
+    return min(offset, remote.end_offset) if segment is None else segment.base_offset
 
 
 def _tier_end(state: LogState) -> int:
@@ -216,7 +237,27 @@ def _producers_at(state: LogState, end: int) -> ProducerState:
 # --- beginning again -------------------------------------------------------------------------------------------------
 
 
-def _begin_again(state: LogState, offset: int, log_start: int) -> None:
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What is known of the records before the ones that a log begins with."""
+
+    producers: ProducerState = field(default_factory=ProducerState)
+    epochs: EpochCache = field(default_factory=EpochCache)
+
+
+def _known_at(state: LogState, offset: int, log_start: int) -> _Known:
+    """What the tier knows of a log that begins again at ``offset``, if it has what is before.
+
+    Source: KIP-405, building a follower's auxiliary state.
+    """
+    remote = state.view.remote
+    if remote is None or not remote.start_offset <= log_start < offset <= remote.end_offset:
+        return _Known()
+    epochs = EpochCache(remote.leader_epochs).truncate_from_end(offset)
+    return _Known(producers_at(remote, offset, state.parts), epochs)
+
+
+def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) -> None:
     """Leave one segment, empty, at ``offset``.
 
     Nothing is left of the records when it comes, so that it never ends a log with a hole.
@@ -232,12 +273,14 @@ def _begin_again(state: LogState, offset: int, log_start: int) -> None:
         state.segments = (*old, segment)
     for found in snapshot_offsets(file_names(state.files)):
         state.files.remove(segment_file(found, SNAPSHOT_SUFFIX))
-    state.segments, state.producers = state.segments[-1:], ProducerState()
+    if known.producers.entries():
+        write_snapshot(state.files, offset, known.producers)
+    state.segments, state.producers = state.segments[-1:], known.producers
     state.producers.end_offset = state.recovery_point = state.given_watermark = offset
     state.log_start = log_start
     state.publish()
     for segment in old:
         leave(state, segment)
     state.files.sync()
-    forget_epochs(state, EpochCache())
+    forget_epochs(state, known.epochs)
     state.publish()

@@ -8,6 +8,7 @@ from typing import Final
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError
 from stratalog.log.remote import RemoteView
+from stratalog.log.tiered import producers_at
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import LogOffsets
@@ -15,7 +16,6 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.segment.components import Components
 from stratalog.tier.history import AsOf
-from stratalog.tier.producers import producers_at_end
 from stratalog.tier.root import ChangeKind
 from stratalog.tier.tier import Tier, TierLogName
 
@@ -89,9 +89,9 @@ class BucketReader(Reader):
 
 
 def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> LogView:
-    """A log of which the tier has all there is; errors as ``producers_at_end``."""
+    """A log of which the tier has all there is; errors as ``producers_at``."""
     end = remote.end_offset
-    unstable = producers_at_end(remote, parts).first_unstable(end)
+    unstable = producers_at(remote, end, parts).first_unstable(end)
     offsets = LogOffsets(
         log_start=remote.log_start,
         local_log_start=end,

@@ -70,7 +70,7 @@ class DirectoryReader(Reader):
             log_start=loaded.log_start,
             recovery_point=loaded.recovery_point,
             high_watermark=high_watermark,
-            remote=remote,
+            remote=None if remote is None else remote.view().within(loaded.epochs.entries),
             damage=None if state.live else loaded.damage,
         )
         return StaticLog(view, topic_id, self._parts, tuple(loaded.producers.entries()))

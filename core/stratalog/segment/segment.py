@@ -93,6 +93,11 @@ class Segment:
         stamp = self.max_timestamp_ms
         return stamp if stamp >= 0 else self.log.modified_ms
 
+    @property
+    def modified_ms(self) -> int:
+        """When the file was last written."""
+        return self.log.modified_ms
+
     def file_name(self, suffix: str) -> str:
         """The name of the segment's file with this suffix."""
         return self.names.get(suffix) or segment_file(self.base_offset, suffix)

@@ -16,6 +16,7 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import AttachError, StorageError
 from stratalog.log.directory import format_topic_id
+from stratalog.log.tiered import producers_at
 from stratalog.model.names import (
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
@@ -30,7 +31,6 @@ from stratalog.producers.snapshot import ProducerEntry, encode_snapshot
 from stratalog.segment.components import Components
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.log import TierLog
-from stratalog.tier.producers import producers_at_end
 from stratalog.tier.root import EMPTYING, TopicNote
 from stratalog.tier.tier import TierLogName
 
@@ -146,7 +146,7 @@ def take_over(remote: TierLog, parts: Components) -> AttachedLog:
         log_end=root.end_offset,
         high_watermark=root.high_watermark,
         epochs=EpochCache(root.leader_epochs).assign(root.leader_epoch, root.end_offset).entries,
-        producers=tuple(producers_at_end(view, parts).entries()),
+        producers=tuple(producers_at(view, view.end_offset, parts).entries()),
         topic=root.topic,
         told_ms=before.created_ms if before is not None else 0,
     )

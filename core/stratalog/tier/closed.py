@@ -70,6 +70,11 @@ class ClosedSegment:
         return self._whole.max_timestamp_ms
 
     @property
+    def files(self) -> LogFiles:
+        """The folder that it is in."""
+        return self._whole.files
+
+    @property
     def modified_ms(self) -> int:
         """When the file was last written, as it was first seen."""
         return self._seen[1]
@@ -94,21 +99,30 @@ class ClosedSegment:
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """The entries of an index: the file's if they fit the log, else made again from the log."""
-        if self._start:
-            return rebuilt_entries(self, role, self._parts)
-        return self._whole.index_entries(role)
+        if not self._start:
+            return self._whole.index_entries(role)
+        if role is IndexRole.TRANSACTION:
+            return self._own_transactions(bytes(self._whole.index_entries(role)))
+        return rebuilt_entries(self, role, self._parts)
 
     def stored_transactions(self) -> bytes | None:
-        """The transaction index as the file has it; None if that does not fit the log, or is for another range."""
-        if self._start:
-            return None
+        """The transaction index as the file has it; None if that does not fit the log."""
         try:
             entries = self._whole.stored_entries(IndexRole.TRANSACTION)
             index = self._parts.indexes[IndexRole.TRANSACTION]
-            index.reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
+            index.reader(entries, self._whole.base_offset).check(self.end_offset, self._whole.size_bytes)
         except CorruptIndexError:
             return None
-        return entries
+        return self._own_transactions(entries)
+
+    def _own_transactions(self, entries: bytes) -> bytes:
+        """Of the whole segment's aborted transactions those that end in the part that is wanted: its index names them."""
+        index = self._parts.indexes[IndexRole.TRANSACTION]
+        found = index.reader(entries, self._whole.base_offset)
+        first = next(
+            (number for number in range(len(found)) if found[number].last_offset >= self.base_offset), len(found)
+        )
+        return entries[first * index.entry_bytes :]
 
     def forget(self) -> bool:
         """Nothing is cached."""

@@ -24,7 +24,7 @@ from stratalog.tier.head import HeadFinder
 from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
 from stratalog.tier.mend import mend, quarantine
-from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed
+from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, cutting
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
@@ -221,6 +221,15 @@ class TierLog:
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""
         return self._expire(leader_epoch, Expiry(log_start, reason))
+
+    def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
+        """Take what stands from ``offset`` on, the border of a segment, out of the tier by one commit: another leader wrote it.
+
+        Errors as ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            self._commit(leader_epoch, cutting(offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
         """Remove everything, because the topic leaves the tier; ``log_start`` is where the log begins from now on.

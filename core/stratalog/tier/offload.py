@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from stratalog.env import Env
+from stratalog.epochs.cache import EpochCache
+from stratalog.epochs.lineage import parted_at
 from stratalog.errors import StorageError, StoreError
-from stratalog.model.names import segment_key
+from stratalog.model.names import TopicPartition, segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, SegmentInfo
 from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
@@ -168,6 +169,28 @@ def claimed(root: Root | None, reason: str) -> Change | None:
     )
 
 
+def cutting(offset: int, reason: str) -> Decide:
+    """Take out what stands from ``offset`` on, unless nothing does."""
+
+    def decide(root: Root | None) -> Change | None:
+        if root is None or root.end_offset <= offset:
+            return None
+        if offset < root.log_start:
+            raise StorageError(
+                f"{root.log} begins at offset {root.log_start} in its tier: it cannot be cut at {offset}"
+            )
+        return Change(
+            kind=ChangeKind.TRUNCATE,
+            reason=reason,
+            log_start=root.log_start,
+            high_watermark=root.high_watermark,
+            first_dirty_offset=min(root.first_dirty_offset, offset),
+            kept_end=offset if offset > root.log_start else root.start_offset,
+        )
+
+    return decide
+
+
 def _adding(stored: StoredSegment, at: Standing) -> Decide:
     """Add an entry behind the last one, unless it is there."""
 
@@ -202,23 +225,21 @@ def _check_lineage(root: Root, info: SegmentInfo) -> None:
     Two leaders can have written different records at the same offsets; whoever skips a segment because the tier has
     its range must not mistake the other's records for its own.
     """
-    tiered = root.leader_epochs
-    edges = {offset for _, offset in (*tiered, *info.leader_epochs)} | {info.base_offset}
-    for offset in sorted(edges):
-        if not info.base_offset <= offset < info.end_offset:
-            continue
-        theirs, ours = _epoch_at(tiered, offset), _epoch_at(info.leader_epochs, offset)
-        is_tiered = root.start_offset <= offset < root.end_offset
-        if is_tiered and theirs is not None and ours is not None and theirs != ours:
-            raise StorageError(
-                f"{info.log} and its tier have different records from offset {offset} on: leader epoch {ours} here, "
-                f"{theirs} there; truncate the log to {offset}, or attach again"
-            )
+    start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
+    offset = parted_at(info.leader_epochs, root.leader_epochs, start, end)
+    if offset is not None:
+        raise parted_error(info.log, offset, info.leader_epochs, root.leader_epochs)
 
 
-def _epoch_at(epochs: Sequence[EpochEntry], offset: int) -> int | None:
-    index = bisect_right(epochs, offset, key=lambda entry: entry.start_offset) - 1
-    return epochs[index].epoch if index >= 0 else None
+def parted_error(
+    log: TopicPartition, offset: int, ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
+) -> StorageError:
+    """What whoever leads a log is told if its tier has other records than it from ``offset`` on."""
+    return StorageError(
+        f"{log} and its tier have different records from offset {offset} on: leader epoch {EpochCache(ours).at(offset)} "
+        f"here, {EpochCache(theirs).at(offset)} there; attach again to go on with what the tier has, or set "
+        "unclean.leader.election.enable=true to cut it off there and lose that"
+    )
 
 
 def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from stratalog.model.names import is_segment_key
 from stratalog.model.segments import FileKind
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.root import EMPTYING, INLINE_PAGES, MAX_MARKS, PAGE_ITEMS, RECENT_COMMITS, PageRef, Root
+from stratalog.tier.root import INLINE_PAGES, MAX_MARKS, PAGE_ITEMS, RECENT_COMMITS, SHORTENING, PageRef, Root
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _COMMIT_ID: Final = re.compile(r"[0-9a-f]{32}\Z")
@@ -57,7 +57,7 @@ def regression(before: Root, root: Root) -> str:
         return f"leader epoch {root.leader_epoch} after {before.leader_epoch}"
     if root.log_start < before.log_start:
         return f"log start {root.log_start} after {before.log_start}"
-    if root.end_offset < before.end_offset and root.change not in EMPTYING:
+    if root.end_offset < before.end_offset and root.change not in SHORTENING:
         return f"end offset {root.end_offset} after {before.end_offset}"
     if root.high_watermark < before.high_watermark:
         return f"high watermark {root.high_watermark} after {before.high_watermark}"

@@ -25,6 +25,7 @@ class ChangeKind(StrEnum):
     EXPIRE = "expire"
     REPLACE = "replace"
     APPEND = "append"
+    TRUNCATE = "truncate"
     REBUILD = "rebuild"
     CLEAR = "clear"
     DELETE = "delete"
@@ -34,6 +35,7 @@ BULK: Final = frozenset(
     {ChangeKind.APPEND, ChangeKind.REPLACE}
 )  # what no engine makes: the log lives in the tier alone
 EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # nothing that was there counts any more
+SHORTENING: Final = EMPTYING | {ChangeKind.TRUNCATE}  # the end may fall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ class Change:
         first_dirty_offset: where compaction goes on.
         topic: of the log's topic; None leaves what the root before says.
         mark: of who writes in numbered rounds; takes the place of the same writer's earlier one.
+        kept_end: the border of an entry; those from there on leave the tier. None keeps all.
     """
 
     kind: ChangeKind
@@ -116,6 +119,7 @@ class Change:
     first_dirty_offset: int = 0
     topic: TopicNote | None = None
     mark: WriteMark | None = None
+    kept_end: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,9 @@ def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -
         refs, entries, epochs = tuple[PageRef, ...](), tuple[StoredSegment, ...](), tuple[EpochEntry, ...]()
     else:
         refs, entries, epochs = before.pages, before.entries, before.leader_epochs
+    if change.kept_end is not None:
+        refs, entries = _cut(refs, entries, change.kept_end, pages)
+        epochs = tuple(entry for entry in epochs if entry.start_offset < change.kept_end)
     if change.replaced is None:
         entries = (*entries, *change.added)
         epochs = merged_epochs((epochs, *(entry.info.leader_epochs for entry in change.added)))
@@ -115,7 +118,7 @@ def _totals(
         before is not None
         and before.segments
         and change.kind not in EMPTYING
-        and (change.log_start, change.replaced) == (before.log_start, None)
+        and (change.log_start, change.replaced, change.kept_end) == (before.log_start, None, None)
     ):
         added_bytes = sum(entry.info.size_bytes for entry in change.added)
         return before.start_offset, before.segments + len(change.added), before.size_bytes + added_bytes
@@ -164,6 +167,30 @@ def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tup
         else:
             level += 1
     return refs
+
+
+# --- cutting off -------------------------------------------------------------------------------------------------
+
+
+def _cut(
+    refs: tuple[PageRef, ...], entries: tuple[StoredSegment, ...], end: int, pages: Pages
+) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
+    """What lies below ``end``. If that is all in pages, the entries of the last one stand in the root from now on."""
+    if entries and entries[0].info.base_offset < end:
+        kept = tuple(entry for entry in entries if entry.info.end_offset <= end)
+        left = refs
+    else:
+        first = bisect_right(refs, end - 1, key=lambda ref: ref.end_offset)
+        held = list(leaves(refs[first : first + 1], pages))
+        last = bisect_right(held, end - 1, key=lambda ref: ref.end_offset)
+        kept = tuple(
+            entry for ref in held[last : last + 1] for entry in pages.entries(ref) if entry.info.end_offset <= end
+        )
+        left = (*refs[:first], *held[:last])
+    start = refs[0].base_offset if refs else entries[0].info.base_offset if entries else end
+    if (kept[-1].info.end_offset if kept else start) != end:
+        raise StorageError(f"no segment in the tier ends at {end}: it cannot be cut there")
+    return left, kept
 
 
 # --- replacing ---------------------------------------------------------------------------------------------------

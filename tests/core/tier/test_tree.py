@@ -57,6 +57,7 @@ class Chain:
         added: tuple[StoredSegment, ...] = (),
         log_start: int | None = None,
         replaced: tuple[int, int] | None = None,
+        kept_end: int | None = None,
     ) -> Root:
         before = self.head.root if self.head else None
         start = before.log_start if before else 0
@@ -66,6 +67,7 @@ class Chain:
             reason="a test",
             added=added,
             replaced=replaced,
+            kept_end=kept_end,
             log_start=start if log_start is None else log_start,
             high_watermark=end,
         )
@@ -106,6 +108,9 @@ def test_any_changes_leave_what_a_plain_list_would_hold(seed: int, monkeypatch: 
             log_start = min(chance.randrange(log_start, log_start + 40), plain[-1].info.end_offset)
             plain = [found for found in plain if found.info.end_offset > log_start]
             root = chain.commit(ChangeKind.EXPIRE, log_start=log_start)
+        elif draw < 0.82:
+            plain = plain[: chance.randrange(1, len(plain) + 1)]
+            root = chain.commit(ChangeKind.TRUNCATE, kept_end=plain[-1].info.end_offset)
         else:
             first = chance.randrange(len(plain))
             last = min(len(plain), first + chance.randrange(1, 9))
@@ -156,6 +161,32 @@ def test_replacing_rewrites_only_the_pages_that_it_touches(monkeypatch: pytest.M
     after = chain.commit(ChangeKind.REPLACE, added=entries(40, 50, unique=7), replaced=(40, 50))
     assert len(before.pages) == len(after.pages) > 1
     assert sum(old != new for old, new in zip(before.pages, after.pages, strict=True)) == 1
+
+
+@pytest.mark.parametrize("end", [0, 10, 40, 60, 90, 100, 130])
+def test_what_is_cut_off_is_gone_and_what_is_left_ends_there(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pages(monkeypatch)
+    chain, added = Chain(TierBed()), entries(*range(0, 131, 10))
+    chain.commit(ChangeKind.OFFLOAD, added=added)
+    root = chain.commit(ChangeKind.TRUNCATE, kept_end=end)
+    compare(root, chain, [found for found in added if found.info.end_offset <= end], 0, random.Random(1))  # noqa: S311 - repeatable
+    assert all(epoch.start_offset < end for epoch in root.leader_epochs)
+
+
+@pytest.mark.parametrize("end", [5, 25, 95])
+def test_a_cut_inside_a_segment_is_refused(end: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_pages(monkeypatch)
+    chain = Chain(TierBed())
+    chain.commit(ChangeKind.OFFLOAD, added=entries(*range(0, 101, 10)))
+    with pytest.raises(StorageError, match=f"no segment in the tier ends at {end}"):
+        chain.commit(ChangeKind.TRUNCATE, kept_end=end)
+
+
+def test_only_what_is_cut_off_lets_the_end_fall() -> None:
+    chain = Chain(TierBed())
+    chain.commit(ChangeKind.OFFLOAD, added=entries(0, 10, 20))
+    with pytest.raises(StorageError, match="end offset 10 after 20"):
+        chain.commit(ChangeKind.OFFLOAD, kept_end=10)
 
 
 @pytest.mark.parametrize("replaced", [(5, 20), (10, 25), (20, 10), (200, 210)])
