@@ -25,6 +25,7 @@ from stratalog.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
+from stratalog.log.tiered import producers_at
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.model.records import RecordColumns
 from stratalog.model.segments import FileKind
@@ -38,7 +39,6 @@ from stratalog.spi.segments import SegmentStore
 from stratalog.tier.bulk import Appending, EndMovedError, Replacing, check_alone, digest_of, is_unused
 from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
-from stratalog.tier.producers import producers_at_end
 from stratalog.tier.root import ChangeKind, Root, TopicNote, WriteMark
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.writing.build import SegmentBuilder
@@ -490,7 +490,8 @@ def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets:
 
 def _snapshot(remote: TierLog, parts: Components) -> bytes:
     """What producers had done where the tier ends; who appends here adds none."""
-    return encode_snapshot(producers_at_end(remote.view(), parts).entries())
+    view = remote.view()
+    return encode_snapshot(producers_at(view, view.end_offset, parts).entries())
 
 
 def _batches(place: _Place, entry: StoredSegment) -> Iterator[bytearray]:
