@@ -1,25 +1,37 @@
-"""``stratalog tier cost``: what a topic in a tier would cost, before it is made."""
+"""``stratalog tier cost``: what a topic in a tier would cost, before it is made; and what those that are there do."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import fields
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import Place, json_option, tier_logs
 from stratalog.cli.output import Output, size_text
 from stratalog.cli.topics import split_setting
 from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
-from stratalog.tier.cost import PART_BYTES, Estimate, Prices, estimate
+from stratalog.errors import StorageError
+from stratalog.tier.cost import PART_BYTES, Bill, Estimate, Prices, bill, estimate
+from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.log import TierLog
 
 _DEFAULT = Prices()
+_BILL_FIELDS = tuple(field.name for field in fields(Bill))
+_SHOWN = (
+    "topic", "partition", "segments", "log_bytes", "stored_bytes", "smallest_bytes", "largest_bytes", "writes",
+    "writes_per_gib", "request_cost", "storage_cost", "warning", "error",
+)  # fmt: skip
+_MONEY = frozenset({"request_cost", "storage_cost"})
 
 
 @click.command("cost")
+@click.argument("uri", required=False)
+@click.argument("topic", required=False)
 @click.option(
-    "--write-rate", required=True, type=click.FloatRange(0), help="Bytes a second of the whole topic, compressed."
+    "--write-rate", type=click.FloatRange(0), help="Bytes a second of the whole topic, compressed; without a URI."
 )
 @click.option("--partitions", default=1, show_default=True, type=click.IntRange(1), help="How many the topic has.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A topic setting; can be repeated.")
@@ -30,7 +42,9 @@ _DEFAULT = Prices()
 @json_option
 def show_cost(
     output: Output,
-    write_rate: float,
+    uri: str | None,
+    topic: str | None,
+    write_rate: float | None,
     partitions: int,
     settings: tuple[str, ...],
     price_writes: float,
@@ -38,26 +52,66 @@ def show_cost(
     price_storage: float,
     config: str | None,
 ) -> int:
-    """Estimate what a month of a topic costs in requests and storage on S3, from its settings.
+    """Tell what a topic costs on S3: a month of it estimated from its settings, or what stands in the tier at URI.
 
-    A tier in which nothing is written costs no requests. Reading records back comes on top. The exit code is 1 if the
-    settings make segments so small that requests are dear beside storage.
+    Of a tier that is there, `writes` are the requests that brought its segments there, by the sizes of their objects, and
+    `request cost` is paid once; `storage cost` is that of a month. Looking reads the whole manifest of each log.
+
+    A tier in which nothing is written costs no requests. Reading records back comes on top. The exit code is 1 if
+    segments are so small that requests are dear beside storage.
     """
-    known = read_settings(config, os.environ)
+    if (uri is None) == (write_rate is None):
+        raise click.UsageError("give the URI of a tier, or --write-rate for an estimate")
+    if uri is not None and (settings or partitions != 1):
+        raise click.UsageError("--set and --partitions are for an estimate: a tier shows what was chosen")
+    known, prices = read_settings(config, os.environ), Prices(price_writes, price_reads, price_storage)
+    found_bytes = known.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
+    part_bytes = found_bytes if isinstance(found_bytes, int) else PART_BYTES
+    if uri is not None:
+        with Place((), uri, config).reader() as reader:
+            return _tell_tier(output, tier_logs(reader, topic, None), part_bytes, prices)
+    assert write_rate is not None
     values = {**known.topic_defaults, **dict(split_setting(text) for text in settings)}
-    part_bytes = known.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
     found = estimate(
         TopicConfig.from_mapping(values, "--set"),
         write_rate,
         partitions=partitions,
-        part_bytes=part_bytes if isinstance(part_bytes, int) else PART_BYTES,
-        prices=Prices(price_writes, price_reads, price_storage),
+        part_bytes=part_bytes,
+        prices=prices,
     )
     if output.as_json:
         output.item({field.name: getattr(found, field.name) for field in fields(Estimate)})
     else:
         _tell(output, found)
     return 1 if found.warning else 0
+
+
+def _tell_tier(output: Output, logs: Iterable[TierLog], part_bytes: int, prices: Prices) -> int:
+    """A row a log; what cannot be read is told in its last column."""
+    rows = [
+        {"topic": found.log.topic, "partition": found.log.partition, **_costs(found, part_bytes, prices)}
+        for found in logs
+    ]
+    if output.as_json:
+        for row in rows:
+            output.item(row)
+    else:
+        output.table("cost", _SHOWN, [[_cell(name, row[name]) for name in _SHOWN] for row in rows])
+    return 1 if any(row["warning"] or row["error"] for row in rows) else 0
+
+
+def _costs(found: TierLog, part_bytes: int, prices: Prices) -> dict[str, object]:
+    try:
+        root, segments = found.root, found.view().segments
+        entries = (segment.stored for segment in segments if isinstance(segment, RemoteSegment))
+        costs = bill(entries, root.version if root else 0, part_bytes=part_bytes, prices=prices)
+    except StorageError as error:
+        return {**dict.fromkeys(_BILL_FIELDS), "error": str(error)}
+    return {**{name: getattr(costs, name) for name in _BILL_FIELDS}, "error": ""}
+
+
+def _cell(name: str, value: object) -> object:
+    return f"{value:,.4f}" if name in _MONEY and isinstance(value, float) else value
 
 
 def _tell(output: Output, found: Estimate) -> None:

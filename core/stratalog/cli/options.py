@@ -16,9 +16,11 @@ from stratalog.config.engine import EngineConfig
 from stratalog.config.files import read_settings
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.model.names import TopicPartition
 from stratalog.reading.open import open_reader
 from stratalog.reading.reader import Reader
+from stratalog.tier.log import TierLog
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -106,3 +108,17 @@ def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callab
 def partition_option(function: Function) -> Function:
     """``--partition``: all of the topic's if it is not given."""
     return click.option("--partition", "-p", type=click.IntRange(0), help="One partition; all if not given.")(function)
+
+
+def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:
+    """The logs of the tier that a reader was opened on: all, those of a topic, or one; UnknownTopicError if there is none."""
+    assert reader.tier is not None
+    names = [
+        found
+        for found in reader.tier.logs()
+        if topic in {None, found.log.topic} and partition in {None, found.log.partition}
+    ]
+    if topic is not None and not names:
+        wanted = topic if partition is None else TopicPartition(topic, partition)
+        raise UnknownTopicError(f"there is no {wanted} in {reader.tier.uri}")
+    return [reader.tier.log(*found) for found in names]

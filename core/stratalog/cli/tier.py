@@ -10,12 +10,10 @@ import click
 
 from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import Place, json_option, place_options, tier_logs
 from stratalog.cli.output import Output
-from stratalog.errors import ConfigError, StorageError, UnknownTopicError
-from stratalog.model.names import TopicPartition
+from stratalog.errors import ConfigError, StorageError
 from stratalog.reading.open import open_reader
-from stratalog.reading.reader import Reader
 from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.diff import Side, differences
 from stratalog.tier.fetch import RemoteSegment
@@ -51,7 +49,7 @@ def list_tier(
     if version is not None and partition is None:
         raise click.UsageError("--version is of one partition: give TOPIC and PARTITION")
     with Place((), uri, config).reader() as reader:
-        logs = _logs(reader, topic, partition)
+        logs = tier_logs(reader, topic, partition)
         if partition is not None:
             for found in logs:
                 output.table("segments", SEGMENT_COLUMNS, _segments(found, version))
@@ -74,7 +72,7 @@ def show_history(output: Output, uri: str, topic: str, partition: int, limit: in
     The collector removes old entries: tier.history.ms says how long they are kept.
     """
     with Place((), uri, config).reader() as reader:
-        for found in _logs(reader, topic, partition):
+        for found in tier_logs(reader, topic, partition):
             rows = [_commit_row(root) for root in islice(found.history(), limit)]
             output.table("history", COMMIT_COLUMNS, rows)
 
@@ -128,7 +126,7 @@ def show_differences(
         raise click.UsageError("say what to compare the tier with: --dir DIRECTORY, or --from VERSION")
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(Place((), uri, config).reader())
-        (found,) = _logs(reader, topic, partition)
+        (found,) = tier_logs(reader, topic, partition)
         right = (found.view() if newer is None else found.view_as_of(newer)).segments
         left: Iterable[ReadableSegment]
         if directory is None:
@@ -153,19 +151,6 @@ SEGMENT_COLUMNS = ("base_offset", "end_offset", "bytes", "max_time", "layout", "
 COMMIT_COLUMNS = (
     "version", "time", "leader_epoch", "change", "reason", "log_start", "end_offset", "segments", "bytes", "commit_id",
 )  # fmt: skip
-
-
-def _logs(reader: Reader, topic: str | None, partition: int | None) -> list[TierLog]:
-    assert reader.tier is not None
-    names = [
-        found
-        for found in reader.tier.logs()
-        if topic in {None, found.log.topic} and partition in {None, found.log.partition}
-    ]
-    if topic is not None and not names:
-        wanted = topic if partition is None else TopicPartition(topic, partition)
-        raise UnknownTopicError(f"there is no {wanted} in {reader.tier.uri}")
-    return [reader.tier.log(*found) for found in names]
 
 
 def _log_row(found: TierLog) -> tuple[object, ...]:

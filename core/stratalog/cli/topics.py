@@ -11,6 +11,7 @@ from stratalog.cli.output import Output
 from stratalog.errors import StorageError, UnknownTopicError
 from stratalog.reading.reader import StaticLog
 from stratalog.spi.cleanup import SegmentSummary
+from stratalog.tier.cost import tiny_segments
 
 
 @click.group()
@@ -52,11 +53,16 @@ def list_topics(place: Place, output: Output) -> int:
 @place_options
 @json_option
 def create_topic(place: Place, output: Output, topic: str, partitions: int, settings: tuple[str, ...]) -> None:
-    """Create TOPIC."""
+    """Create TOPIC. Settings that make its segments tiny for the tier are warned about: `stratalog tier cost` tells more."""
     config = dict(split_setting(setting) for setting in settings)
     with place.new_engine() as engine:
         info = engine.create_topic(topic, partitions=partitions, config=config)
-    output.table("created", ("topic", "topic_id", "partitions"), [(info.name, str(info.topic_id), partitions)])
+        warning = tiny_segments(info.config) if engine.tier is not None else ""
+    made = {"topic": info.name, "topic_id": str(info.topic_id), "partitions": partitions}
+    if output.as_json:
+        made["warning"] = warning
+    output.table("created", tuple(made), [tuple(made.values())])
+    _warn(output, warning)
 
 
 @topics.command("alter")
@@ -71,8 +77,17 @@ def alter_topic(place: Place, output: Output, topic: str, settings: tuple[str, .
     if not changes:
         raise click.UsageError("say what to change: --set KEY=VALUE or --unset KEY")
     with place.engine() as engine:
-        config = engine.alter_topic(topic, changes).config.to_mapping()
+        altered = engine.alter_topic(topic, changes).config
+        warning = tiny_segments(altered) if engine.tier is not None else ""
+    config = altered.to_mapping()
     output.table("altered", ("topic", "setting", "value"), [(topic, name, config[name]) for name in changes])
+    _warn(output, warning)
+
+
+def _warn(output: Output, warning: str) -> None:
+    """A line about what was done all the same."""
+    if warning:
+        output.note(f"warning: {warning}")
 
 
 @topics.command("delete")

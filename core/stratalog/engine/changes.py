@@ -15,10 +15,12 @@ from stratalog.engine.shelf import LogShelf
 from stratalog.errors import ConfigError, StorageError, TopicExistsError, UnknownTopicError
 from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
+from stratalog.model.events import TinySegments
 from stratalog.model.names import TopicPartition, check_topic
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topics import TopicEntry, TopicTable
+from stratalog.tier.cost import tiny_segments
 
 NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
 
@@ -78,7 +80,14 @@ class TopicChanges:
                 self._topics.put(name, before)
             raise
         self._shelf.publish((directory, log) for directory, log in made.values() if log is not None)
+        self._tell_tiny(name, checked)
         return self.info(name, names)
+
+    def _tell_tiny(self, name: str, config: TopicConfig) -> None:
+        """Tell listeners if the tier would be asked far too often for what it keeps."""
+        reason = tiny_segments(config) if self._opener.has_tier else ""
+        if reason:
+            self._opener.tell(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
 
     def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
         """Who asks for a tier gets one or is told; a topic that once had one may be opened without."""
@@ -111,6 +120,8 @@ class TopicChanges:
         parts = self._host.parts(checked)
         for log in logs:
             log.configure(checked, parts, self._opener.remote(log.name, entry.topic_id, checked))
+        if tiny_segments(checked) != tiny_segments(now):
+            self._tell_tiny(name, checked)
         return self.info(name, names)
 
     def _leave_tier(self, logs: Iterable[Log]) -> None:

@@ -17,7 +17,7 @@ from stratalog.log.background import Background
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.load import LoadedLog, LoadRequest
 from stratalog.log.log import Log
-from stratalog.model.events import LogRecovered
+from stratalog.model.events import Event, LogRecovered
 from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition
 from stratalog.model.offsets import Durability, Watermark
 from stratalog.reading.parts import ComponentHost
@@ -64,6 +64,10 @@ class LogOpener:
                 except StorageError as error:
                     failed[loading.name] = error
         return opened, failed
+
+    def tell(self, event: Event) -> None:
+        """Tell listeners, soon."""
+        self._notifier(event)
 
     def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
         """Open one log; errors as ``load``."""

@@ -116,6 +116,15 @@ class Backpressure:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TinySegments:
+    """A topic was made, or changed, so that its segments are tiny for the tier that they go to; ``reason`` says what it costs."""
+
+    topic: str
+    segment_bytes: int
+    reason: str
+
+
 Event: TypeAlias = (
     LogOpened
     | LogRecovered
@@ -128,4 +137,5 @@ Event: TypeAlias = (
     | EpochFenced
     | LogDirOffline
     | Backpressure
+    | TinySegments
 )

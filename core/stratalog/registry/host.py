@@ -31,6 +31,7 @@ from stratalog.model.events import (
     SegmentOffloaded,
     SegmentRolled,
     SegmentsDeleted,
+    TinySegments,
 )
 from stratalog.spi import hooks
 from stratalog.spi.cleanup import CleanupPolicy
@@ -79,6 +80,7 @@ class Host:
             EpochFenced: self.on_epoch_fenced,
             LogDirOffline: self.on_log_dir_offline,
             Backpressure: self.on_backpressure,
+            TinySegments: self.on_tiny_segments,
         }
 
     # --- plugins ---------------------------------------------------------------------------------------------------
@@ -218,6 +220,10 @@ class Host:
     def on_backpressure(self, event: Backpressure) -> None:
         """Tell ``stratalog_on_backpressure``."""
         self._tell("stratalog_on_backpressure", event)
+
+    def on_tiny_segments(self, event: TinySegments) -> None:
+        """Tell ``stratalog_on_tiny_segments``."""
+        self._tell("stratalog_on_tiny_segments", event)
 
     # --- calling ---------------------------------------------------------------------------------------------------
 

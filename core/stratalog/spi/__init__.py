@@ -75,6 +75,7 @@ from stratalog.model.events import (
     SegmentOffloaded,
     SegmentRolled,
     SegmentsDeleted,
+    TinySegments,
 )
 from stratalog.model.metrics import Metric, MetricKind, Sample, exposition
 from stratalog.model.names import LOCK_FILE, TopicId, TopicPartition
@@ -238,6 +239,7 @@ __all__ = [
     "TierLayout",
     "TimestampOffset",
     "TimestampType",
+    "TinySegments",
     "TopicConfig",
     "TopicId",
     "TopicPartition",

@@ -25,6 +25,7 @@ from stratalog.model.events import (
     SegmentOffloaded,
     SegmentRolled,
     SegmentsDeleted,
+    TinySegments,
 )
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.formats import Codec, RecordFormat
@@ -154,3 +155,8 @@ def stratalog_on_log_dir_offline(event: LogDirOffline) -> None:
 @hookspec
 def stratalog_on_backpressure(event: Backpressure) -> None:
     """Appends to a log are slowed or refused."""
+
+
+@hookspec
+def stratalog_on_tiny_segments(event: TinySegments) -> None:
+    """The settings of a topic make segments so small that requests are dear beside storage."""

@@ -1,14 +1,17 @@
-"""What a tier costs: requests and storage of a topic, from its settings and from how fast it is written.
+"""What a tier costs: requests and storage of a topic from its settings and from how fast it is written, or of what is there.
 
 Requests are those that the S3 store makes, as its tests count them. Listings are priced like writes, deletions are free.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import UNLIMITED, TopicConfig
+from stratalog.spi.layouts import StoredSegment
 
 PART_BYTES: Final = 64 << 20  # the S3 store's default
 COMMIT_WRITES: Final = 2  # a root, and the listing that proves it
@@ -54,6 +57,93 @@ class Estimate:
     warning: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What stands in the tier of one log now, and what it took to bring it there.
+
+    Attributes:
+        segments: as its newest root lists them.
+        log_bytes: of their ``.log`` files.
+        stored_bytes: of all their files as they are stored; manifests come on top, and what waits for collection.
+        objects: that hold them.
+        smallest_bytes, largest_bytes: of the ``.log`` files.
+        commits: of the log so far, those of segments that have left included.
+        writes: requests that brought the segments there: uploads by the sizes of the objects, and one commit each.
+        writes_per_gib: of log.
+        request_cost: of bringing them there, once.
+        storage_cost: of a month.
+        warning: what to change, or "".
+    """
+
+    segments: int
+    log_bytes: int
+    stored_bytes: int
+    objects: int
+    smallest_bytes: int
+    largest_bytes: int
+    commits: int
+    writes: int
+    writes_per_gib: float
+    request_cost: float
+    storage_cost: float
+    warning: str = ""
+
+
+def bill(
+    entries: Iterable[StoredSegment], commits: int, *, part_bytes: int = PART_BYTES, prices: Prices | None = None
+) -> Bill:
+    """What the segments of a log cost; they are looked at one by one.
+
+    Args:
+        entries: all that its newest root names.
+        commits: the version of that root.
+        part_bytes: of uploads in parts.
+        prices: what requests and storage cost.
+    """
+    prices = prices or Prices()
+    sizes: list[int] = []
+    stored_bytes = objects = uploads = 0
+    for entry in entries:
+        held = Counter(dict.fromkeys(entry.keys, 0))
+        for place in entry.slices.values():
+            held[place.key] += place.size_bytes
+        sizes.append(entry.info.size_bytes)
+        stored_bytes += held.total()
+        objects += len(held)
+        uploads += sum(upload_writes(size_bytes, part_bytes) for size_bytes in held.values())
+    log_bytes, segments = sum(sizes), len(sizes)
+    writes = uploads + segments * COMMIT_WRITES
+    request_cost = _request_cost(writes, segments, prices)
+    mean_bytes = log_bytes // segments if segments else 0
+    return Bill(
+        segments=segments,
+        log_bytes=log_bytes,
+        stored_bytes=stored_bytes,
+        objects=objects,
+        smallest_bytes=min(sizes, default=0),
+        largest_bytes=max(sizes, default=0),
+        commits=commits,
+        writes=writes,
+        writes_per_gib=writes / (log_bytes / _GIB) if log_bytes else 0.0,
+        request_cost=request_cost,
+        storage_cost=stored_bytes / _GIB * prices.gib_month,
+        warning=_warning("segment.bytes or segment.ms", mean_bytes, request_cost / segments, prices)
+        if segments
+        else "",
+    )
+
+
+def tiny_segments(config: TopicConfig, prices: Prices | None = None) -> str:
+    """Why the settings of a topic make its segments tiny for a tier, however fast it is written; "" if they do not."""
+    if not config.remote_storage_enable:
+        return ""
+    prices = prices or Prices()
+    size_bytes = config.segment_bytes
+    writes = _segment_writes(config, size_bytes, PART_BYTES)
+    found = _warning("segment.bytes", size_bytes, _request_cost(writes, 1, prices), prices)
+    return f"{found} ({writes * _GIB / size_bytes:,.0f} writes a GiB)" if found else ""
+
+
 def upload_writes(size_bytes: int, part_bytes: int = PART_BYTES) -> int:
     """Requests to upload one object: one, or its parts with a first and a last request."""
     return 1 if size_bytes <= part_bytes else -(-size_bytes // part_bytes) + 2
@@ -81,10 +171,10 @@ def estimate(
     segment_bytes = max(1, round(min(config.segment_bytes, rate * config.segment_ms / 1000)))
     month_bytes = bytes_per_second * _MONTH_S
     segments = round(month_bytes / segment_bytes)
-    small_objects = OBJECTS.get(config.tier_layout, 1) - 1
-    writes = segments * (upload_writes(segment_bytes, part_bytes) + small_objects + COMMIT_WRITES)
+    writes = segments * _segment_writes(config, segment_bytes, part_bytes)
     stored_bytes = round(_kept_bytes(config, bytes_per_second, partitions))
-    request_cost = (writes * prices.thousand_writes + segments * COMMIT_READS * prices.thousand_reads) / _THOUSAND
+    request_cost = _request_cost(writes, segments, prices)
+    what = "segment.bytes" if segment_bytes >= config.segment_bytes else "segment.ms, or use fewer partitions"
     return Estimate(
         segment_bytes=segment_bytes,
         segments=segments,
@@ -94,7 +184,7 @@ def estimate(
         stored_bytes=stored_bytes,
         request_cost=request_cost,
         storage_cost=stored_bytes / _GIB * prices.gib_month,
-        warning=_warning(config, segment_bytes, request_cost / segments, prices) if segments else "",
+        warning=_warning(what, segment_bytes, request_cost / segments, prices) if segments else "",
     )
 
 
@@ -106,11 +196,20 @@ def _kept_bytes(config: TopicConfig, bytes_per_second: float, partitions: int) -
     return bytes_per_second * _MONTH_S if kept == float("inf") else kept
 
 
-def _warning(config: TopicConfig, segment_bytes: int, request_cost: float, prices: Prices) -> str:
+def _segment_writes(config: TopicConfig, segment_bytes: int, part_bytes: int) -> int:
+    """Requests of the dearer kind that bring one segment there."""
+    small_objects = OBJECTS.get(config.tier_layout, 1) - 1
+    return upload_writes(segment_bytes, part_bytes) + small_objects + COMMIT_WRITES
+
+
+def _request_cost(writes: int, segments: int, prices: Prices) -> float:
+    return (writes * prices.thousand_writes + segments * COMMIT_READS * prices.thousand_reads) / _THOUSAND
+
+
+def _warning(what: str, segment_bytes: int, request_cost: float, prices: Prices) -> str:
     """Whether requests are dear beside storage: for one segment, and the month in which it is written."""
     storage_cost = segment_bytes / _GIB * prices.gib_month
     if not storage_cost or request_cost <= storage_cost * DEAR_SHARE:
         return ""
-    what = "segment.bytes" if segment_bytes >= config.segment_bytes else "segment.ms, or use fewer partitions"
     share = request_cost / storage_cost
     return f"segments of {segment_bytes} bytes: requests cost {share:.0%} of a month of their storage; raise {what}"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
 
@@ -54,4 +55,54 @@ def test_prices_are_the_users(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_what_makes_no_sense_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert run(["tier", "cost", *arguments]) == 2
+    assert capsys.readouterr().err
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """Three segments of a record each in one topic, one in another."""
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "data", tier=bucket.as_uri()) as engine:
+        for topic, segments in (("many", 3), ("one", 1)):
+            engine.create_topic(topic)
+            for _ in range(segments):
+                engine.log(topic, 0).append([Record(value=bytes(1000))])
+                engine.log(topic, 0).roll()
+        engine.offload()
+    return bucket.as_uri()
+
+
+def test_a_tier_that_is_there_is_priced(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    assert run(["tier", "cost", uri, "--json"]) == 1
+    many, one = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (many["topic"], many["segments"], many["objects"], many["commits"], many["writes"]) == ("many", 3, 3, 3, 9)
+    assert many["smallest_bytes"] == many["largest_bytes"] == many["log_bytes"] / 3
+    assert many["stored_bytes"] > many["log_bytes"] > 3000
+    assert "segment" in many["warning"]
+    assert (one["topic"], one["segments"]) == ("one", 1)
+    assert run(["tier", "cost", uri, "one", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == one
+
+
+def test_a_tier_without_dear_requests_is_no_finding(capsys: pytest.CaptureFixture[str], uri: str) -> None:
+    assert run(["tier", "cost", uri, "--price-writes", "0", "--price-reads", "0"]) == 0
+    assert "many" in capsys.readouterr().out
+
+
+def test_a_log_that_cannot_be_read_is_told(capsys: pytest.CaptureFixture[str], uri: str, tmp_path: Path) -> None:
+    for root in (tmp_path / "bucket").glob("one-*/0/manifest/*"):
+        root.write_bytes(b"no manifest")
+    assert run(["tier", "cost", uri, "--json"]) == 1
+    many, one = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (many["error"], one["segments"]) == ("", None)
+    assert "manifest" in one["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--write-rate", "1"], ["--set", "segment.bytes=1000"], ["--partitions", "2"], ["nothing-of-this-name"]],
+)
+def test_a_tier_takes_no_settings(capsys: pytest.CaptureFixture[str], uri: str, arguments: list[str]) -> None:
+    assert run(["tier", "cost", uri, *arguments]) == 2
     assert capsys.readouterr().err

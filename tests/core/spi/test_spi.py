@@ -34,6 +34,7 @@ LISTENERS = [
     "on_epoch_fenced",
     "on_log_dir_offline",
     "on_backpressure",
+    "on_tiny_segments",
 ]
 SPECS = {name: spec for name, spec in vars(hooks).items() if name.startswith("stratalog_")}
 

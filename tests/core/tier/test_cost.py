@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.tier.cost import COMMIT_WRITES, Prices, estimate, upload_writes
+from stratalog.model.segments import FileKind, ObjectSlice
+from stratalog.spi.layouts import StoredSegment
+from stratalog.testing.tiers import made_segment
+from stratalog.tier.cost import COMMIT_WRITES, Bill, Prices, bill, estimate, tiny_segments, upload_writes
 
 MIB = 1 << 20
 MONTH_S = 730 * 3600
@@ -69,3 +74,43 @@ def test_a_layout_with_more_objects_asks_for_more() -> None:
     single, plain = estimate(config(), MIB), estimate(config(tier_layout="plain"), MIB)
     assert plain.writes == single.writes + 5 * single.segments
     assert single.writes == single.segments * (upload_writes(1 << 30) + COMMIT_WRITES)
+
+
+def entry(number: int, log_bytes: int, *, objects: int = 1) -> StoredSegment:
+    """A segment with a log and an index of a tenth of it, each in an object of its own if there are two."""
+    info = replace(made_segment(number * 10, number * 10 + 10).info, size_bytes=log_bytes)
+    log, index = ("a", "b") if objects == 2 else ("a", "a")
+    slices = {
+        FileKind.LOG: ObjectSlice(f"{number}-{log}", 0, log_bytes),
+        FileKind.OFFSET_INDEX: ObjectSlice(f"{number}-{index}", log_bytes if objects == 1 else 0, log_bytes // 10),
+    }
+    return StoredSegment(info, "some@1", slices, "0" * 64)
+
+
+def test_a_tier_is_priced_by_its_objects() -> None:
+    found = bill([entry(0, 640 * MIB), entry(1, 20 * MIB, objects=2)], 7, prices=Prices(1, 10, 100))
+    assert (found.segments, found.objects, found.commits) == (2, 3, 7)
+    assert (found.log_bytes, found.stored_bytes) == (660 * MIB, 726 * MIB)
+    assert (found.smallest_bytes, found.largest_bytes) == (20 * MIB, 640 * MIB)
+    assert found.writes == upload_writes(704 * MIB) + 2 + 2 * COMMIT_WRITES
+    assert found.writes_per_gib == pytest.approx(found.writes * 1024 / 660)
+    assert found.request_cost == pytest.approx((found.writes * 1 + 2 * 10) / 1000)
+    assert found.storage_cost == pytest.approx(726 / 1024 * 100)
+
+
+def test_smaller_parts_are_more_requests() -> None:
+    assert (
+        bill([entry(0, 640 * MIB)], 1, part_bytes=16 * MIB).writes == upload_writes(704 * MIB, 16 * MIB) + COMMIT_WRITES
+    )
+
+
+def test_an_empty_log_costs_nothing() -> None:
+    assert bill([], 3) == Bill(0, 0, 0, 0, 0, 0, 3, 0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("log_bytes", "dear"), [(64 * MIB, False), (8 * MIB, False), (4 * MIB, True), (1000, True)])
+def test_a_tier_of_tiny_segments_is_warned_about(log_bytes: int, *, dear: bool) -> None:
+    assert bool(bill([entry(number, log_bytes) for number in range(3)], 3).warning) == dear
+    assert bool(tiny_segments(config(segment_bytes=log_bytes, remote_storage_enable=True))) == dear
+    assert tiny_segments(config(segment_bytes=log_bytes)) == ""
+    assert tiny_segments(config(segment_bytes=log_bytes, remote_storage_enable=True), Prices(0, 0, 1)) == ""
