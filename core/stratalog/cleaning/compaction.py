@@ -11,14 +11,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from stratalog.cleaning.rewrite import LocalPart, RewriteStats, RewriteStoppedError, Rewriting
+from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStats, RewriteStoppedError, Rewriting, S
 from stratalog.cleaning.summary import summarise_for_rewrite
 from stratalog.cleaning.throttle import Throttle
-from stratalog.errors import ClosedError, DiskFullError, LogDirOfflineError, PluginError, StorageError
+from stratalog.cleaning.tierpart import Traffic, open_tier_part
+from stratalog.errors import (
+    ClosedError,
+    CorruptionError,
+    DiskFullError,
+    FencedEpochError,
+    LogDirOfflineError,
+    PluginError,
+    StorageError,
+    StoreError,
+)
 from stratalog.log.log import Log
 from stratalog.model.events import LogCleaned, LogUncleanable
 from stratalog.model.names import TopicPartition
-from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, RewriteJob
+from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, RecordFilter, Rewrite, RewriteJob
+from stratalog.tier.log import TierLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +46,21 @@ class CompactionPlan:
     """What is to be done with one log.
 
     ``rewrite`` is None if nothing is; ``reason`` then says why not. ``error`` is what keeps the log from being planned.
+    ``tier`` is None for what local disk has alone; for the part that is in a tier it is that, and a round downloads
+    ``download_bytes``: what has no local copy, and the dirty ones of these twice.
     """
 
     log: Log
     rewrite: Rewrite | None
     reason: str
     error: StorageError | None = None
+    tier: TierLog | None = None
+    download_bytes: int = 0
+
+    @property
+    def part(self) -> str:
+        """Which one it is of: "local" or "tier"."""
+        return "local" if self.tier is None else "tier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +69,8 @@ class CompactionResult:
 
     Offsets in [``start``, ``end``) were rewritten; the dirty ones begin at ``dirty_start``, and the next round begins at
     ``end``. ``map_load`` is the share of its memory that the filter filled. ``error`` is why nothing was done, or why it
-    ended early: the log is uncleanable then, or, if ``stopped``, tried again at the next round.
+    ended early: the log is uncleanable then, or, if ``stopped``, tried again at the next round. ``part`` is as in the plan,
+    ``traffic`` is what came from the tier, and what went there.
     """
 
     log: TopicPartition
@@ -63,6 +84,8 @@ class CompactionResult:
     elapsed_ms: int = 0
     stopped: str = ""
     error: StorageError | None = None
+    part: str = "local"
+    traffic: Traffic = field(default_factory=Traffic)
 
 
 def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]:
@@ -77,30 +100,67 @@ def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]
 def plan_compaction(
     log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
 ) -> CompactionPlan | None:
-    """What a log's policies want; None if none of them rewrites logs."""
-    chosen = rewriters(policies)
+    """What a log's policies want of what local disk has alone; None if none of them rewrites logs."""
+    plans = plan_parts(log, policies, None, has_tier=has_tier, now_ms=now_ms)
+    return plans[0] if plans else None
+
+
+def plan_parts(
+    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, has_tier: bool, now_ms: int
+) -> list[CompactionPlan]:
+    """What a log's policies want of its local part, and of what is in its tier; nothing if none of them rewrites logs.
+
+    ``tier`` is None for who does not rewrite what is there.
+    """
+    chosen, state = rewriters(policies), log.cleaning
     if not chosen:
-        return None
-    if log.cleaning.uncleanable:
-        return CompactionPlan(log, None, f"uncleanable: {log.cleaning.uncleanable}")
+        return []
+    is_tiered = tier is not None and bool(tier.view().segments)
+    kept = {None: state.uncleanable, tier: state.tier_uncleanable} if is_tiered else {None: state.uncleanable}
+    plans = [CompactionPlan(log, None, f"uncleanable: {why}", tier=part) for part, why in kept.items() if why]
+    asked = [part for part, why in kept.items() if not why]
+    if not asked:
+        return plans
     summary = summarise_for_rewrite(log, has_tier=has_tier)
-    wanted, kept = list[Rewrite](), list[str]()
-    for name, policy in chosen.items():
+    try:
+        actions = _asked(log, chosen, summary, now_ms)
+    except StorageError as error:
+        return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
+    return [*plans, *(_joined(log, summary, actions, part) for part in asked)]
+
+
+def _asked(
+    log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
+) -> Sequence[Keep | Rewrite]:
+    """What all of them want; PluginError names the policy that fails, or wants what cannot be."""
+    found = list[Keep | Rewrite]()
+    for name, policy in policies.items():
         try:
             actions = policy.plan(summary, log.config, now_ms)
-            found = [action for action in actions if isinstance(action, Rewrite)]
-            for action in found:
-                check_rewrite(summary, action)
-            kept += [action.reason for action in actions if isinstance(action, Keep)]
-        except StorageError as error:
-            return CompactionPlan(log, None, f"policy {name}: {error}", error)
-        except Exception as error:  # noqa: BLE001 - a plugin may raise anything, and the other logs go on
-            wrapped = PluginError(f"cleanup policy {name} failed on {log.name}: {error!r}")
-            wrapped.__cause__ = error
-            return CompactionPlan(log, None, str(wrapped), wrapped)
-        wanted += found
+            for action in actions:
+                if isinstance(action, Rewrite):
+                    check_rewrite(summary, action)
+            found += [action for action in actions if isinstance(action, Keep | Rewrite)]
+        except PluginError as error:
+            raise PluginError(f"policy {name}: {error}") from error
+        except StorageError:
+            raise
+        except Exception as error:  # a plugin may raise anything, and the other logs go on
+            raise PluginError(f"cleanup policy {name} failed on {log.name}: {error!r}") from error
+    return found
+
+
+def _joined(log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None) -> CompactionPlan:
+    """One plan of what the policies want of one part."""
+    tiered = [segment for segment in summary.segments if segment.is_remote]
+    border = tiered[-1].end_offset if tiered else 0
+    mine = [action for action in actions if (action.start < border) == (tier is not None)]
+    wanted = [action for action in mine if isinstance(action, Rewrite)]
+    if tier is not None and wanted and not (log.is_leader and not log.config.remote_log_copy_disable):
+        why = "its leader compacts it" if not log.is_leader else "remote.log.copy.disable"
+        return CompactionPlan(log, None, why, tier=tier)
     if not wanted:
-        return CompactionPlan(log, None, "; ".join(dict.fromkeys(kept)))
+        return CompactionPlan(log, None, "; ".join(dict.fromkeys(action.reason for action in mine)), tier=tier)
     joined = Rewrite(
         start=min(action.start for action in wanted),
         end=min(action.end for action in wanted),
@@ -108,18 +168,31 @@ def plan_compaction(
         reason="; ".join(dict.fromkeys(action.reason for action in wanted)),
         dirty_ratio=max(action.dirty_ratio for action in wanted),
     )
-    return CompactionPlan(log, joined if joined.dirty_start < joined.end else None, joined.reason)
+    read = [segment for segment in tiered if not segment.is_local and joined.start <= segment.base_offset < joined.end]
+    dirty = [segment for segment in read if segment.end_offset > joined.dirty_start]
+    return CompactionPlan(
+        log,
+        joined if joined.dirty_start < joined.end else None,
+        joined.reason,
+        tier=tier,
+        download_bytes=sum(segment.size_bytes for segment in (*read, *dirty)) if tier is not None else 0,
+    )
 
 
 def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
-    """Raise PluginError unless a rewrite has the bounds of closed local segments and leaves alone what it must."""
-    own = [segment for segment in summary.segments if segment.is_local and not segment.is_remote]
-    active = next((segment for segment in own if segment.is_active), None)
-    limit = min(summary.offsets.last_stable, active.base_offset if active is not None else 0)
-    starts = {segment.base_offset for segment in own}
-    ends = {segment.end_offset for segment in own}
+    """Raise PluginError unless a rewrite has the bounds of closed segments of one part and leaves alone what it must."""
+    tiered = [segment for segment in summary.segments if segment.is_remote]
+    own = [segment for segment in summary.segments if not segment.is_remote]
+    border = tiered[-1].end_offset if tiered else 0
+    part = tiered if action.start < border else own
+    active = next((segment.base_offset for segment in own if segment.is_active), border)
+    limit = min(summary.offsets.last_stable, active)
+    starts = {segment.base_offset for segment in part}
+    ends = {segment.end_offset for segment in part}
     if action.start not in starts or action.end not in ends:
-        raise PluginError(f"{action} does not begin and end where closed local segments of {summary.log} do")
+        raise PluginError(
+            f"{action} does not begin and end where closed segments of {summary.log} do, in its tier or on local disk alone"
+        )
     if not action.start <= action.dirty_start < action.end <= limit:
         raise PluginError(f"{action} is not in order, or goes past {limit}, up to which {summary.log} may be rewritten")
 
@@ -137,16 +210,11 @@ def compact(
     assert rewrite is not None
     clock, ticket = log.parts.env.clock, log.cleaning.changes
     began_ns = clock.monotonic_ns()
-    job = job_of(plan.log, rewrite, limits, now_ms)
-    stats, stopped, end, load = RewriteStats(), "", rewrite.dirty_start, 0.0
+    round_ = _Round(plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, ticket)
+    stopped = ""
     error: StorageError | None = None
     try:
-        if not log.cleaning.busy.acquire(blocking=False):
-            raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by somebody else")  # noqa: TRY301 - one end for all
-        try:
-            end, load = _carry_out(log, job, policies, limits, throttle, check, ticket, stats)
-        finally:
-            log.cleaning.busy.release()
+        round_.run()
     except RewriteStoppedError as reason:
         stopped = str(reason)
     except DiskFullError as full:
@@ -154,6 +222,10 @@ def compact(
     except LogDirOfflineError as offline:
         error, stopped = offline, "the log directory is out of service"
         log.fail(offline)
+    except FencedEpochError as fenced:
+        error, stopped = fenced, "another writer owns the log"
+    except StoreError as store:
+        error, stopped = store, "the store failed"
     except ClosedError as closed:
         stopped = str(closed)
     except StorageError as wrong:
@@ -165,36 +237,95 @@ def compact(
         log=log.name,
         start=rewrite.start,
         dirty_start=rewrite.dirty_start,
-        end=end,
+        end=round_.end,
         dirty_ratio=rewrite.dirty_ratio,
         reason=rewrite.reason,
-        stats=stats,
-        map_load=load,
+        stats=round_.stats,
+        map_load=round_.load,
         elapsed_ms=(clock.monotonic_ns() - began_ns) // 1_000_000,
         stopped=stopped,
         error=error,
+        part=plan.part,
+        traffic=round_.traffic,
     )
     _conclude(log, result, ticket)
     return result
 
 
-def _carry_out(
-    log: Log,
-    job: RewriteJob,
-    policies: Mapping[str, CleanupPolicy],
-    limits: CleanerLimits,
-    throttle: Throttle,
-    check: Callable[[], None],
-    ticket: int,
-    stats: RewriteStats,
-) -> tuple[int, float]:
-    """The end of the round, and how full its memory was."""
-    filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+@dataclass(slots=True)
+class _Round:
+    """One round over one part of a log, and what is known of it however it ends."""
+
+    plan: CompactionPlan
+    job: RewriteJob
+    policies: Mapping[str, CleanupPolicy]
+    limits: CleanerLimits
+    throttle: Throttle
+    check: Callable[[], None]
+    ticket: int
+    end: int = 0
+    load: float = 0.0
+    stats: RewriteStats = field(default_factory=RewriteStats)
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def run(self) -> None:
+        """Both passes, unless somebody else is at the same part."""
+        self.end = self.job.dirty_start
+        log, tier = self.plan.log, self.plan.tier
+        lock = log.cleaning.busy if tier is None else log.cleaning.tier_busy
+        if not lock.acquire(blocking=False):
+            raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by somebody else")
+        try:
+            filters = [policy.record_filter(self.job) for policy in self.policies.values()]
+            self.end = self._local(filters) if tier is None else self._tiered(tier, filters)
+            self.load = max((found.load for found in filters), default=0.0)
+        finally:
+            lock.release()
+
+    def _local(self, filters: Sequence[RecordFilter]) -> int:
+        log = self.plan.log
+        return self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job)).run()
+
+    def _tiered(self, tier: TierLog, filters: Sequence[RecordFilter]) -> int:
+        log, state = self.plan.log, self.plan.log.cleaning
+        part = open_tier_part(log, tier, self.traffic, f"compaction: {self.plan.reason}")
+        try:
+            rewriting = self._rewriting(part, filters, keeps_tombstones=has_older(log, self.job))
+            rewriting.is_copied = True
+            end = rewriting.run()
+            part.commit(end)
+        except CorruptionError as error:
+            part.forget(error.file)
+            if state.tier_doubt == str(error):
+                raise
+            state.tier_doubt = str(error)
+            raise RewriteStoppedError(f"damaged, perhaps on its way here: {error}") from error
+        finally:
+            part.abandon()
+        state.tier_doubt = ""
+        return end
+
+    def _rewriting(
+        self, part: Rewritable[S], filters: Sequence[RecordFilter], *, keeps_tombstones: bool
+    ) -> Rewriting[S]:
+        return Rewriting(
+            part,
+            self.job,
+            filters,
+            keeps_tombstones,
+            self.limits.read_bytes,
+            self.throttle,
+            self.check,
+            self.ticket,
+            stats=self.stats,
+        )
+
+
+def has_older(log: Log, job: RewriteJob) -> bool:
+    """Whether a tier has records that come before those of a round: neither tombstones nor markers may go then."""
     remote = log.view().remote
-    below = remote is not None and bool(remote.segments)
-    part = LocalPart(log)
-    end = Rewriting(part, job, filters, below, limits.read_bytes, throttle, check, ticket, stats=stats).run()
-    return end, max((found.load for found in filters), default=0.0)
+    start = None if remote is None else remote.segments.start_offset
+    return start is not None and start < job.start
 
 
 def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:
@@ -203,18 +334,22 @@ def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> Re
     return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
 
 
-def give_up(log: Log, error: StorageError) -> None:
-    """Leave a log alone until it is opened again, and tell of it."""
-    log.cleaning.uncleanable = str(error)
+def give_up(log: Log, error: StorageError, part: str = "local") -> None:
+    """Leave a part of a log alone until it is opened again, and tell of it."""
+    if part == "local":
+        log.cleaning.uncleanable = str(error)
+    else:
+        log.cleaning.tier_uncleanable = str(error)
     log.notify(LogUncleanable(log=log.name, reason=str(error)))
 
 
 def _conclude(log: Log, result: CompactionResult, ticket: int) -> None:
     if result.error is not None and not result.stopped:
-        give_up(log, result.error)
+        give_up(log, result.error, result.part)
     if result.error is not None or result.stopped:
         return
-    log.cleaned_up_to(result.end, ticket)
+    if result.part == "local":
+        log.cleaned_up_to(result.end, ticket)
     stats = result.stats
     log.notify(
         LogCleaned(
@@ -229,6 +364,7 @@ def _conclude(log: Log, result: CompactionResult, ticket: int) -> None:
             end=result.end,
             map_load=result.map_load,
             elapsed_ms=result.elapsed_ms,
+            part=result.part,
         )
     )
 

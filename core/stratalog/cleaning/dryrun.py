@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar, cast
 
-from stratalog.cleaning.compaction import CleanerLimits, job_of, rewriters
+from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, has_older, job_of, rewriters
 from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStoppedError, Rewriting
 from stratalog.cleaning.throttle import Throttle
+from stratalog.cleaning.tierpart import TierPart, Traffic
 from stratalog.env import Clock
 from stratalog.errors import SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
-from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.segment.readable import ReadableSegment
-from stratalog.spi.cleanup import CleanupPolicy, Rewrite, RewriteJob
+from stratalog.spi.cleanup import CleanupPolicy, RewriteJob
 
 S = TypeVar("S", bound=ReadableSegment)
 
@@ -47,28 +47,37 @@ class RoundPreview:
 
 
 def preview(
-    log: Log,
-    rewrite: Rewrite,
+    plan: CompactionPlan,
     policies: Mapping[str, CleanupPolicy],
     limits: CleanerLimits,
     now_ms: int,
     watched: Sequence[int] = (),
-) -> RoundPreview:
-    """Do a round without writing; ``watched`` (ascending) are offsets whose fate is wanted.
+) -> RoundPreview | None:
+    """Do the round that is planned without writing; None if none is. That of a tier's part downloads what it would.
+
+    Args:
+        plan: of a log, or its tier's part.
+        policies: of its topic.
+        limits: of the round.
+        now_ms: when it would begin.
+        watched: offsets (ascending) whose fate is wanted.
 
     Raises:
         SegmentGoneError: the log was changed meanwhile: ask again.
         StorageError: what the round would fail with.
     """
-    job = job_of(log, rewrite, limits, now_ms)
-    remote = log.view().remote
-    below = remote is not None and bool(remote.segments)
-    return pretended(
-        LocalPart(log), job, policies, limits, log.parts.env.clock, keeps_tombstones=below, watched=watched
-    )
+    if plan.rewrite is None:
+        return None
+    log = plan.log
+    job = job_of(log, plan.rewrite, limits, now_ms)
+    older, clock = has_older(log, job), log.parts.env.clock
+    if plan.tier is None:
+        return _pretended(LocalPart(log), job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+    tiered = TierPart(log, Traffic())
+    return _pretended(tiered, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
 
 
-def pretended(
+def _pretended(
     part: Rewritable[S],
     job: RewriteJob,
     policies: Mapping[str, CleanupPolicy],
@@ -76,9 +85,8 @@ def pretended(
     clock: Clock,
     *,
     keeps_tombstones: bool,
-    watched: Sequence[int] = (),
+    watched: Sequence[int],
 ) -> RoundPreview:
-    """The same for any part of a log; errors as ``preview``."""
     pretending = _Pretended(part, watched)
     filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
     throttle = Throttle(clock, float("inf"))

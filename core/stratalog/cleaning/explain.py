@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, plan_compaction, rewriters
-from stratalog.cleaning.dryrun import RoundPreview, preview
+from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, plan_parts
+from stratalog.cleaning.dryrun import PlannedSegment, RoundPreview, preview
 from stratalog.cleaning.runner import apply_retention, plan_retention
 from stratalog.log.log import Log
 from stratalog.model.records import Fields
@@ -86,18 +86,17 @@ def explain(
     """
     asked = _offsets(log, offset, key)
     summary, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
-    plan = plan_compaction(log, policies, has_tier=tier is not None, now_ms=now_ms)
+    plans = plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms)
     told = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
     deleted = set(summary.segments[: told.deleted_segments])
-    plan = None if plan is None else _clipped(plan, max((one.end_offset for one in deleted), default=0))
-    seen = _previewed(log, plan, policies, limits, now_ms, sorted(asked))
+    deleted_to = max((one.end_offset for one in deleted), default=0)
+    rounds = [_round(_clipped(plan, deleted_to), policies, limits, now_ms, sorted(asked)) for plan in plans]
     rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
     gone = Gone(deleted, set(rest[: told.evicted_segments]), "; ".join(told.reasons), now_ms)
     kept = [action for action in (*total, *local) if isinstance(action, Keep)]
-    kept += [] if plan is None or plan.rewrite is not None else [Keep(0, summary.offsets.log_end, plan.reason)]
     whens = _whens(summary, policies, log, now_ms)
-    ranges = tuple(_ranges(summary, gone, seen, plan, kept, whens))
-    records = tuple(_records(asked, ranges, seen, is_by_key=bool(rewriters(policies))))
+    ranges = tuple(_ranges(summary, gone, rounds, kept, whens))
+    records = tuple(_records(asked, ranges, rounds, is_by_key=bool(plans)))
     if offset is not None or key is not None:
         ranges = tuple(
             one for one in ranges if any(one.start <= at < one.end for at in asked or (offset,) if at is not None)
@@ -115,6 +114,19 @@ class Gone:
     now_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What the next round of compaction does to a part of the log, if one is due."""
+
+    plan: CompactionPlan
+    seen: RoundPreview | None
+
+    def made_of(self, segment: SegmentSummary) -> PlannedSegment | None:
+        """What the round makes of a segment, and its neighbours perhaps; None if it leaves it alone."""
+        made = () if self.seen is None else self.seen.segments
+        return next((one for one in made if one.start <= segment.base_offset < one.end), None)
+
+
 def _clipped(plan: CompactionPlan, deleted_to: int) -> CompactionPlan:
     """What is left to compact once retention had its turn: a deletion wins over a rewrite."""
     found = plan.rewrite
@@ -124,40 +136,32 @@ def _clipped(plan: CompactionPlan, deleted_to: int) -> CompactionPlan:
     return replace(plan, rewrite=found if found.dirty_start < found.end else None)
 
 
-def _previewed(
-    log: Log,
-    plan: CompactionPlan | None,
+def _round(
+    plan: CompactionPlan,
     policies: Mapping[str, CleanupPolicy],
     limits: CleanerLimits,
     now_ms: int,
     watched: Sequence[int],
-) -> RoundPreview | None:
-    if plan is None:
-        return None
+) -> Round:
     if plan.error is not None:
         raise plan.error
-    return None if plan.rewrite is None else preview(log, plan.rewrite, policies, limits, now_ms, watched)
+    return Round(plan, preview(plan, policies, limits, now_ms, watched))
 
 
 # --- ranges ----------------------------------------------------------------------------------------------------------
 
 
 def _ranges(
-    summary: LogSummary,
-    gone: Gone,
-    seen: RoundPreview | None,
-    plan: CompactionPlan | None,
-    kept: Sequence[Keep],
-    whens: Mapping[int, int],
+    summary: LogSummary, gone: Gone, rounds: Sequence[Round], kept: Sequence[Keep], whens: Mapping[int, int]
 ) -> list[RangeFate]:
     found = list[RangeFate]()
-    rewrite = None if plan is None else plan.rewrite
     for segment in summary.segments:
         if segment.base_offset == segment.end_offset:
             continue
-        made = (
-            next((one for one in seen.segments if one.start <= segment.base_offset < one.end), None) if seen else None
-        )
+        part = "tier" if segment.is_remote else "local"
+        mine = next((one for one in rounds if one.plan.part == part), None)
+        rewrite = None if mine is None else mine.plan.rewrite
+        made = None if mine is None else mine.made_of(segment)
         if segment in gone.deleted:
             found.append(_fate(segment, Fate.DELETE, gone.now_ms, gone.reason, segment.size_bytes))
         elif segment in gone.evicted:
@@ -171,6 +175,8 @@ def _ranges(
                 found[-1] = replace(found[-1], when_ms=whens.get(segment.base_offset))
         else:
             reasons = [one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end]
+            if mine is not None and rewrite is None:
+                reasons.append(mine.plan.reason)
             if rewrite is not None and segment.end_offset <= rewrite.end:
                 reasons.append("compacted, and nothing in it is outdated")
             reason = "; ".join(dict.fromkeys(reasons))
@@ -232,15 +238,16 @@ def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
 
 
 def _records(
-    asked: Mapping[int, int], ranges: Sequence[RangeFate], seen: RoundPreview | None, *, is_by_key: bool
+    asked: Mapping[int, int], ranges: Sequence[RangeFate], rounds: Sequence[Round], *, is_by_key: bool
 ) -> list[RecordFate]:
     found = list[RecordFate]()
+    kept = frozenset[int]().union(*(one.seen.kept for one in rounds if one.seen is not None))
     for offset, newer in asked.items():
         there = next((one for one in ranges if one.start <= offset < one.end), None)
         if there is None:
             continue
         fate, reason = there.fate, there.reason
-        if fate is Fate.COMPACT and seen is not None and offset in seen.kept:
+        if fate is Fate.COMPACT and offset in kept:
             fate, reason = Fate.KEEP, "the next round of compaction keeps it"
         elif fate is Fate.COMPACT:
             reason = f"the next round of compaction drops it: {reason}"

@@ -38,23 +38,40 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSum
     else:
         segments = summaries(view)
     dirty_start = log.cleaning.dirty_start if isinstance(log, Log) else None
-    return LogSummary(log=log.name, offsets=view.offsets, segments=segments, has_tier=has_tier, dirty_start=dirty_start)
+    return LogSummary(
+        log=log.name,
+        offsets=view.offsets,
+        segments=segments,
+        has_tier=has_tier,
+        dirty_start=dirty_start,
+        tier_dirty_start=0 if view.remote is None else view.remote.first_dirty_offset,
+    )
 
 
 def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
-    """The same, with what ``max.compaction.lag.ms`` goes by, if the topic sets it: that is read from the segments."""
+    """The same, with what ``max.compaction.lag.ms`` goes by, if the topic sets it: that is read from the segments.
+
+    Of those that only the tier has it is read of the first dirty one: a request, unless it was read lately.
+    """
     found = summarise(log, has_tier=has_tier)
     if log.config.max_compaction_lag_ms == LONG_MAX:
         return found
-    view = log.view()
-    dirty_start = found.dirty_start or 0
-    return replace(found, segments=tuple(_with_first(one, view, log, dirty_start) for one in found.segments))
+    view, local_dirty = log.view(), found.dirty_start or 0
+    dirty = [
+        one
+        for one in found.segments
+        if not one.is_active and one.end_offset > (found.tier_dirty_start if one.is_remote else local_dirty)
+    ]
+    looked_at = {one.base_offset for one in dirty if one.is_local}
+    looked_at |= {one.base_offset for one in dirty[:1]}
+    return replace(
+        found,
+        segments=tuple(_with_first(one, view, log) if one.base_offset in looked_at else one for one in found.segments),
+    )
 
 
-def _with_first(summary: SegmentSummary, view: LogView, log: Log, dirty_start: int) -> SegmentSummary:
-    if summary.is_active or not summary.is_local or summary.end_offset <= dirty_start:
-        return summary
-    segment = next((one for one in view.segments if one.base_offset == summary.base_offset), None)
+def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSummary:
+    segment = view.segment_at(summary.base_offset)
     first = None if segment is None else batch_at(segment, 0, log.parts)
     return summary if first is None else replace(summary, first_timestamp_ms=first.max_timestamp_ms)
 

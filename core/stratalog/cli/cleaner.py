@@ -13,11 +13,14 @@ from stratalog.errors import StorageError
 _COLUMNS = (
     "topic",
     "partition",
+    "part",
     "dirty_start",
     "end",
     "dirty_ratio",
     "bytes_read",
     "bytes_written",
+    "bytes_downloaded",
+    "bytes_uploaded",
     "records_read",
     "records_kept",
     "map_load",
@@ -25,7 +28,20 @@ _COLUMNS = (
     "reason",
     "error",
 )
-_PLANNED = ("topic", "partition", "start", "dirty_start", "end", "dirty_ratio", "bytes_freed", "reason", "error")
+_PLANNED = (
+    "topic",
+    "partition",
+    "part",
+    "start",
+    "dirty_start",
+    "end",
+    "dirty_ratio",
+    "bytes_to_download",
+    "bytes_to_upload",
+    "bytes_freed",
+    "reason",
+    "error",
+)
 
 
 @click.command()
@@ -50,24 +66,31 @@ def cleaner(place: Place, output: Output, *, dry_run: bool) -> int:
 def _planned(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
     found, error = plan.rewrite, "" if plan.error is None else str(plan.error)
     freed: int | None = None
+    uploaded: int | None = None
     try:
         seen = engine.preview_cleaner(plan)
-        freed = None if seen is None else sum(one.bytes_before - one.bytes_after for one in seen.segments)
+        if seen is not None:
+            freed = sum(one.bytes_before - one.bytes_after for one in seen.segments)
+            uploaded = 0 if plan.tier is None else sum(one.bytes_after for one in seen.segments)
     except StorageError as wrong:  # the round would end so, and the others have their turn
         error = str(wrong)
     bounds = (None,) * 4 if found is None else (found.start, found.dirty_start, found.end, round(found.dirty_ratio, 4))
-    return (*plan.log.name, *bounds, freed, plan.reason, error)
+    downloaded = None if found is None else plan.download_bytes
+    return (*plan.log.name, plan.part, *bounds, downloaded, uploaded, freed, plan.reason, error)
 
 
 def _done(result: CompactionResult) -> tuple[object, ...]:
     stats = result.stats
     return (
         *result.log,
+        result.part,
         result.dirty_start,
         result.end,
         round(result.dirty_ratio, 4),
         stats.bytes_observed + stats.bytes_read,
         stats.bytes_written,
+        result.traffic.downloaded_bytes,
+        result.traffic.uploaded_bytes,
         stats.records_read,
         stats.records_kept,
         round(result.map_load, 4),

@@ -50,6 +50,7 @@ from stratalog.reading.topics import TopicTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.attach import AttachedLog
 from stratalog.tier.collect import CollectReport
+from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
 
 
@@ -112,7 +113,7 @@ class Engine:
             clock = host.env.clock
             self._tiering = None if tier is None else Tiering(tier, self._opener, settings.engine, clock)
             self._cleaner = Cleaner(
-                settings.engine, clock, self._policies, self._has_tier, self._shelf.write_cleaner_checkpoint
+                settings.engine, clock, self._policies, self._tier_of, self._shelf.write_cleaner_checkpoint
             )
             self._duties = Duties(
                 settings.engine,
@@ -472,5 +473,5 @@ class Engine:
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}
 
-    def _has_tier(self, log: Log) -> bool:
-        return self._opener.remote_of(log) is not None
+    def _tier_of(self, log: Log) -> TierLog | None:
+        return self._opener.remote_of(log)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, Buffer
-from stratalog.model.names import CLEANED_SUFFIX, LOG_SUFFIX, segment_file
+from stratalog.model.names import CLEANED_SUFFIX, LOG_SUFFIX, SPOOL_SUFFIX, segment_file
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
@@ -33,13 +33,18 @@ class CleaningState:
     ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says, None if there is
     none. ``changes`` counts what makes a round under way void. ``uncleanable`` says why the log is left alone until it is
     opened again, "" if it is not. ``busy`` is held over a round, and over an offload: what is being sent to a tier must
-    not become something else meanwhile. It comes before the log's lock.
+    not become something else meanwhile. It comes before the log's lock. ``tier_busy`` is the same for what rewrites
+    committed segments; whoever takes both takes it first. ``tier_uncleanable`` is as ``uncleanable``, of the tier's part;
+    ``tier_doubt`` is what was damaged when that was read last: it may be so on the way only.
     """
 
     dirty_start: int | None = None
     changes: int = 0
     uncleanable: str = ""
     busy: threading.Lock = field(default_factory=threading.Lock)
+    tier_uncleanable: str = ""
+    tier_doubt: str = ""
+    tier_busy: threading.Lock = field(default_factory=threading.Lock)
 
 
 class CleanedSegment:
@@ -53,6 +58,8 @@ class CleanedSegment:
         parts: the log's components.
         config: of the topic.
     """
+
+    state: ClassVar[str] = CLEANED_SUFFIX  # what its names end with
 
     def __init__(self, files: LogFiles, base_offset: int, parts: Components, config: TopicConfig) -> None:
         self.base_offset, self._files, self._parts = base_offset, files, parts
@@ -71,7 +78,7 @@ class CleanedSegment:
 
     def name(self, suffix: str) -> str:
         """The name of a file of it, until it is published."""
-        return segment_file(self.base_offset, suffix) + CLEANED_SUFFIX
+        return segment_file(self.base_offset, suffix) + self.state
 
     @property
     def size_bytes(self) -> int:
@@ -118,12 +125,15 @@ class CleanedSegment:
         self._log.sync()
         self._log.close()
         self._files.set_modified(self.name(LOG_SUFFIX), modified_ms)
-        for role, builder in self._builders.items():
-            entries = self.entries[role]
-            entries += builder.finish()
+        self._end_indexes()
+        for role, entries in self.entries.items():
             if role is not IndexRole.TRANSACTION or entries:
                 self._write_index(role, entries, modified_ms)
         self._files.sync()
+
+    def _end_indexes(self) -> None:
+        for role, builder in self._builders.items():
+            self.entries[role] += builder.finish()
 
     def _write_index(self, role: IndexRole, entries: Buffer, modified_ms: int) -> None:
         name = self.name(self._suffixes[role])
@@ -142,3 +152,19 @@ class CleanedSegment:
         for suffix in self.suffixes:
             with contextlib.suppress(StorageError):
                 self._files.remove(self.name(suffix))
+
+
+class SpooledSegment(CleanedSegment):
+    """One that goes to a tier: its bytes stand beside the log until it is discarded, or the log is opened. A ``ByteSource``."""
+
+    state: ClassVar[str] = SPOOL_SUFFIX
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """The records, from the start."""
+        for position in range(0, self.size_bytes, chunk_bytes):
+            yield self._log.read(position, chunk_bytes)
+
+    def finish(self, modified_ms: int) -> None:
+        """End the indexes, which stay in memory; nothing needs to be durable here."""
+        del modified_ms
+        self._end_indexes()

@@ -12,7 +12,7 @@ from stratalog.errors import FencedEpochError, StorageError
 from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.background import Background, Subscribers
 from stratalog.log.bulk import append_segments
-from stratalog.log.cleaned import CleanedSegment, CleaningState
+from stratalog.log.cleaned import CleanedSegment, CleaningState, SpooledSegment
 from stratalog.log.delete import drop_segments, raise_log_start, remove_left
 from stratalog.log.follow import append_as_follower
 from stratalog.log.leadership import follow, lead
@@ -390,6 +390,12 @@ class Log(LogReader):
         state = self._state
         state.check_writable()
         return CleanedSegment(state.files, base_offset, state.parts, state.config)
+
+    def new_spooled(self, base_offset: int) -> SpooledSegment:
+        """Begin one that shall go to a tier; errors as ``append``."""
+        state = self._state
+        state.check_writable()
+        return SpooledSegment(state.files, base_offset, state.parts, state.config)
 
     def replace(self, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
         """Put a finished segment in the place of others; see ``replace_segments``."""

@@ -73,6 +73,7 @@ class RemoteView:
         high_watermark: of the log when the root was written.
         segments: ascending by offset.
         leader_epochs: where epochs start in the tiered part, ascending.
+        first_dirty_offset: what lies below it is compacted.
     """
 
     version: int = 0
@@ -80,6 +81,7 @@ class RemoteView:
     high_watermark: int = 0
     segments: RemoteSegments = field(default_factory=RemoteSegments)
     leader_epochs: tuple[EpochEntry, ...] = ()
+    first_dirty_offset: int = 0
 
     @property
     def start_offset(self) -> int:

@@ -57,7 +57,8 @@ class SegmentEvicted:
 class LogCleaned:
     """Compaction rewrote closed segments of a log; what stood in [``dirty_start``, ``end``) was not compacted before.
 
-    ``map_load`` is the share of the cleaner's memory that the keys filled.
+    ``map_load`` is the share of the cleaner's memory that the keys filled. ``part`` is "local", or "tier" for what is
+    committed there.
     """
 
     log: TopicPartition
@@ -71,6 +72,7 @@ class LogCleaned:
     end: int = 0
     map_load: float = 0.0
     elapsed_ms: int = 0
+    part: str = "local"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, T
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"
 SWAP_SUFFIX: Final = ".swap"
+SPOOL_SUFFIX: Final = ".tier.deleted"  # of what is on its way to a tier: whoever opens the log removes it, Kafka too
 
 LEADER_EPOCHS_FILE: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE: Final = "partition.metadata"

@@ -41,7 +41,8 @@ class LogSummary:
     """A log as a policy sees it: all segments of both tiers, oldest first, without overlap.
 
     ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says; None if it never
-    was. Log start and end may have passed it since.
+    was. Log start and end may have passed it since. ``tier_dirty_start`` is the same of the part that the tier has, as its
+    manifest says: what local disk has alone, and what was committed, are compacted each for itself.
     """
 
     log: TopicPartition
@@ -49,6 +50,7 @@ class LogSummary:
     segments: tuple[SegmentSummary, ...]
     has_tier: bool
     dirty_start: int | None = None
+    tier_dirty_start: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class DeletePrefix:
 class Rewrite:
     """Compact [start, end): ``dirty_start`` is the first offset not compacted before.
 
-    Both ends are those of segments. Of several logs the one with the greatest ``dirty_ratio`` has its turn first.
+    Both ends are those of closed segments, all of which the tier has, or none: a plan may hold one of each kind. Of several logs the one with the greatest ``dirty_ratio`` has its turn first.
     """
 
     start: int

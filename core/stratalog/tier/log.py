@@ -27,6 +27,7 @@ from stratalog.tier.mend import mend, quarantine
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, cutting
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
+from stratalog.tier.replace import Replacer
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.scrub import Finding, LogScrub
 from stratalog.tier.segments import PagedSegments
@@ -130,15 +131,17 @@ class TierLog:
             ReadOnlyError: the tier was opened for reading.
         """
         self._check_writable()
-        table = self._fetcher.layouts
         at = Standing(leader_epoch, log_start, high_watermark, topic)
         with self._duty:
             self.refresh()
             head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
-            offloader = Offloader(
-                self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit
-            )
-            return offloader.offload(head, self._finder.prefix, sources, at)
+            return self._offloader(layout, section).offload(head, self._finder.prefix, sources, at)
+
+    def replacer(self, *, layout: str, leader_epoch: int, section: Section | None = None) -> Replacer:
+        """For who puts segments that were made anew in the place of committed ones; arguments as ``offload``."""
+        self._check_writable()
+        offloader = self._offloader(layout, section)
+        return Replacer(self._store, offloader, self._pages, self._finder.prefix, leader_epoch, self._commit)
 
     def store(
         self, source: SegmentSource, *, layout: str, leader_epoch: int, section: Section | None = None
@@ -148,9 +151,7 @@ class TierLog:
         Uploads of several threads go beside each other. Errors as ``offload``.
         """
         self._check_writable()
-        table = self._fetcher.layouts
-        offloader = Offloader(self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit)
-        return offloader.upload(source, self._finder.prefix, leader_epoch)
+        return self._offloader(layout, section).upload(source, self._finder.prefix, leader_epoch)
 
     def append(self, wanted: Appending, *, leader_epoch: int) -> Root | None:
         """Add stored segments behind the end, all by one commit, unless their mark is there already; the head after it.
@@ -275,6 +276,10 @@ class TierLog:
         self._check_writable()
         return quarantine(self._store, self._finder.prefix, finding, self._env.clock.now_ms())
 
+    def _offloader(self, layout: str, section: Section | None) -> Offloader:
+        table = self._fetcher.layouts
+        return Offloader(self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit)
+
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
         self._check_writable()
         return made.report(self._commit(leader_epoch, made.decide))
@@ -305,6 +310,7 @@ class TierLog:
             root.high_watermark,
             PagedSegments(root, self._pages, self._fetcher),
             root.leader_epochs,
+            root.first_dirty_offset,
         )
 
     def _new_finder(self) -> HeadFinder:

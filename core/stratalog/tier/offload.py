@@ -142,7 +142,12 @@ class Offloader:
         return OffloadReport(tuple(committed), skipped)
 
     def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
-        """Store one segment and commit nothing; what was put is deleted again if that fails."""
+        """Store a segment under new keys; no root names it yet, and nothing stays if that fails.
+
+        Raises:
+            StorageError: the segment cannot be read, or the layout names what it did not put.
+            StoreError: the store failed.
+        """
         sink = Sink(self._store, self._env, prefix, source.info.base_offset, leader_epoch)
         try:
             stored = self._layout.write(source, sink, self._section)

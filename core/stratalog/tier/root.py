@@ -23,6 +23,7 @@ class ChangeKind(StrEnum):
     CLAIM = "claim"
     OFFLOAD = "offload"
     EXPIRE = "expire"
+    COMPACT = "compact"
     REPLACE = "replace"
     APPEND = "append"
     TRUNCATE = "truncate"

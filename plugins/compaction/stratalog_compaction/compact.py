@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from stratalog.spi import (
     Action,
@@ -24,7 +24,7 @@ from stratalog.spi import (
     SegmentSummary,
     TopicConfig,
 )
-from stratalog_compaction.delete import below_log_start, plan_prefix
+from stratalog_compaction.delete import below_log_start, plan_local, plan_prefix
 from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, open_key_map
 
 _SECRET_BITS: Final = 128
@@ -53,6 +53,13 @@ class Dirt:
         return self.dirty_bytes / total if total else 0.0
 
 
+class Limit(NamedTuple):
+    """Nothing from this offset on is compacted, and why."""
+
+    offset: int
+    reason: str
+
+
 class CompactPolicy(CleanupPolicy):
     """Kafka's ``cleanup.policy=compact``.
 
@@ -69,6 +76,10 @@ class CompactPolicy(CleanupPolicy):
         start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
         left = [segment for segment in log.segments if segment.base_offset >= start]
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
+
+    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """What local.retention.* lets go, if the topic sets it."""
+        return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """A filter that remembers the newest offset of each key of the dirty range."""
@@ -111,14 +122,27 @@ def plan_rewrite(log: LogSummary, left: Sequence[SegmentSummary], config: TopicC
     """What happens to the segments that retention leaves."""
     if not left or left[-1].end_offset == left[0].base_offset:
         return
+    tiered = [segment for segment in left if segment.is_remote]
+    if tiered:
+        end = Limit(tiered[-1].end_offset, "the end of the tier")
+        yield from _plan_part(log, tiered, end, checked(log, log.tier_dirty_start), config, now_ms)
     own = [segment for segment in left if not segment.is_remote]
-    if len(own) < len(left):
-        border = own[0].base_offset if own else left[-1].end_offset
-        yield Keep(left[0].base_offset, border, "segments in a tier are not compacted")
-    if not own or own[-1].end_offset == own[0].base_offset:
-        return
-    start, end = own[0].base_offset, own[-1].end_offset
-    dirt = find_dirt(log, own, config, now_ms)
+    if own and own[-1].end_offset > own[0].base_offset:
+        active = Limit(own[-1].base_offset, "the active segment")
+        yield from _plan_part(log, own, active, checked(log, log.dirty_start), config, now_ms)
+
+
+def _plan_part(
+    log: LogSummary,
+    part: Sequence[SegmentSummary],
+    closed: Limit,
+    checkpoint: int,
+    config: TopicConfig,
+    now_ms: int,
+) -> Iterator[Action]:
+    """What happens to the segments that the tier has, or to those that it has not: each part is compacted for itself."""
+    start, end = part[0].base_offset, part[-1].end_offset
+    dirt = find_dirt(log, part, closed, checkpoint, config, now_ms)
     if dirt.end <= dirt.dirty_start:
         if dirt.dirty_start > start:
             yield Keep(start, dirt.dirty_start, "compacted, and nothing after it may be yet")
@@ -130,42 +154,47 @@ def plan_rewrite(log: LogSummary, left: Sequence[SegmentSummary], config: TopicC
         rule = f"overdue by max.compaction.lag.ms={config.max_compaction_lag_ms}, {rule}"
     elif dirt.ratio <= config.min_cleanable_dirty_ratio:
         yield Keep(start, dirt.end, f"not dirty enough: {rule}")
-        yield Keep(dirt.end, end, dirt.limit) if end > dirt.end else Keep(start, dirt.end, rule)
+        if end > dirt.end:
+            yield Keep(dirt.end, end, dirt.limit)
         return
     yield Rewrite(start, dirt.end, dirt.dirty_start, rule, dirt.ratio)
     if end > dirt.end:
         yield Keep(dirt.end, end, dirt.limit)
 
 
-def find_dirt(log: LogSummary, segments: Sequence[SegmentSummary], config: TopicConfig, now_ms: int) -> Dirt:
-    """The part of the local ``segments``, the last of which is active, that may be compacted."""
-    dirty_start = max(_checked_dirty_start(log), segments[0].base_offset)
-    closed, active = segments[:-1], segments[-1]
-    dirty = [segment for segment in closed if segment.end_offset > dirty_start]
-    bounds = [
-        (active.base_offset, "the active segment"),
-        (log.offsets.last_stable, f"above the last stable offset {log.offsets.last_stable}"),
-    ]
+def find_dirt(
+    log: LogSummary,
+    part: Sequence[SegmentSummary],
+    closed: Limit,
+    checkpoint: int,
+    config: TopicConfig,
+    now_ms: int,
+) -> Dirt:
+    """Of segments that follow each other, those that may be compacted: below ``closed``, dirty from ``checkpoint`` on."""
+    dirty_start = max(checkpoint, part[0].base_offset)
+    whole = [segment for segment in part if not segment.is_active]
+    dirty = [segment for segment in whole if segment.end_offset > dirty_start]
+    bounds = [closed, Limit(log.offsets.last_stable, f"above the last stable offset {log.offsets.last_stable}")]
     lag_ms = config.min_compaction_lag_ms
     young = next((found for found in dirty if lag_ms > 0 and found.age_from_ms > now_ms - lag_ms), None)
     if young is not None:
-        bounds.append((young.base_offset, f"younger than min.compaction.lag.ms={lag_ms}"))
-    limit, why = min(bounds, key=lambda bound: bound[0])
-    limit = max(limit, dirty_start)
-    end = next((found.base_offset for found in closed if found.end_offset > limit), active.base_offset)
+        bounds.append(Limit(young.base_offset, f"younger than min.compaction.lag.ms={lag_ms}"))
+    first = min(bounds, key=lambda bound: bound.offset)
+    limit = max(first.offset, dirty_start)
+    end = next((found.base_offset for found in whole if found.end_offset > limit), closed.offset)
     latest_ms = now_ms - config.max_compaction_lag_ms
     return Dirt(
-        start=segments[0].base_offset,
+        start=part[0].base_offset,
         dirty_start=dirty_start,
         end=end,
-        clean_bytes=sum(segment.size_bytes for segment in segments if segment.base_offset < dirty_start),
+        clean_bytes=sum(segment.size_bytes for segment in part if segment.base_offset < dirty_start),
         dirty_bytes=sum(segment.size_bytes for segment in dirty if segment.base_offset < end),
-        limit=why,
+        limit=first.reason,
         overdue=any(0 < segment.first_timestamp_ms < latest_ms for segment in dirty),
     )
 
 
-def _checked_dirty_start(log: LogSummary) -> int:
-    """Where the cleaner's checkpoint says, unless the log has passed it or ends below it: then the log start."""
-    found, offsets = log.dirty_start, log.offsets
+def checked(log: LogSummary, found: int | None) -> int:
+    """Where a checkpoint says, unless the log has passed it or ends below it: then the log start."""
+    offsets = log.offsets
     return found if found is not None and offsets.log_start <= found <= offsets.log_end else offsets.log_start

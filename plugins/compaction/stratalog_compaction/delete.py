@@ -17,6 +17,7 @@ Why = Callable[[SegmentSummary], str]
 Rule = Callable[[Sequence[SegmentSummary]], Why]
 """Given the segments that earlier rules left, oldest first, what to ask of each."""
 
+USE_TOTAL: Final = -2  # of local.retention.*: as the retention of the whole log
 KEPT: Final = "inside every retention limit"
 
 
@@ -39,6 +40,16 @@ class DeletePolicy(CleanupPolicy):
             too_old(config.local_limit_ms, now_ms, "local.retention.ms"),
         )
         return plan_prefix(log, rules)
+
+
+def plan_local(log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+    """The same for topics whose records are not deleted by age or size: only what the topic itself says of local disk."""
+    rules = list[Rule]()
+    if config.local_retention_bytes != USE_TOTAL:
+        rules.append(_too_large(config.local_retention_bytes, "local.retention.bytes"))
+    if config.local_retention_ms != USE_TOTAL:
+        rules.append(too_old(config.local_retention_ms, now_ms, "local.retention.ms"))
+    return plan_prefix(log, rules) if rules else ()
 
 
 def plan_prefix(log: LogSummary, rules: Sequence[Rule]) -> Sequence[Action]:

@@ -55,6 +55,10 @@ class LatestByTimestampPolicy(CleanupPolicy):
             raise ConfigError(f"cleanup.policy of {log.log} may name one of {', '.join(_ONE_OF)}, not {len(rivals)}")
         return self._compact.plan(log, config, now_ms)
 
+    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """As ``compact``."""
+        return self._compact.local_plan(log, config, now_ms)
+
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """A filter that goes by timestamps."""
         return GreatestWins(job, self._secret())

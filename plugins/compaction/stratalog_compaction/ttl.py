@@ -22,7 +22,7 @@ from stratalog.spi import (
     Verdict,
 )
 from stratalog_compaction.compact import plan_rewrite
-from stratalog_compaction.delete import below_log_start, plan_prefix, too_old
+from stratalog_compaction.delete import below_log_start, plan_local, plan_prefix, too_old
 from stratalog_compaction.header_numbers import header_numbers
 from stratalog_compaction.sections import OFF, TtlSection
 
@@ -43,6 +43,10 @@ class TtlPolicy(CleanupPolicy):
         start = actions[0].end if actions else log.segments[0].base_offset if log.segments else 0
         left = [segment for segment in log.segments if segment.base_offset >= start]
         return [*actions, *plan_rewrite(log, left, config, now_ms)]
+
+    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """What local.retention.* lets go, if the topic sets it."""
+        return plan_local(log, config, now_ms)
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """A filter for what has expired by the time that the round begins."""

@@ -146,10 +146,14 @@ def test_a_log_start_in_the_active_segment_leaves_nothing_to_do() -> None:
     assert bounds(plan(log_of([100, 100], log_start=15), min_cleanable_dirty_ratio=0)) is None
 
 
-def test_segments_that_a_tier_has_stay() -> None:
-    actions = plan(log_of([100] * 4, remote=2, dirty_start=5))
-    assert bounds(actions) == (20, 20, 30)
-    assert actions[0] == Keep(0, 20, "segments in a tier are not compacted")
+def test_what_a_tier_has_and_what_local_disk_has_alone_are_compacted_each_for_itself() -> None:
+    log = replace(log_of([100] * 5, remote=3, dirty_start=5), tier_dirty_start=10)
+    found = [action for action in plan(log) if isinstance(action, Rewrite)]
+    assert [(action.start, action.dirty_start, action.end) for action in found] == [(0, 10, 30), (30, 30, 40)]
+    assert [round(action.dirty_ratio, 2) for action in found] == [0.67, 1]
+    clean = plan(replace(log, tier_dirty_start=30))
+    assert clean[0] == Keep(0, 30, "compacted, and nothing after it may be yet")
+    assert bounds(clean) == (30, 30, 40)
 
 
 def test_an_empty_log_has_no_plan() -> None:

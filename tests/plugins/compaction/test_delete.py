@@ -239,6 +239,9 @@ def test_local_limits_say_nothing_of_the_whole_log() -> None:
     assert deleted(DeletePolicy().plan(log_of([100, 100]), config, 10_000)) == 0
 
 
-def test_compaction_evicts_nothing() -> None:
-    config = TopicConfig(cleanup_policy=("compact",), retention_ms=-1, local_retention_ms=0)
+def test_compaction_evicts_what_the_topic_says_of_local_disk_alone() -> None:
+    """retention.ms is not for topics that are only compacted, so -2 keeps everything."""
+    config = TopicConfig(cleanup_policy=("compact",), retention_ms=0, retention_bytes=0)
     assert COMPACT.local_plan(log_of([100, 100]), config, 10_000) == ()
+    local = replace(config, retention_ms=-1, local_retention_ms=0)
+    assert deleted(COMPACT.local_plan(log_of([100, 100]), local, 10_000)) == 2

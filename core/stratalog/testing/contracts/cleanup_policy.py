@@ -148,7 +148,7 @@ class CleanupPolicyContract:
                     assert action.end <= log.offsets.high_watermark
 
     def test_a_rewrite_has_bounds_that_the_core_takes(self, policy: CleanupPolicy) -> None:
-        """It begins and ends with closed local segments that no tier has, and leaves open transactions alone."""
+        """It begins and ends with closed segments, all of them in the tier or none, and leaves open transactions alone."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if isinstance(action, Rewrite):

@@ -1,0 +1,452 @@
+"""Compaction of what a tier has."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog import Engine, Record
+from stratalog.cli.app import run
+from stratalog.errors import CorruptionError, FencedEpochError, StoreTimeoutError
+from stratalog.model.events import SegmentEvicted
+from stratalog.model.segments import FileKind
+from stratalog.testing.simobjects import Fault, SimRequest
+from stratalog.tier import tree
+from stratalog.tier.collect import GRACE_MS
+from stratalog.tier.fetch import RemoteSegment
+from tiered_logs import CONFIG, URI, TieredLogs, append, committed, filled, letters, remote_of
+
+KEY = base64.b64encode(bytes(32)).decode()
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[TieredLogs]:
+    found = TieredLogs(tmp_path)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def engine(logs: TieredLogs) -> Engine:
+    return logs.engine()
+
+
+def objects(logs: TieredLogs) -> list[str]:
+    return [key for key in sorted(logs.sim.bucket.objects) if "/segments/" in key]
+
+
+def test_the_newest_record_of_each_key_stays_and_the_tier_alone_says_the_same(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "abd", "ae")
+    engine.offload()
+    (result,) = engine.run_cleaner()
+    assert (result.part, result.start, result.dirty_start, result.end) == ("tier", 0, 0, 8)
+    assert (result.error, result.stopped) == (None, "")
+    assert committed(log) == [(0, 8)]
+    assert letters(log) == "2c 4b 5d 6a 7e"
+    assert remote_of(log).first_dirty_offset == 8
+    assert engine.run_cleaner() == ()
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
+        assert letters(reader.log("t", 0)) == "2c 4b 5d 6a 7e"
+        assert reader.log("t", 0).offsets().log_end == 8
+
+
+@pytest.mark.parametrize("layout", ["single", "plain", "chunked", "encrypted"])
+def test_every_layout(tmp_path: Path, layout: str) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    plugins = {"encrypted": {"keys.file": str(keys), "over": "chunked"}, "chunked": {"chunk.bytes": 4096}}
+    logs = TieredLogs(tmp_path, settings={"plugins": plugins})
+    engine = logs.engine()
+    engine.create_topic(
+        "t", config={**CONFIG, "tier.layout": layout, "segment.bytes": 6_000, "index.interval.bytes": 200}
+    )
+    log = engine.log("t", 0)
+    for number in range(400):
+        log.append([Record(key=b"k%d" % (number * 7 % 150), value=b"%d" % number * 20, timestamp_ms=number)])
+    log.roll()
+    engine.offload()
+    before = list(log.records())
+    newest = {record.key: record.offset for record in before}
+    (result,) = engine.run_cleaner()
+    after = [record for record in before if newest[record.key] == record.offset]
+    assert (result.error, len(after)) == (None, 150)
+    assert list(log.records()) == after
+    for record in after[::17]:
+        assert next(log.records(record.offset)) == record
+        assert log.offset_for_timestamp(record.timestamp_ms) == record.offset
+    last = list(remote_of(log).segments)[-1]
+    assert isinstance(last, RemoteSegment)
+    assert {FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.LEADER_EPOCHS, FileKind.SNAPSHOT} <= set(
+        last.stored.slices
+    )
+    logs.close()
+    attached = logs.engine("elsewhere", attach=True)
+    assert list(attached.log("t", 0).records()) == after
+    assert attached.log("t", 0).append([Record(key=b"x", value=b"y")]).base_offset == 400
+    logs.close()
+
+
+def test_a_round_reads_local_copies_which_leave_before_the_commit(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "abd", "ae", "x")
+    engine.offload()
+    assert log.offsets().local_log_start == 0
+    seen = list[int]()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "create":
+            seen.append(log.offsets().local_log_start)
+
+    logs.sim.store.before = before
+    (result,) = engine.run_cleaner()
+    assert (result.traffic.downloaded_bytes, seen) == (0, [9])
+    assert result.traffic.uploaded_bytes == remote_of(log).segments[0].size_bytes
+    assert letters(log) == "2c 4b 5d 6a 7e 8x"
+    append(log, "ab")
+    log.roll()
+    engine.offload()
+    (result,) = engine.run_cleaner()
+    assert 0 < result.traffic.downloaded_bytes < 2 * result.stats.bytes_read
+    assert letters(log) == "2c 5d 7e 8x 9a 10b"
+
+
+def test_what_local_disk_has_alone_shadows_nothing_in_the_tier(engine: Engine) -> None:
+    """The tier alone is a whole log: whoever attaches to it after the disk is lost must find a value of every key."""
+    log = filled(engine, "abc", "b")
+    engine.offload()
+    append(log, "aA")
+    log.roll()
+    parts = [(result.part, result.end) for result in engine.run_cleaner()]
+    assert sorted(parts) == [("local", 6), ("tier", 4)]
+    assert letters(log) == "0a 2c 3b 5A"
+    engine.offload()
+    engine.run_cleaner()
+    assert letters(log) == "2c 3b 5A"
+
+
+def test_tombstones_go_from_both_parts_in_time(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "ab", "A")
+    engine.offload()
+    engine.run_cleaner()
+    assert letters(log) == "1b 2A"
+    logs.clock.advance_ms(10_001)
+    append(log, "c")
+    log.roll()
+    engine.offload()
+    engine.run_cleaner()
+    assert letters(log) == "1b 3c"
+
+
+def test_a_segment_that_loses_nothing_is_not_sent_again(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "ab", "cd", "c", segment_bytes=150)
+    engine.offload()
+    kept = objects(logs)[0]
+    engine.run_cleaner()
+    assert letters(log) == "0a 1b 3d 4c"
+    assert kept in objects(logs)
+    assert isinstance(remote_of(log).segments[0], RemoteSegment)
+    assert remote_of(log).segments[0].label == kept
+
+
+def test_history_and_readers_under_way_go_on(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "abd", "ae")
+    engine.offload()
+    version, moment = remote_of(log).version, datetime.fromtimestamp(logs.clock.now_ms() / 1000, UTC)
+    logs.clock.advance_ms(1_000)
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
+        following = reader.log("t", 0)
+        under_way = following.records()
+        seen = [next(under_way).offset]
+        engine.run_cleaner()
+        seen += [record.offset for record in under_way]
+        assert seen == [0, 1, 2, 3, 4, 5, 6, 7]
+        reader.refresh()
+        assert letters(following) == "2c 4b 5d 6a 7e"
+    for as_of in (version, moment):
+        with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env, as_of=as_of) as reader:
+            assert letters(reader.log("t", 0)) == "0a 1b 2c 3a 4b 5d 6a 7e"
+    before = objects(logs)
+    logs.clock.advance_ms(GRACE_MS + 1)
+    assert engine.collect().objects == 3
+    assert len(before) - len(objects(logs)) == 3
+    assert letters(log) == "2c 4b 5d 6a 7e"
+
+
+def test_transactions_over_segments(logs: TieredLogs, engine: Engine) -> None:
+    """Aborted data goes, though its marker stands in a later segment; committed data stays, and so do the producers."""
+    log = filled(engine)
+    for name, commits in (("one", True), ("two", False)):
+        producer = engine.producer(transactional_id=name)
+        for _ in range(2):
+            producer.begin_transaction()
+            producer.send("t", partition=0, key=name.encode(), value=b"old")
+            producer.flush()
+            log.roll()
+            if commits:
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+        producer.close()
+    log.roll()
+    visible = [(record.offset, record.key) for record in log.records(isolation="read_committed")]
+    engine.offload([log.name])
+    known = log.producers()
+    (result,) = engine.run_cleaner([log.name])
+    assert result.error is None
+    assert {record.key for record in log.records()} == {b"one"}
+    assert [(record.offset, record.key) for record in log.records(isolation="read_committed")] == visible[-1:]
+    logs.close()
+    attached = logs.engine("elsewhere", attach=True).log("t", 0)
+    assert [(found.producer_id, found.producer_epoch) for found in attached.producers()] == [
+        (found.producer_id, found.producer_epoch) for found in known
+    ]
+
+
+def test_the_loser_of_a_take_over_stops_and_leaves_orphans_that_are_collected(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "abd")
+    engine.offload()
+    other = list[Engine]()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file" and not other:
+            other.append(logs.engine("elsewhere", attach=True))
+
+    logs.sim.store.before = before
+    named = objects(logs)
+    (result,) = engine.run_cleaner()
+    assert isinstance(result.error, FencedEpochError)
+    with pytest.raises(FencedEpochError):
+        append(log, "x")
+    (winner,) = other
+    assert letters(winner.log("t", 0)) == "0a 1b 2c 3a 4b 5d"
+    assert len(objects(logs)) == len(named) + 1
+    logs.clock.advance_ms(GRACE_MS + 1)
+    assert winner.collect().orphans == 1
+    assert objects(logs) == named
+    winner.run_cleaner()
+    assert letters(winner.log("t", 0)) == "2c 3a 4b 5d"
+
+
+def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
+    """What expired while a round was under way stays gone; what was made of it goes, and the rest of the round counts."""
+    log = filled(engine, "abc", "abd", "ae", "bb", segment_bytes=160)
+    engine.offload()
+    done = list[str]()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file" and not done:
+            done.append(request.key)
+            log.delete_records(3)
+            engine.apply_retention()
+
+    logs.sim.store.before = before
+    (result,) = engine.run_cleaner()
+    assert (result.error, result.stopped) == (None, "")
+    assert letters(log) == "5d 6a 7e 9b"
+    assert committed(log)[0][0] == 3
+    assert done[0] not in objects(logs)
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
+        assert letters(reader.log("t", 0)) == "5d 6a 7e 9b"
+
+
+def test_an_offload_meanwhile_is_built_on(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "abd")
+    engine.offload()
+    done = list[str]()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file" and not done:
+            done.append(request.key)
+            append(log, "a")
+            log.roll()
+            engine.offload()
+
+    logs.sim.store.before = before
+    engine.run_cleaner()
+    assert committed(log) == [(0, 7)]
+    assert letters(log) == "2c 4b 5d 6a"
+
+
+def test_a_topic_that_is_deleted_meanwhile_stays_deleted(logs: TieredLogs, engine: Engine) -> None:
+    filled(engine, "abc", "abd")
+    engine.offload()
+    done = list[str]()
+
+    def before(request: SimRequest) -> None:
+        if request.kind == "put_file" and not done:
+            done.append(request.key)
+            engine.delete_topic("t")
+
+    logs.sim.store.before = before
+    (result,) = engine.run_cleaner()
+    assert result.stopped
+    logs.clock.advance_ms(GRACE_MS + 1)
+    engine.collect()
+    logs.clock.advance_ms(GRACE_MS + 1)
+    engine.collect()
+    assert [key for key in logs.sim.bucket.objects if not key.startswith(".")] == []
+
+
+def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
+    """Whichever request is lost, or answered too late: nothing is lost, and the next round ends the work."""
+    number = 0
+    while True:
+        logs = TieredLogs(tmp_path / str(number))
+        engine = logs.engine()
+        log = filled(engine, "abc", "abd", "ae")
+        engine.offload()
+        base = sum(logs.sim.store.counts.values())
+        failing = base + number // 2
+        fault = (Fault.NOT_APPLIED, Fault.REPLY_LOST)[number % 2]
+
+        def faults(request: SimRequest, failing: int = failing, fault: Fault = fault) -> Fault:
+            return fault if request.number == failing else Fault.NONE
+
+        logs.sim.store.faults = faults
+        (first, *_) = engine.run_cleaner()
+        asked = sum(logs.sim.store.counts.values()) - base
+        logs.sim.store.faults = lambda _: Fault.NONE
+        assert first.error is None or isinstance(first.error, StoreTimeoutError)
+        assert {record.key for record in log.records()} == {b"a", b"b", b"c", b"d", b"e"}
+        engine.run_cleaner()
+        assert letters(log) == "2c 4b 5d 6a 7e"
+        logs.close()
+        if number // 2 >= asked:
+            break
+        number += 1
+    assert number > 6
+
+
+def test_a_full_map_takes_several_rounds_and_many_segments_several_commits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.cleaning.tierpart.MOST_ENTRIES", 2)
+    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    logs = TieredLogs(tmp_path, settings={"log.cleaner.dedupe.buffer.size": 1 << 20})
+    engine = logs.engine()
+    log = filled(engine, segment_bytes=400)
+    for number in range(150):
+        log.append([Record(key=b"k%d" % (number % 40), value=b"%d" % number)])
+    log.roll()
+    engine.offload()
+    newest = {record.key: record.offset for record in log.records()}
+    version = remote_of(log).version
+    (result,) = engine.run_cleaner()
+    assert result.error is None
+    assert remote_of(log).version > version + 2
+    assert [record.offset for record in log.records()] == sorted(newest.values())
+    bounds = committed(log)
+    assert [start for start, _ in bounds[1:]] == [end for _, end in bounds[:-1]]
+    assert result.end == remote_of(log).first_dirty_offset == remote_of(log).end_offset
+    logs.close()
+
+
+def test_local_retention_works_on_compacted_topics(engine: Engine) -> None:
+    """It decides over local copies, as on others; without it they stay until they are compacted."""
+    log = filled(engine, "abc", "d", retention_bytes=-1, local_retention_bytes=0, min_cleanable_dirty_ratio=1)
+    engine.offload()
+    evicted = engine.apply_retention()
+    assert evicted[0].evicted_segments == 2
+    assert log.offsets().local_log_start == 4
+    engine.alter_topic("t", {"min.cleanable.dirty.ratio": 0})
+    append(log, "ab")
+    log.roll()
+    engine.offload()
+    assert log.offsets().local_log_start == 4
+    (result,) = engine.run_cleaner()
+    assert result.traffic.downloaded_bytes > 0
+    assert letters(log) == "2c 3d 4a 5b"
+
+
+@pytest.mark.parametrize("setting", [{}, {"remote_log_copy_disable": True}])
+def test_who_may_not_write_to_the_tier_compacts_nothing_there(engine: Engine, setting: dict[str, object]) -> None:
+    log = filled(engine, "abc", "abd")
+    engine.offload()
+    if setting:
+        engine.alter_topic("t", {"remote.log.copy.disable": True})
+    else:
+        log.follow(7)
+    assert engine.run_cleaner() == ()
+    reasons = [plan.reason for plan in engine.plan_cleaner() if plan.part == "tier"]
+    assert reasons == ["remote.log.copy.disable" if setting else "its leader compacts it"]
+    assert committed(log) == [(0, 3), (3, 6)]
+
+
+def test_damage_on_the_way_is_tried_again_and_damage_that_stays_ends_it(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "abd", retention_bytes=-1, local_retention_bytes=0)
+    engine.offload()
+    engine.apply_retention()
+    key = objects(logs)[0]
+    data, modified_ms = logs.sim.bucket.objects[key]
+    damaged = bytearray(data)
+    damaged[80] ^= 1
+    logs.sim.bucket.objects[key] = bytes(damaged), modified_ms
+    (result,) = engine.run_cleaner()
+    assert (result.error, log.cleaning.tier_uncleanable) == (None, "")
+    assert result.stopped
+    (result,) = engine.run_cleaner()
+    assert isinstance(result.error, CorruptionError)
+    assert engine.run_cleaner() == ()
+    assert [plan.reason[:12] for plan in engine.plan_cleaner() if plan.part == "tier"] == ["uncleanable:"]
+    assert committed(log) == [(0, 3), (3, 6)]
+    log.cleaning.tier_uncleanable = log.cleaning.tier_doubt = ""
+    assert engine.run_cleaner()[0].stopped
+    logs.sim.bucket.objects[key] = data, modified_ms
+    assert engine.run_cleaner()[0].error is None
+    assert letters(log) == "2c 3a 4b 5d"
+
+
+def test_plans_and_reasons_tell_of_the_tier(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "abd", "x", retention_bytes=-1, local_retention_bytes=0)
+    engine.offload()
+    engine.apply_retention()
+    sizes = [segment.size_bytes for segment in remote_of(log).segments]
+    (plan,) = (found for found in engine.plan_cleaner() if found.part == "tier")
+    assert plan.download_bytes == 2 * sum(sizes)
+    seen = engine.preview_cleaner(plan)
+    assert seen is not None
+    told = engine.explain("t", 0)
+    (round_,) = [one for one in told.ranges if one.fate == "compact"]
+    assert (round_.start, round_.end, round_.where) == (0, 7, "tier")
+    assert [record.fate for record in engine.explain("t", 0, key=b"a").records] == ["compact", "keep"]
+    before = objects(logs)
+    assert round_.freed_bytes == seen.segments[0].bytes_before - seen.segments[0].bytes_after
+    assert objects(logs) == before
+    (result,) = engine.run_cleaner()
+    assert result.traffic.uploaded_bytes == seen.segments[0].bytes_after
+    assert sum(sizes) - result.traffic.uploaded_bytes == round_.freed_bytes
+    kept = [one for one in engine.explain("t", 0).ranges if one.where == "tier"]
+    assert [(one.fate, one.reason) for one in kept] == [("keep", "compacted, and nothing after it may be yet")]
+
+
+def test_the_command_says_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tier, data = tmp_path / "tier", tmp_path / "data"
+    tier.mkdir()
+    with stratalog.open_engine(data, tier=f"file://{tier}") as engine:
+        log = filled(engine, "abc", "abd")
+        engine.offload()
+        expected = [record.offset for record in log.records()][2:]
+    place = ["--dir", str(data), "--tier", f"file://{tier}", "--json"]
+    assert run(["cleaner", "--dry-run", *place]) == 0
+    planned = {row["part"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert (planned["tier"]["bytes_to_download"], planned["tier"]["bytes_to_upload"] > 0) == (0, True)
+    assert run(["cleaner", *place]) == 0
+    (done,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert done["bytes_uploaded"] == planned["tier"]["bytes_to_upload"]
+    with stratalog.open_reader(f"file://{tier}") as reader:
+        assert [record.offset for record in reader.log("t", 0).records()] == expected
+
+
+def test_listeners_are_told_of_what_leaves_local_disk(engine: Engine) -> None:
+    log = filled(engine, "abc", "abd")
+    engine.offload()
+    told = list[object]()
+    log._state.notify = told.append
+    engine.run_cleaner()
+    assert [event.base_offset for event in told if isinstance(event, SegmentEvicted)] == [0, 3]

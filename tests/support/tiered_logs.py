@@ -1,0 +1,123 @@
+"""Logs whose closed segments are in a bucket in memory, letter by letter."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stratalog import Engine, Record, open_engine
+from stratalog.env import Env, PosixVfs, Vfs
+from stratalog.env.clock import ManualClock
+from stratalog.log.log import Log
+from stratalog.log.reader import LogReader
+from stratalog.log.remote import RemoteView
+from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
+from stratalog.testing.simobjects import SimBucket, SimObjectStore, SimRequest
+
+URI: Final = "sim://bucket"
+CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": 0,
+    "segment.bytes": 100_000,
+    "delete.retention.ms": 10_000,
+    "file.delete.delay.ms": 0,
+}
+
+
+class SimTier:
+    """A plugin that offers one bucket under ``sim://``; ``store`` is the connection opened last."""
+
+    def __init__(self, bucket: SimBucket, before: Callable[[SimRequest], None] | None = None) -> None:
+        self.bucket, self.before = bucket, before
+        self.store = SimObjectStore(bucket)
+
+    @hookimpl
+    def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
+        def opened(context: OpenContext) -> ObjectStore:
+            del context
+            self.store = SimObjectStore(self.bucket, before=self.before)
+            return self.store
+
+        return (Provider(name="sim", open=opened, schemes=frozenset({"sim"})),)
+
+
+@dataclass
+class TieredLogs:
+    """A folder, a bucket and a clock that stands still; engines over them.
+
+    Attributes:
+        folder: of log directories.
+        settings: of every engine.
+    """
+
+    folder: Path
+    settings: dict[str, object] = field(default_factory=dict)
+    clock: ManualClock = field(default_factory=ManualClock)
+    sim: SimTier = field(init=False)
+    _engines: list[Engine] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sim = SimTier(SimBucket(self.clock))
+
+    @property
+    def env(self) -> Env:
+        """The clock that all share."""
+        return Env(clock=self.clock)
+
+    def engine(
+        self, name: str = "data", *, attach: bool = False, sim: SimTier | None = None, files: Vfs | None = None
+    ) -> Engine:
+        """An engine over one log directory; closed at the end."""
+        settings = {"log.dirs": [str(self.folder / name)], "store.retries": 0, **self.settings}
+        chance = random.Random(len(self._engines))  # noqa: S311 - a test must be repeatable
+        env = Env(clock=self.clock, chance=chance, files=files or PosixVfs())
+        found = open_engine(config=settings, tier=URI, plugins=[sim or self.sim], env=env, attach=attach)
+        self._engines.append(found)
+        return found
+
+    def close(self) -> None:
+        """Close all engines."""
+        for engine in self._engines:
+            engine.close()
+
+
+def filled(engine: Engine, *segments: str, **config: object) -> Log:
+    """A log of closed segments; each letter is a record of that key, a capital one a tombstone of the small one."""
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    engine.create_topic("t", config={**CONFIG, **settings})
+    log = engine.log("t", 0)
+    for keys in segments:
+        append(log, keys)
+        log.roll()
+    return log
+
+
+def append(log: Log, keys: str) -> None:
+    """One batch a letter."""
+    for key in keys:
+        value = None if key.isupper() else b"v%d" % log.offsets().log_end
+        log.append([Record(key=key.lower().encode(), value=value, timestamp_ms=log.parts.env.clock.now_ms())])
+
+
+def letters(log: LogReader) -> str:
+    """What ``append`` wrote, as far as it is still there: offsets and keys."""
+    found = log.records()
+    return " ".join(
+        f"{record.offset}{(record.key or b'').decode() if record.value is not None else (record.key or b'').decode().upper()}"
+        for record in found
+    )
+
+
+def remote_of(log: LogReader) -> RemoteView:
+    """The tier's side of a log, as it is seen now."""
+    remote = log.view().remote
+    assert remote is not None
+    return remote
+
+
+def committed(log: LogReader) -> list[tuple[int, int]]:
+    """The bounds of the segments that the tier has."""
+    return [(segment.base_offset, segment.end_offset) for segment in remote_of(log).segments]
