@@ -61,7 +61,7 @@ block = ["acme"]
 
 Dots and tables are the same: `log.dirs` above is `dirs` under `[log]`. In the environment a setting has the prefix
 `{ENVIRONMENT_PREFIX}` and underscores for dots: `{ENVIRONMENT_PREFIX}LOG_DIRS=data/one,data/two`. A list may be written
-as text with commas. Numbers without other bounds are integers of 64 bits.
+as text with commas. A name that goes on where another one ends needs quotes in TOML: `"tier.cache.dir"` beside `tier`. Numbers without other bounds are integers of 64 bits.
 """
 _SECTION_INTROS: Final[dict[type[Section], str]] = {
     EngineConfig: "At the top of the file, or in the environment.",

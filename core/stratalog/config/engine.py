@@ -232,8 +232,8 @@ class EngineConfig(Section):
     services: tuple[str, ...] = key(
         "services", (), doc="Services of plugins that run beside the engine, by name, in the order in which they start."
     )
-    services_stop_ms: int = key(
-        "services.stop.ms",
+    service_stop_ms: int = key(
+        "service.stop.ms",
         30_000,
         at_least=0,
         doc="How long all services together have to stop when the engine closes.",

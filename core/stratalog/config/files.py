@@ -78,7 +78,8 @@ def _load(path: Path) -> dict[str, object]:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is no valid TOML: {error}") from error
+        hint = ': a name that goes on where another one ends is quoted, "tier.cache.dir" beside tier'
+        raise ConfigError(f"{path} is no valid TOML: {error}{hint if 'overwrite' in str(error) else ''}") from error
 
 
 def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:

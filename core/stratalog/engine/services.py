@@ -27,7 +27,7 @@ class Services:
 
     def __init__(self, host: ComponentHost) -> None:
         settings = host.settings.engine
-        self._clock, self._stop_ms = host.env.clock, settings.services_stop_ms
+        self._clock, self._stop_ms = host.env.clock, settings.service_stop_ms
         self._found: dict[str, Service] = {name: host.service(name) for name in settings.services}
         self._lock = threading.Lock()
         self._started = self._stopped = False
@@ -49,7 +49,7 @@ class Services:
                     raise PluginError(f"service {name} did not start: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
-        """Stop all of them, the last one first; together they have ``services.stop.ms``. Twice is fine.
+        """Stop all of them, the last one first; together they have ``service.stop.ms``. Twice is fine.
 
         One that fails is logged, and keeps nothing else from its end.
         """

@@ -125,6 +125,7 @@ def test_a_wrong_variable_is_an_error_with_the_nearest() -> None:
         ("'log.dirs' = ['a']\n[log]\ndirs = ['b']", "log.dirs is given twice source=FILE"),
         ("durability = 'sometimes'", "must be one of written, durable source=FILE"),
         ("durability = ", "FILE is no valid TOML"),
+        ("tier = 'file:///a'\ntier.cache.dir = 'b'", 'is quoted, "tier.cache.dir" beside tier'),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_its_path(tmp_path: Path, text: str, told: str) -> None:

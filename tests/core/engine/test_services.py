@@ -65,7 +65,7 @@ def _given(made: Story, context: OpenContext) -> Story:
 def opened(folder: Path, stories: Stories, *services: str, clock: ManualClock | None = None) -> Engine:
     """An engine with a topic of one record."""
     env = Env() if clock is None else Env(clock=clock)
-    settings = {"services": list(services), "services.stop.ms": 7000}
+    settings = {"services": list(services), "service.stop.ms": 7000}
     engine = open_engine(folder, config=settings, plugins=[stories], env=env)
     engine.create_topic("orders")
     engine.log("orders", 0).append([Record(value=b"v")])

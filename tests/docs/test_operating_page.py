@@ -1,0 +1,46 @@
+"""What the page about operation names is there."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import exporter
+from stratalog.cli.app import app
+from stratalog.config.files import read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.metrics import METRICS
+from stratalog.reading.open import load_registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return PAGE.read_text("utf-8")
+
+
+def test_the_settings_are_right(text: str) -> None:
+    (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    settings = read_settings(tomllib.loads(block), {})
+    TopicConfig().replaced(settings.topic_defaults, "the page")
+    offered = {offer.provider.name for offer in load_registry(settings, [exporter]).services()}
+    assert set(settings.engine.services) <= offered
+
+
+def test_metrics_and_commands_are_there(text: str) -> None:
+    metrics = set(re.findall(r"`(stratalog_\w+)`", text))
+    assert metrics
+    assert metrics <= {metric.name for metric in METRICS}
+    commands = set(re.findall(r"`?stratalog ([a-z-]+)", text))
+    assert {"run", "attach", "restore"} <= commands <= set(app.commands)
+
+
+def test_settings_named_in_sentences_are_there(text: str) -> None:
+    reference = (PAGE.parent / "reference" / "settings.md").read_text("utf-8")
+    named = {word for word in re.findall(r"`([a-z]+(?:\.[a-z*]+)+)`", text) if word != "engine.start"}
+    missing = [word for word in named if f"`{word.rstrip('*')}" not in reference]
+    assert missing == []
