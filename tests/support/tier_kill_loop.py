@@ -1,0 +1,229 @@
+"""Kills engines with a tier at any moment, again and again, and looks whether everything is there and nothing hangs.
+
+tier_kill_loop.py FOLDER URI OPTIONS CYCLES SEED: exit code 0, or the story of what was lost. Each engine, and each look,
+is a fork of this process, which itself opens none: the threads of an S3 client do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import s3fs  # noqa: F401 - slow to import, and each fork would
+
+from stratalog import Engine, Record, open_engine
+from stratalog.env import Env, PosixVfs
+from stratalog.env.clock import ManualClock
+from stratalog.tier.scrub import Finding, Flaw
+
+RETAINED_BYTES: Final = 30_000
+CONFIG: Final = {
+    "segment.bytes": 4000,
+    "index.interval.bytes": 0,
+    "file.delete.delay.ms": 0,
+    "local.retention.bytes": 1,
+    "retention.bytes": RETAINED_BYTES,
+    "remote.storage.enable": True,
+}
+MOST_TOLD: Final = 250
+LOOK_EVERY: Final = 5
+LONGEST_WAIT_S: Final = 0.01
+DAYS_MS: Final = 3 * 86_400_000  # longer than all that is kept for a while
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the log is: a directory, and a tier."""
+
+    folder: str
+    uri: str
+    options: dict[str, Any]
+
+    def opened(self, env: Env | None = None) -> Engine:
+        """An engine; nothing runs by itself."""
+        return open_engine(self.folder, tier=self.uri, tier_options=self.options, env=env)
+
+
+class TellingFiles(PosixVfs):
+    """Tells of each step that changes something, so that a kill can come at any of them."""
+
+    def __init__(self, told: int) -> None:
+        super().__init__()
+        self._told, self.offset = told, -1
+
+    def tell(self) -> None:
+        """The last offset that was written."""
+        os.write(self._told, self.offset.to_bytes(8, "big", signed=True))
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Tell, then write."""
+        self.tell()
+        return super().write(descriptor, position, parts)
+
+    def sync(self, descriptor: int) -> None:
+        """Tell, then sync."""
+        self.tell()
+        super().sync(descriptor)
+
+    def rename(self, old: str, new: str) -> None:
+        """Tell, then rename."""
+        self.tell()
+        super().rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        """Tell, then link."""
+        self.tell()
+        super().link(old, new)
+
+    def remove(self, path: str) -> None:
+        """Tell, then remove."""
+        self.tell()
+        super().remove(path)
+
+
+def work_for_ever(place: Place, told: int, seed: int) -> None:
+    """Append numbers, move them to the tier, evict, expire and collect."""
+    chance, files = random.Random(seed), TellingFiles(told)  # noqa: S311 - a run that can be repeated
+    with place.opened(Env(files=files)) as engine:
+        log = engine.log("t", 0)
+        duties: tuple[Callable[[], object], ...] = (engine.offload, engine.apply_retention, engine.collect)
+        while True:
+            for _ in range(chance.randrange(1, 30)):
+                offset = log.offsets().log_end
+                files.offset = log.append([Record(value=b"%0300d" % offset)]).last_offset
+                files.tell()
+            for duty in chance.sample(duties, 2):
+                duty()
+                files.tell()
+
+
+def kill_one(place: Place, chance: random.Random) -> int:
+    """Let an engine come so far, and kill it; gives the last offset that it told, -1 if none."""
+    ours, theirs = os.pipe()
+    seed = chance.randrange(1 << 30)
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        try:
+            work_for_ever(place, theirs, seed)
+        except BaseException:  # noqa: BLE001 - nothing may go on behind a fork
+            traceback.print_exc()
+        os._exit(1)
+    os.close(theirs)
+    last = -1
+    for _ in range(chance.randrange(MOST_TOLD)):
+        last = max(last, int.from_bytes(os.read(ours, 8) or b"\xff", "big", signed=True))
+    select.select(
+        [ours], [], [], chance.random() * LONGEST_WAIT_S
+    )  # the next step may be a request, which tells nothing
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    while rest := os.read(ours, 8):
+        last = max(last, int.from_bytes(rest, "big", signed=True))
+    os.close(ours)
+    if not os.WIFSIGNALED(status):
+        raise AssertionError(f"seed {seed}: the engine ended by itself, code {os.waitstatus_to_exitcode(status)}")
+    return last
+
+
+def in_fork(look: Callable[[], str]) -> str:
+    """What a look finds, in a process of its own."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            story = look()
+        except BaseException:  # noqa: BLE001 - nothing may go on behind a fork
+            story = traceback.format_exc()
+        os.write(theirs, story.encode()[:60_000])
+        os._exit(0)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as pipe:
+        story = pipe.read().decode()
+    os.waitpid(child, 0)
+    return story
+
+
+def made(place: Place) -> str:
+    """The topic."""
+    with place.opened() as engine:
+        engine.create_topic("t", config=CONFIG)
+    return ""
+
+
+def looked(place: Place, told: int) -> str:
+    """Do the next pass; what was lost, or is named and not there."""
+    with place.opened() as engine:
+        engine.offload()
+        engine.apply_retention()
+        engine.collect()
+        return _lost(engine, told) or _flaws(engine, {Flaw.ORPHAN})
+
+
+def ended(place: Place, told: int) -> str:
+    """Days later, under the next leader epoch, nothing is in the tier that no root names."""
+    clock = ManualClock(Env().clock.now_ms() + DAYS_MS)
+    with place.opened(Env(clock=clock)) as engine:
+        log = engine.log("t", 0)
+        log.lead(log.leader_epoch + 1)
+        log.append([Record(value=b"%0300d" % log.offsets().log_end)])
+        log.roll()
+        for _ in range(2):
+            engine.offload()
+            engine.apply_retention()
+            clock.advance_ms(DAYS_MS)
+            engine.collect()
+        return _lost(engine, told) or _flaws(engine, set())
+
+
+def _lost(engine: Engine, told: int) -> str:
+    log = engine.log("t", 0)
+    offsets, values = log.offsets(), [int(record.value or b"-1") for record in log.records()]
+    if values != list(range(offsets.log_start, offsets.log_end)) or offsets.log_end <= told:
+        return f"told {told}, there are {offsets.log_start} to {offsets.log_end}: {values[:3]} ... {values[-3:]}"
+    kept = sum(segment.size_bytes for segment in log.segments())
+    if offsets.log_start and kept < RETAINED_BYTES:
+        return f"retention left {kept} bytes, from offset {offsets.log_start} on"
+    return ""
+
+
+def _flaws(engine: Engine, harmless: set[Flaw]) -> str:
+    """What a deep check of the tier finds."""
+    assert engine.tier is not None
+    log = engine.log("t", 0)
+    assert log.topic_id is not None
+    scrub = engine.tier.log(log.name, log.topic_id).scrub(log.parts, deep=True)
+    found = list(scrub.begin())
+    for item in scrub.segments():
+        found += [item] if isinstance(item, Finding) else scrub.check(item)
+    found += scrub.orphans()
+    return "; ".join(f"{one.flaw} {one.key}: {one.text}" for one in found if one.flaw not in harmless)
+
+
+def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
+    """What was lost, "" if nothing."""
+    place, chance, told = Place(folder, uri, json.loads(options)), random.Random(seed), -1  # noqa: S311 - the same
+    counts = Counter[str]()
+    story = in_fork(lambda: made(place))
+    for cycle in range(cycles):
+        if story:
+            break
+        told = max(told, kill_one(place, chance))
+        counts["kills"] += 1
+        if cycle % LOOK_EVERY == LOOK_EVERY - 1:
+            story = in_fork(lambda: looked(place, told))  # noqa: B023 - called at once
+    story = story or in_fork(lambda: ended(place, told))
+    return f"seed {seed}, after {counts['kills']} kills: {story}" if story else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])) or 0)
