@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,17 @@ def damage(folder: Path) -> Path:
 
 
 @pytest.fixture
+def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """``stratalog spark ...`` in this process, on the session of the tests: a JVM of its own takes 10 s."""
+    from stratalog.cli.app import run  # noqa: PLC0415 - needs the extra cli
+    from stratalog_spark import session  # noqa: PLC0415 - needs Spark
+
+    monkeypatch.setattr(session, "open_session", lambda *_: spark)
+    monkeypatch.setattr("pyspark.sql.SparkSession.stop", lambda _: None)
+    return lambda *arguments: run(["spark", *map(str, arguments)])
+
+
+@pytest.fixture
 def told() -> list[tuple[int, int]]:
     return []
 
@@ -75,16 +87,27 @@ def test_stats_count_what_is_there(spark: Any, tier: Path) -> None:
         jobs.stats(spark, tier.as_uri(), topics=["strangers"])
 
 
-def test_the_command_prints_a_table_or_json_and_draws(
-    spark: Any, tier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_export_writes_what_is_new_as_parquet(
+    spark: Any, tier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Callable[..., int]
 ) -> None:
-    from stratalog.cli.app import run  # noqa: PLC0415 - needs the extra cli
-    from stratalog_spark import session  # noqa: PLC0415 - needs Spark
+    target = tmp_path / "out"
+    assert command("export", tier.as_uri(), target, "--schema", "json", "--fields", "a long", "--json") == 0
+    *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (summary["rows"], summary["malformed"], summary["run"]) == (600, 594, 1)
+    found = spark.read.parquet(str(target)).groupBy("topic", "date", "partition").count().collect()
+    assert sorted((row["topic"], str(row["date"]), row["partition"], row["count"]) for row in found) == [
+        ("orders", "1970-01-02", 0, 300),
+        ("orders", "1970-01-02", 1, 300),
+    ]
+    assert command("export", tier.as_uri(), target, "--partition-by", "hour") == 2
+    assert "exported with schema='json', not 'raw'" in capsys.readouterr().err
 
-    monkeypatch.setattr(session, "open_session", lambda *_: spark.newSession())  # a JVM takes 10 s
-    monkeypatch.setattr("pyspark.sql.SparkSession.stop", lambda _: None)
+
+def test_the_command_prints_a_table_or_json_and_draws(
+    tier: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: Callable[..., int]
+) -> None:
     picture = tmp_path / "picture.svg"
-    assert run(["spark", "stats", tier.as_uri(), "--json", "--picture", str(picture)]) == 0
+    assert command("stats", tier.as_uri(), "--json", "--picture", picture) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["partition"], row["records"], row["first_time"]) for row in rows] == [
         (0, 300, "1970-01-02T00:00:00Z"),
@@ -92,7 +115,7 @@ def test_the_command_prints_a_table_or_json_and_draws(
     ]
     assert picture.read_text(encoding="utf-8").startswith("<svg")
     damage(tier)
-    assert run(["spark", "verify", tier.as_uri(), "--topic", "orders"]) == 1
+    assert command("verify", tier.as_uri(), "--topic", "orders") == 1
     assert "wrong 1" in capsys.readouterr().out
-    assert run(["spark", "stats", tier.as_uri(), "--conf", "nonsense"]) == 2
+    assert command("stats", tier.as_uri(), "--conf", "nonsense") == 2
     assert "NAME=VALUE" in capsys.readouterr().err

@@ -13,15 +13,19 @@ from stratalog.spi import Command, hookimpl
 
 if TYPE_CHECKING:
     from stratalog_spark.java import use_java
+    from stratalog_spark.jobs.export import export
+    from stratalog_spark.jobs.iceberg import IcebergTable
     from stratalog_spark.jobs.stats import stats
     from stratalog_spark.jobs.verify import verify
     from stratalog_spark.session import local_session, register
     from stratalog_spark.source import StratalogSource
 
-__all__ = ["StratalogSource", "local_session", "register", "stats", "use_java", "verify"]
+__all__ = ["IcebergTable", "StratalogSource", "export", "local_session", "register", "stats", "use_java", "verify"]
 
 _WHERE: Final = {
+    "IcebergTable": "jobs.iceberg",
     "StratalogSource": "source",
+    "export": "jobs.export",
     "local_session": "session",
     "register": "session",
     "stats": "jobs.stats",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -217,6 +218,114 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
         picture.write_text(drawn(found, f"Topics of {source.location}"), encoding="utf-8")
         job.output.note(f"the picture is {picture}")
     return 1 if any(each.damaged for each in found) else 0
+
+
+@spark.command("export")
+@source_options
+@click.argument("destination")
+@topics_option
+@click.option(
+    "--schema",
+    type=click.Choice(["raw", "json", "avro"]),
+    default="raw",
+    show_default=True,
+    help="How values are understood: as they are, or as columns.",
+)
+@click.option(
+    "--fields", metavar="DDL", help="Of JSON: 'user string, amount double'. Guessed from 1,000 records if not given."
+)
+@click.option(
+    "--avro-schema",
+    "avro",
+    multiple=True,
+    metavar="[NUMBER=]FILE",
+    help="A writer's schema; with its number in the registry where values begin with that. Can be repeated.",
+)
+@click.option(
+    "--partition-by",
+    type=click.Choice(["date", "hour", "none"]),
+    default="date",
+    show_default=True,
+    help="Of folders, in UTC.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["zstd", "snappy", "gzip", "lz4", "none"]),
+    default="zstd",
+    show_default=True,
+    help="Of Parquet.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="What is exported.",
+)
+@click.option("--allow-loss", is_flag=True, help="Go on though records were deleted before they were exported.")
+@click.option(
+    "--option", "options", multiple=True, metavar="NAME=VALUE", help="For fsspec and DESTINATION; can be repeated."
+)
+@click.option(
+    "--iceberg",
+    metavar="CATALOG.NAMESPACE.TABLE",
+    help="An Iceberg table of these files; pyiceberg's configuration knows the catalog.",
+)
+@job_options
+def export_command(
+    job: Job,
+    source: ReadSource,
+    destination: str,
+    topics: tuple[str, ...],
+    avro: tuple[str, ...],
+    fields: str | None,
+    options: tuple[str, ...],
+    iceberg: str | None,
+    *,
+    allow_loss: bool,
+    **chosen: str,
+) -> int:
+    """Write what is new of topics as Parquet, each record exactly once.
+
+    Run it again and again: DESTINATION, a folder or a URI, knows what it has.
+    """
+    written = dict(_avro_schema(text) for text in avro)
+    with job.session() as session:
+        from stratalog_spark.jobs.export import export  # noqa: PLC0415 - needs Spark
+        from stratalog_spark.jobs.iceberg import IcebergTable  # noqa: PLC0415 - the same
+        from stratalog_spark.jobs.values import ddl_fields  # noqa: PLC0415 - the same
+
+        with job.progress("exporting") as progress:
+            found = export(
+                session,
+                source,
+                destination,
+                topics=topics or None,
+                fields=None if fields is None else ddl_fields(fields),
+                avro_schemas=written or None,
+                fail_on_loss=not allow_loss,
+                options=dict(_pairs("--option", options)),
+                iceberg=None if iceberg is None else IcebergTable(iceberg, {}),
+                progress=progress,
+                **chosen,
+            )
+    columns = ("topic", "partition", "exported_to")
+    job.output.table(
+        destination, columns, [(name.topic, name.partition, end) for name, end in sorted(found.ends.items())]
+    )
+    summary = {"run": found.run, "resumed": found.resumed, "rows": found.rows, "files": len(found.files)}
+    _summary(job.output, {**summary, "bytes": found.size_bytes, "malformed": found.malformed, "lost": found.lost})
+    return 0
+
+
+def _avro_schema(text: str) -> tuple[int | None, object]:
+    number, equals, path = text.partition("=")
+    if not equals or not number.isdecimal():
+        number, path = "", text
+    try:
+        return int(number) if number else None, json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ConfigError(f"--avro-schema {path}: no JSON: {error}") from None
 
 
 def _summary(output: CommandOutput, values: Mapping[str, object]) -> None:

@@ -1,0 +1,375 @@
+"""Topics as Parquet: what is new since the last run, each record exactly once."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import groupby, islice
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from stratalog import Isolation, Reader, TopicPartition
+from stratalog.errors import ConfigError, OffsetOutOfRangeError
+from stratalog.reading import Lost, OffsetRange, ReadSource, Scanned, Split, plan_splits, scan
+from stratalog_spark.columns import Rows
+from stratalog_spark.jobs.iceberg import IcebergTable
+from stratalog_spark.jobs.ledger import Ledger, Plan, Target
+from stratalog_spark.jobs.parquet import Made, RangeWriter, write_range
+from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
+from stratalog_spark.jobs.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
+from stratalog_spark.ranges import topics_of
+
+SCHEMAS: Final = ("raw", "json", "avro")
+PERIODS: Final = ("date", "hour", "none")
+_COLUMNS: Final = (
+    "key",
+    "value",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+)  # the topic is in the path
+_WHOLE: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport:
+    """What one run did.
+
+    Attributes:
+        run: its number in this destination; 0 if there was nothing new.
+        resumed: runs before it that had not come to their end, and were done again first.
+        rows: written, those of ``resumed`` included.
+        size_bytes: of all files.
+        files: names below the destination.
+        malformed: rows whose value could not be understood; it stands in their column ``malformed``.
+        lost: offsets that were gone.
+        ends: up to which offset each partition is exported now.
+    """
+
+    run: int
+    resumed: int
+    rows: int
+    size_bytes: int
+    files: tuple[str, ...]
+    malformed: int
+    lost: int
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """One range of a log as a task gets it. ``start`` and ``end`` make the names, ``split`` says where it is, if it is."""
+
+    log: TopicPartition
+    start: int
+    end: int
+    split: Split | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of ``.log`` files, about."""
+        return 0 if self.split is None else self.split.size_bytes
+
+
+def export(
+    spark: SparkSession,
+    source: ReadSource | str,
+    destination: str,
+    *,
+    topics: Iterable[str] | None = None,
+    schema: str = "raw",
+    fields: Any = None,
+    avro_schemas: Mapping[int | None, object] | None = None,
+    partition_by: str = "date",
+    compression: str = "zstd",
+    isolation: str = "read_committed",
+    fail_on_loss: bool = True,
+    options: Mapping[str, object] | None = None,
+    iceberg: IcebergTable | None = None,
+    progress: Progress | None = None,
+) -> ExportReport:
+    """Write what is new of topics as Parquet files: ``topic=T/date=YYYY-MM-DD/T-PARTITION-START-END.parquet``.
+
+    Each record is in exactly one file, whatever fails and however often this is called: a plan of offsets is written to the
+    destination first, and the names of files follow from it. A run that did not come to its end is done once more by the
+    next one, over the same files. One run at a time is enough; on a local disk and on S3 a second one is harmless.
+
+    Args:
+        spark: a session, classic or Connect.
+        source: a directory or the URI of a tier, or a source with credentials.
+        destination: a folder or a URI that fsspec knows; all workers must reach it.
+        topics: only these; None is all.
+        schema: ``raw`` (value as it is), ``json`` or ``avro`` (value as a struct, what cannot be understood in
+            ``malformed``).
+        fields: for ``json``: a ``pyarrow.Schema`` of the fields, or None: guessed from the first 1,000 records, and kept.
+        avro_schemas: for ``avro``: see ``AvroValues``.
+        partition_by: ``date`` or ``hour`` of the record's timestamp, in UTC, or ``none``.
+        compression: of Parquet: ``zstd``, ``snappy``, ``gzip``, ``lz4``, ``none``.
+        isolation: what is exported. With ``read_uncommitted`` that may be records of transactions that are aborted later.
+        fail_on_loss: records that went before they were exported are an error; else they are counted.
+        options: for fsspec and the destination; may be credentials, and are never shown.
+        iceberg: a table whose data files are these: each run becomes a snapshot. Folders are then named ``T/YYYY-MM-DD``,
+            and a column has the topic.
+        progress: told of tasks.
+
+    Raises:
+        ConfigError: an argument is wrong, or does not fit what was exported there before.
+        OffsetOutOfRangeError: see ``fail_on_loss``.
+        UnknownTopicError: a topic is not there.
+        PluginImportError: fastavro is not installed.
+        StorageError, OSError: the source cannot be read, the destination not written.
+        SparkJobError: a task failed; run it again.
+    """
+    for name, value, choices in (("schema", schema, SCHEMAS), ("partition_by", partition_by, PERIODS)):
+        if value not in choices:
+            raise ConfigError(f"{name}={value!r} is none of {', '.join(choices)}")
+    where, target = source_of(source), Target(destination, tuple((options or {}).items()))
+    ledger = Ledger(target)
+    run = _Run(spark, where, target, ledger, fail_on_loss=fail_on_loss, progress=progress)
+    with where.open(peek=True) as reader:
+        names = topics_of(reader, topics)
+        last, is_done = ledger.last()
+        style: dict[str, object] = {
+            "schema": schema,
+            "partition_by": partition_by,
+            "compression": compression,
+            "isolation": isolation,
+            "layout": "hive" if iceberg is None else "iceberg",
+        }
+        ids = {name.topic: str(reader.log(*name).topic_id) for name in names}
+        resumed = 0
+        if last is not None:
+            ledger.check(last, style, ids)
+            style = dict(last.style)
+            if not is_done:
+                run.carry_out(last, reader)
+                resumed = 1
+        else:
+            style |= _value_style(reader, names, schema, fields, avro_schemas)
+        plan = _next(last, style, ids, reader, names, isolation, task_count(spark), fail_on_loss=fail_on_loss, run=run)
+    if plan is None:
+        plan = last
+    else:
+        plan = ledger.begin(plan)  # of another run that was first, perhaps, which may have seen more
+        with where.open(peek=True) as reader:
+            run.carry_out(plan, reader)
+    if iceberg is not None and plan is not None:
+        iceberg.catch_up(ledger)
+    return run.report(plan, resumed)
+
+
+class _Run:
+    """Carries out plans, and adds up."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: ReadSource,
+        target: Target,
+        ledger: Ledger,
+        *,
+        fail_on_loss: bool,
+        progress: Progress | None,
+    ) -> None:
+        self._spark, self._source, self._target, self._ledger = spark, source, target, ledger
+        self._fail_on_loss, self._progress = fail_on_loss, progress
+        self._files: list[Made] = []
+        self._malformed = self.lost = self._number = 0
+
+    def carry_out(self, plan: Plan, reader: Reader) -> None:
+        """Write all files of a plan, and note that."""
+        source, target, style, forgiving = self._source, self._target, dict(plan.style), not self._fail_on_loss
+
+        def work(ranges: Sequence[_Range]) -> list[tuple[list[Made], int, int]]:
+            return [_write(source, target, each, style, forgiving=forgiving) for each in ranges]
+
+        self.lost += _check_whole(plan, reader, forgiving=forgiving)
+        tasks = list(_tasks(plan, reader, task_count(self._spark)))
+        done = [made for task in run_tasks(self._spark, tasks, work, progress=self._progress) for made in task]
+        files = [made for each, _, _ in done for made in each]
+        self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
+        self._files += files
+        self._malformed += sum(malformed for _, malformed, _ in done)
+        self.lost += sum(lost for _, _, lost in done)
+        self._number = plan.number
+
+    def report(self, plan: Plan | None, resumed: int) -> ExportReport:
+        """All of it."""
+        return ExportReport(
+            run=self._number,
+            resumed=resumed,
+            rows=sum(rows for _, rows, _ in self._files),
+            size_bytes=sum(size for _, _, size in self._files),
+            files=tuple(sorted(name for name, _, _ in self._files)),
+            malformed=self._malformed,
+            lost=self.lost,
+            ends={} if plan is None else dict(plan.ends),
+        )
+
+
+def _value_style(
+    reader: Reader,
+    names: Sequence[TopicPartition],
+    schema: str,
+    fields: Any,
+    avro_schemas: Mapping[int | None, object] | None,
+) -> dict[str, object]:
+    """How values are understood, as the first plan keeps it."""
+    if schema == "json":
+        found = fields if fields is not None else json_fields(list(_sample(reader, names)))
+        return {"fields": base64.b64encode(found.serialize()).decode()}
+    if schema == "avro":
+        if not avro_schemas:
+            raise ConfigError("schema=avro needs the schemas of writers")
+        AvroValues(avro_schemas)
+        return {"avro_schemas": [[number, written] for number, written in avro_schemas.items()]}
+    return {}
+
+
+def _sample(reader: Reader, names: Sequence[TopicPartition]) -> Iterator[bytes | None]:
+    """Some values of each partition, the first ones."""
+    for name in names:
+        each = -(-SAMPLE_ROWS // len(names))
+        yield from (record.value for record in islice(reader.log(*name).records(), each))
+
+
+def _next(
+    last: Plan | None,
+    style: Mapping[str, object],
+    ids: Mapping[str, str],
+    reader: Reader,
+    names: Sequence[TopicPartition],
+    isolation: str,
+    tasks: int,
+    *,
+    fail_on_loss: bool,
+    run: _Run,
+) -> Plan | None:
+    """What is new, None if nothing is."""
+    before = {} if last is None else dict(last.ends)
+    ranges, ends = list[OffsetRange](), dict(before)
+    for name in names:
+        offsets = reader.log(*name).offsets()
+        first, end = before.get(name, offsets.log_start), offsets.bound(Isolation.of(isolation))
+        if first < offsets.log_start:
+            if fail_on_loss:
+                raise OffsetOutOfRangeError(str(name), first, offsets.log_start, end)
+            run.lost += offsets.log_start - first
+            first = offsets.log_start
+        if first < end:
+            ranges.append(OffsetRange(name, first, end))
+            ends[name] = end
+    if not ranges:
+        return None
+    made = tuple(_runs(plan_splits(reader, ranges, isolation=isolation, usual_splits=tasks)))
+    number = 1 if last is None else last.number + 1
+    return Plan(number, style, {**({} if last is None else last.topic_ids), **ids}, made, ends)
+
+
+def _runs(splits: Iterable[Split]) -> Iterator[tuple[TopicPartition, int, int]]:
+    """The range of each log in each split."""
+    for split in splits:
+        for log, pieces in groupby(split.pieces, key=lambda piece: piece.log):
+            held = list(pieces)
+            yield log, held[0].start, held[-1].end
+
+
+def _check_whole(plan: Plan, reader: Reader, *, forgiving: bool) -> int:
+    """Raise OffsetOutOfRangeError unless all of a plan is there still; how many offsets at a log's start are gone if forgiving."""
+    lost = 0
+    for log, start, end in plan.ranges:
+        offsets = reader.log(*log).offsets()
+        bound = offsets.bound(Isolation.of(str(plan.style["isolation"])))
+        if end > bound or (start < offsets.log_start and not forgiving):
+            raise OffsetOutOfRangeError(str(log), start if start < offsets.log_start else end, offsets.log_start, bound)
+        lost += max(min(end, offsets.log_start) - start, 0)
+    return lost
+
+
+def _tasks(plan: Plan, reader: Reader, usual: int) -> Iterator[list[_Range]]:
+    """The ranges of a plan where they are now, small ones together."""
+    isolation = str(plan.style["isolation"])
+    found = []
+    for log, start, end in plan.ranges:
+        splits = plan_splits(reader, [OffsetRange(log, start, end)], isolation=isolation, split_bytes=_WHOLE)
+        found.append(_Range(log, start, end, splits[0] if splits else None))
+    least = -(-sum(each.size_bytes for each in found) // max(usual, 1))
+    task, held = list[_Range](), 0
+    for each in found:
+        task.append(each)
+        held += each.size_bytes
+        if held >= least:
+            yield task
+            task, held = [], 0
+    if task:
+        yield task
+
+
+def _write(
+    source: ReadSource, target: Target, work: _Range, style: Mapping[str, object], *, forgiving: bool
+) -> tuple[list[Made], int, int]:
+    """What one task does of one range: files, values that were not understood, offsets that are gone."""
+    gone: list[Lost] = []
+    writer = RangeWriter(
+        target,
+        work.log,
+        work.start,
+        work.end,
+        partition_by=str(style["partition_by"]),
+        compression=str(style["compression"]),
+        hive=style["layout"] == "hive",
+    )
+    rows = _rows(style)
+    scanned = () if work.split is None else scan(source, work.split, on_loss=gone.append if forgiving else None)
+    made = write_range(writer, map(rows, scanned))
+    return made, rows.malformed, sum(loss.end - loss.start for loss in gone)
+
+
+class _Raw:
+    """Rows in the columns of Spark's Kafka source."""
+
+    malformed = 0
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._rows = Rows(names)
+
+    def __call__(self, scanned: Scanned) -> Any:
+        return self._rows.of(scanned)
+
+
+class _Understood:
+    """The same, with the value as a struct."""
+
+    def __init__(self, names: Sequence[str], values: JsonValues | AvroValues) -> None:
+        self._rows, self._values, self.malformed = Rows(names), values, 0
+        self._pa = import_module("pyarrow")
+
+    def __call__(self, scanned: Scanned) -> Any:
+        batch = self._rows.of(scanned)
+        raw = batch.column("value")
+        structs, bad = self._values.parse(raw)
+        self.malformed += len(bad)
+        wrong = self._pa.nulls(len(raw), self._pa.binary()) if not bad else self._only(raw, bad)
+        at = batch.schema.get_field_index("value")
+        return batch.set_column(at, "value", structs).append_column("malformed", wrong)
+
+    def _only(self, raw: Any, rows: Sequence[int]) -> Any:
+        places: list[int | None] = [None] * len(raw)
+        for row in rows:
+            places[row] = row
+        return raw.take(self._pa.array(places, self._pa.int64()))
+
+
+def _rows(style: Mapping[str, Any]) -> _Raw | _Understood:
+    names = _COLUMNS if style["layout"] == "hive" else ("topic", *_COLUMNS)  # else the topic is in the path
+    if style["schema"] == "json":
+        pa = import_module("pyarrow")
+        return _Understood(names, JsonValues(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(style["fields"])))))
+    if style["schema"] == "avro":
+        return _Understood(names, AvroValues(dict(style["avro_schemas"])))
+    return _Raw(names)

@@ -1,0 +1,197 @@
+"""What was exported, in the destination itself: a plan is written before the files that it names, a note after them.
+
+Files have names that follow from the plan alone. So whatever happens between the two, the next run does the same plan once
+more, over the same names, and no record is there twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import fsspec
+
+from stratalog import TopicPartition
+from stratalog.errors import ConfigError, CorruptCheckpointError
+
+FOLDER: Final = "_stratalog"  # readers of Parquet pass over names that begin like this
+VERSION: Final = 1
+_RENAMES: Final = frozenset({"file", "local", "hdfs", "sftp", "ssh", "smb", "arrow_hdfs", "webhdfs"})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A folder anywhere that fsspec knows. Can be pickled; options, which may be credentials, are never shown."""
+
+    url: str
+    options: tuple[tuple[str, object], ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Target({self.url!r})"
+
+    def open(self) -> tuple[Any, str]:
+        """The file system and the folder in it. Any: fsspec has no types."""
+        fs, path = fsspec.core.url_to_fs(self.url, **dict(self.options))
+        return fs, path.rstrip("/")
+
+    def put(self, local: str, name: str) -> None:
+        """Make a file of a local one, whole or not at all; one that is there is replaced."""
+        fs, folder = self.open()
+        path = posixpath.join(folder, name)
+        fs.makedirs(posixpath.dirname(path), exist_ok=True)
+        if not _RENAMES.intersection(_protocols(fs)):
+            fs.put_file(local, path)  # an object store shows it when it is complete
+            return
+        hidden = posixpath.join(posixpath.dirname(path), f".{posixpath.basename(local)}")
+        fs.put_file(local, hidden)
+        fs.mv(hidden, path)
+
+
+def _protocols(fs: Any) -> set[str]:
+    return {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run.
+
+    Attributes:
+        number: 1 and up.
+        style: how rows are made, the same in all runs into one destination; JSON values.
+        topic_ids: of the topics.
+        ranges: what this run exports: each partition's pieces as offsets [start, end), each of which becomes files.
+        ends: up to where everything is exported when this run is done, of all partitions ever exported.
+    """
+
+    number: int
+    style: Mapping[str, object]
+    topic_ids: Mapping[str, str]
+    ranges: tuple[tuple[TopicPartition, int, int], ...]
+    ends: Mapping[TopicPartition, int]
+
+    def to_json(self) -> bytes:
+        """The file's content."""
+        body = {
+            "version": VERSION,
+            "number": self.number,
+            "style": dict(self.style),
+            "topic_ids": dict(self.topic_ids),
+            "ranges": [[name.topic, name.partition, start, end] for name, start, end in self.ranges],
+            "ends": [[name.topic, name.partition, end] for name, end in sorted(self.ends.items())],
+        }
+        return json.dumps(body, indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_json(cls, data: bytes, file: str) -> Plan:
+        """What ``to_json`` made.
+
+        Raises:
+            CorruptCheckpointError: it is malformed, or of a later release.
+        """
+        try:
+            body = json.loads(data)
+            version = body["version"]
+            plan = cls(
+                body["number"],
+                body["style"],
+                body["topic_ids"],
+                tuple((TopicPartition(topic, number), start, end) for topic, number, start, end in body["ranges"]),
+                {TopicPartition(topic, number): end for topic, number, end in body["ends"]},
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptCheckpointError(f"the plan of an export is malformed: {error}", file, 0) from error
+        if version != VERSION:
+            raise CorruptCheckpointError(f"a plan of version {version!r} is not supported by this release", file)
+        return plan
+
+
+class Ledger:
+    """The plans in one destination. The folder is made when the first plan is written.
+
+    Args:
+        target: the destination.
+
+    What a file system raises is an OSError, and comes as it is.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._fs, self._root = target.open()
+        self._folder = posixpath.join(self._root, FOLDER)
+        self.url = target.url
+
+    def last(self) -> tuple[Plan | None, bool]:
+        """The last plan, and whether all of it was done."""
+        if not self._fs.exists(self._folder):
+            return None, True
+        names = {posixpath.basename(str(path)) for path in self._fs.ls(self._folder, detail=False)}
+        plans = sorted(name for name in names if name.endswith(".plan.json"))
+        if not plans:
+            return None, True
+        path = posixpath.join(self._folder, plans[-1])
+        plan = Plan.from_json(self._fs.cat_file(path), path)
+        return plan, _name(plan.number, "done") in names
+
+    def begin(self, plan: Plan) -> Plan:
+        """Write a plan before anything is done; if another run was first with this number, that one's plan."""
+        self._fs.makedirs(self._folder, exist_ok=True)
+        path = posixpath.join(self._folder, _name(plan.number, "plan"))
+        try:
+            self._create(path, plan.to_json())
+        except FileExistsError:
+            return Plan.from_json(self._fs.cat_file(path), path)
+        return plan
+
+    def _create(self, path: str, data: bytes) -> None:
+        """Make a file unless it is there, whole or not at all; FileExistsError if it is."""
+        if "file" not in _protocols(self._fs):
+            self._fs.pipe_file(path, data, mode="create")  # atomic on S3; elsewhere as good as the library has it
+            return
+        fresh = Path(f"{path}.{uuid4()}.tmp")
+        try:
+            fresh.write_bytes(data)
+            os.link(fresh, path)
+        finally:
+            fresh.unlink(missing_ok=True)
+
+    def finish(self, plan: Plan, files: list[dict[str, object]]) -> None:
+        """Note that all files of a plan are there."""
+        body = {"version": VERSION, "number": plan.number, "files": files}
+        self._fs.pipe_file(posixpath.join(self._folder, _name(plan.number, "done")), json.dumps(body).encode() + b"\n")
+
+    def done(self, *, after: int) -> Iterator[tuple[int, list[str]]]:
+        """The files of each run above a number that is done, ascending."""
+        for path in sorted(str(path) for path in self._fs.ls(self._folder, detail=False)):
+            name = posixpath.basename(path)
+            if name.endswith(".done.json") and int(name.partition(".")[0]) > after:
+                body = json.loads(self._fs.cat_file(path))
+                yield body["number"], [file["name"] for file in body["files"]]
+
+    def address(self, name: str) -> str:
+        """Where a file is, for others."""
+        return str(self._fs.unstrip_protocol(posixpath.join(self._root, name)))
+
+    def open(self, name: str) -> Any:
+        """A file, to be read."""
+        return self._fs.open(posixpath.join(self._root, name), "rb")
+
+    def check(self, plan: Plan, style: Mapping[str, object], topic_ids: Mapping[str, str]) -> None:
+        """Raise ConfigError where this run does not fit the ones before."""
+        for name in style:
+            if plan.style.get(name) != style[name]:
+                raise ConfigError(
+                    f"{self.url} was exported with {name}={plan.style.get(name)!r}, not {style[name]!r}: use the same, or "
+                    "another destination"
+                )
+        for topic, topic_id in topic_ids.items():
+            if plan.topic_ids.get(topic, topic_id) != topic_id:
+                raise ConfigError(f"topic {topic} was deleted and made again since it was exported to {self.url}")
+
+
+def _name(number: int, kind: str) -> str:
+    return f"{number:020}.{kind}.json"

@@ -1,0 +1,255 @@
+"""Values as columns: JSON and Avro become structs, and what cannot be understood stays beside them as it was."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from stratalog.errors import ConfigError, PluginImportError
+
+Parsed: TypeAlias = "tuple[Any, list[int]]"
+"""A struct array, and the rows that could not be understood, which are null in it. Any: pyarrow is not typed whole."""
+
+CONFLUENT_BYTES: Final = 5  # a zero byte and the number of the writer's schema
+SAMPLE_ROWS: Final = 1_000
+
+
+class JsonValues:
+    """Reads JSON objects.
+
+    Args:
+        fields: a ``pyarrow.Schema`` of the fields that become columns; others are left out.
+    """
+
+    def __init__(self, fields: Any) -> None:
+        pa = import_module("pyarrow")
+        self.type = pa.struct(list(fields))
+        json_module = import_module("pyarrow.json")
+        self._options = json_module.ParseOptions(explicit_schema=fields, unexpected_field_behavior="ignore")
+        self._read, self._blocks = json_module.read_json, json_module.ReadOptions
+        self._pa = pa
+
+    def parse(self, values: Any) -> Parsed:
+        """A column of binaries; null stays null."""
+        rows = [None if value is None else value.replace(b"\n", b" ") for value in values.to_pylist()]
+        known = [number for number, value in enumerate(rows) if value is not None]
+        texts = [value for value in rows if value is not None]
+        parts: list[Any] = []
+        bad: list[int] = []
+        self._parse(texts, 0, parts, bad)
+        flat = self._pa.concat_arrays(parts) if parts else self._pa.array([], self.type)
+        if len(known) == len(rows):
+            return flat, [known[number] for number in bad]
+        places: list[int | None] = [None] * len(rows)
+        for at, number in enumerate(known):
+            places[number] = at
+        return flat.take(self._pa.array(places, self._pa.int64())), [known[number] for number in bad]
+
+    def _parse(self, texts: Sequence[bytes], first: int, parts: list[Any], bad: list[int]) -> None:
+        """All at once; if that fails, in halves, until the bad ones stand alone."""
+        found = self._try(texts)
+        if found is not None:
+            parts.append(found)
+        elif len(texts) == 1:
+            bad.append(first)
+            parts.append(self._pa.nulls(1, self.type))
+        else:
+            middle = len(texts) // 2
+            self._parse(texts[:middle], first, parts, bad)
+            self._parse(texts[middle:], first + middle, parts, bad)
+
+    def _try(self, texts: Sequence[bytes]) -> Any:
+        if not texts:
+            return self._pa.array([], self.type)
+        data = b"\n".join(texts)
+        blocks = self._blocks(use_threads=False, block_size=len(data) + 1)
+        try:
+            table = self._read(io.BytesIO(data), read_options=blocks, parse_options=self._options)
+        except self._pa.ArrowInvalid:
+            return None
+        if table.num_rows != len(texts):
+            return None
+        arrays = [column.combine_chunks() for column in table.select([field.name for field in self.type]).columns]
+        return self._pa.StructArray.from_arrays(arrays, fields=list(self.type))
+
+
+def ddl_fields(text: str) -> Any:
+    """The ``pyarrow.Schema`` of columns in Spark's words: ``user string, amount double``. Needs a session.
+
+    Raises:
+        ConfigError: Spark cannot read it, or Arrow has no such type.
+    """
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the driver has it
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - the same
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - the same
+
+    try:
+        return to_arrow_schema(StructType.fromDDL(text))
+    except PySparkException as error:
+        raise ConfigError(f"the fields {text!r} can not be understood: {error}") from None
+
+
+def json_fields(values: Sequence[bytes | None]) -> Any:
+    """The schema of a sample of JSON objects, as pyarrow guesses it; where fields differ in type, that of most objects.
+
+    Raises:
+        ConfigError: they are no JSON objects, or there are none.
+    """
+    pa = import_module("pyarrow")
+    shapes: dict[str, list[bytes]] = {}  # objects by the types in them
+    for value in values:
+        try:
+            found = None if value is None else json.loads(value)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            shape = str(sorted((name, type(each).__name__) for name, each in found.items()))
+            shapes.setdefault(shape, []).append(json.dumps(found).encode())
+    taken, schema = list[bytes](), None
+    for objects in sorted(shapes.values(), key=len, reverse=True):
+        guessed = _guessed(pa, [*taken, *objects])
+        if guessed is not None:
+            taken, schema = [*taken, *objects], guessed
+    if schema is None:
+        raise ConfigError("no value of the sample is a JSON object: name the fields, or export raw values")
+    return pa.schema([each for each in schema if not pa.types.is_null(each.type)])
+
+
+def _guessed(pa: Any, objects: Sequence[bytes]) -> Any:
+    data, module = b"\n".join(objects), import_module("pyarrow.json")
+    try:
+        return module.read_json(io.BytesIO(data), module.ReadOptions(block_size=len(data) + 1)).schema
+    except pa.ArrowInvalid:
+        return None
+
+
+class AvroValues:
+    """Reads Avro records.
+
+    Args:
+        schemas: writers' schemas by their number in Confluent's five bytes before each value; or one, by None, of values
+            without these. Columns are those of the schema with the greatest number.
+    """
+
+    def __init__(self, schemas: Mapping[int | None, object]) -> None:
+        try:
+            fastavro = import_module("fastavro")
+        except ImportError as error:
+            raise PluginImportError("Avro needs fastavro", "spark", "stratalog[avro]") from error
+        self._pa = import_module("pyarrow")
+        self._writers = {number: fastavro.parse_schema(schema) for number, schema in schemas.items()}
+        self._reader = self._writers[max(self._writers, key=lambda number: -1 if number is None else number)]
+        self._read: Callable[..., Any] = fastavro.schemaless_reader
+        self.type = _avro_type(self._pa, self._reader, {})
+        if not self._pa.types.is_struct(self.type):
+            raise ConfigError("the Avro schema must be a record")
+
+    def parse(self, values: Any) -> Parsed:
+        """A column of binaries; null stays null."""
+        rows, bad = list[object](), list[int]()
+        for number, value in enumerate(values.to_pylist()):
+            found = None if value is None else self._one(value)
+            if value is not None and found is None:
+                bad.append(number)
+            rows.append(found)
+        try:
+            return self._pa.array(rows, self.type), bad
+        except (self._pa.ArrowInvalid, self._pa.ArrowTypeError, OverflowError):
+            return self._each(rows, bad)
+
+    def _one(self, value: bytes) -> object:
+        """A record; None if it is none of these schemas, or has bytes behind it."""
+        writer, start = self._writers.get(None), 0
+        if writer is None:
+            writer = self._writers.get(int.from_bytes(value[1:CONFLUENT_BYTES], "big")) if value[:1] == b"\0" else None
+            start = CONFLUENT_BYTES
+        if writer is None:
+            return None
+        stream = io.BytesIO(value[start:])
+        try:
+            found: object = self._read(stream, writer, self._reader)
+        except Exception:  # noqa: BLE001 - whatever hostile bytes make it raise, it is no such record
+            return None
+        return found if stream.tell() == len(value) - start else None
+
+    def _each(self, rows: Sequence[object], bad: list[int]) -> Parsed:
+        parts, wrong = [], set(bad)
+        for number, row in enumerate(rows):
+            try:
+                parts.append(self._pa.array([row], self.type))
+            except (self._pa.ArrowInvalid, self._pa.ArrowTypeError, OverflowError):
+                wrong.add(number)
+                parts.append(self._pa.nulls(1, self.type))
+        return self._pa.concat_arrays(parts), sorted(wrong)
+
+
+_PLAIN: Final = {
+    "boolean": "bool_",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "bytes": "binary",
+    "string": "string",
+    "null": "null",
+}
+
+
+def _avro_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
+    """The Arrow type of an Avro schema, as fastavro has parsed it.
+
+    Raises:
+        ConfigError: a union of several types, or a record that holds itself, which columns cannot be.
+    """
+    if isinstance(schema, list):
+        kinds = [kind for kind in schema if kind != "null"]
+        if len(kinds) != 1:
+            raise ConfigError(f"an Avro union of {len(kinds)} types can not be a column: {schema!r}")
+        return _avro_type(pa, kinds[0], named)
+    if isinstance(schema, str):
+        if schema in _PLAIN:
+            return getattr(pa, _PLAIN[schema])()
+        if named.get(schema) is None:
+            raise ConfigError(f"Avro type {schema!r} can not be a column: it is unknown, or holds itself")
+        return named[schema]
+    kind = schema["type"]
+    found = _logical(pa, kind, schema.get("logicalType"), schema)
+    if found is not None:
+        return found
+    if kind in {"record", "error", "enum", "fixed"}:
+        return _named_type(pa, schema, named)
+    if kind == "array":
+        return pa.list_(_avro_type(pa, schema["items"], named))
+    if kind == "map":
+        return pa.map_(pa.string(), _avro_type(pa, schema["values"], named))
+    return _avro_type(pa, kind, named)
+
+
+def _named_type(pa: Any, schema: Any, named: dict[str, Any]) -> Any:
+    """Of a type that later ones refer to by its name."""
+    if schema["type"] == "enum":
+        made = pa.string()
+    elif schema["type"] == "fixed":
+        made = pa.binary(schema["size"])
+    else:
+        named[schema["name"]] = None  # inside itself there is no such type
+        made = pa.struct([pa.field(field["name"], _avro_type(pa, field["type"], named)) for field in schema["fields"]])
+    named[schema["name"]] = made
+    return made
+
+
+def _logical(pa: Any, kind: object, logical: str | None, schema: Any) -> Any:
+    if kind == "long" and logical in {"timestamp-millis", "timestamp-micros"}:
+        return pa.timestamp("us", tz="UTC")
+    if kind == "int" and logical == "date":
+        return pa.date32()
+    if kind == "int" and logical == "time-millis":
+        return pa.time32("ms")
+    if kind == "long" and logical == "time-micros":
+        return pa.time64("us")
+    if logical == "decimal":
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    return None

@@ -1,0 +1,359 @@
+"""Export to Parquet: what is new, each record exactly once, whatever happens in between. Tasks run here, not on Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Engine, Record, open_engine
+from stratalog.errors import ConfigError, CorruptCheckpointError, OffsetOutOfRangeError, StorageError
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+HOUR_MS = 3_600_000
+Export = Callable[..., Any]
+
+
+class KilledError(Exception):
+    """The driver, or a task, dies here."""
+
+
+@pytest.fixture
+def export(monkeypatch: pytest.MonkeyPatch) -> Export:
+    """The job, with its tasks one after the other in this process; pickled, as on their way to a worker."""
+    from stratalog_spark.jobs import export as module  # noqa: PLC0415 - needs pyspark
+
+    def run_tasks(_spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], **_: object) -> list[Any]:
+        return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task))))) for task in tasks]  # noqa: S301 - ours
+
+    monkeypatch.setattr(module, "run_tasks", run_tasks)
+
+    def call(source: Path, target: object, **arguments: Any) -> Any:
+        return module.export(None, str(source), str(target), **arguments)
+
+    return call
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """``orders`` of two partitions, ten hours of one record each."""
+    folder = tmp_path / "data"
+    with open_engine(folder) as engine:
+        engine.create_topic("orders", partitions=2, config={"segment.bytes": 2_000, "retention.ms": -1})
+        append(engine, range(10))
+    return folder
+
+
+def append(engine: Engine, numbers: range, value: Callable[[int], bytes | None] = b"v%d".__mod__) -> None:
+    for partition in (0, 1):
+        for number in numbers:
+            row = Record(timestamp_ms=20 * HOUR_MS + number * HOUR_MS, key=b"k%d" % number, value=value(number))
+            engine.log("orders", partition).append([row])
+
+
+def rows(target: Path) -> list[tuple[int, int, bytes | None]]:
+    """Partition, offset and value of all rows, as readers of Parquet find them."""
+    import pyarrow.dataset as ds  # noqa: PLC0415 - comes with Spark
+
+    table = ds.dataset(target, partitioning="hive").to_table(columns=["partition", "offset", "value"])
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def expected(count: int) -> list[tuple[int, int, bytes | None]]:
+    return [(partition, number, b"v%d" % number) for partition in (0, 1) for number in range(count)]
+
+
+def test_each_run_adds_what_is_new_by_date(export: Export, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    first = export(data, target)
+    assert (first.run, first.rows, first.resumed) == (1, 20, 0)
+    assert rows(target) == expected(10)
+    assert {Path(name).parts[:2] for name in first.files} == {
+        ("topic=orders", "date=1970-01-01"),
+        ("topic=orders", "date=1970-01-02"),
+    }
+    assert (export(data, target).run, rows(target)) == (0, expected(10))
+    with open_engine(data) as engine:
+        append(engine, range(10, 15))
+    second = export(data, target)
+    assert (second.run, second.rows) == (2, 10)
+    assert rows(target) == expected(15)
+    assert set(second.ends.values()) == {15}
+
+
+@pytest.mark.parametrize("by", ["hour", "none"])
+def test_folders_are_as_asked_for(export: Export, data: Path, tmp_path: Path, by: str) -> None:
+    found = export(data, tmp_path / "out", partition_by=by)
+    folders = {Path(name).parent.name for name in found.files}
+    hours = {f"hour={(20 + number) % 24:02}" for number in range(10)}
+    assert folders == ({"topic=orders"} if by == "none" else hours)
+    assert rows(tmp_path / "out") == expected(10)
+
+
+def test_records_without_a_time_have_a_folder_of_their_own(export: Export, tmp_path: Path) -> None:
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders", config={"retention.ms": -1, "record.version": 0})
+        engine.log("orders", 0).append([Record(value=b"v0")])
+        engine.alter_topic("orders", {"record.version": 2})
+        engine.log("orders", 0).append([Record(value=b"v1", timestamp_ms=5)])
+    found = export(tmp_path / "data", tmp_path / "out")
+    assert sorted(Path(name).parent.name for name in found.files) == [
+        "date=1970-01-01",
+        "date=__HIVE_DEFAULT_PARTITION__",
+    ]
+    assert [row[1] for row in rows(tmp_path / "out")] == [0, 1]
+
+
+@pytest.mark.parametrize("where", ["Target.put", "Ledger.finish"])
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_a_run_that_died_is_done_again_over_the_same_files(
+    export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, after: int
+) -> None:
+    from stratalog_spark.jobs import ledger  # noqa: PLC0415 - needs fsspec alone
+
+    owner, name = where.split(".")
+    whole, calls = getattr(getattr(ledger, owner), name), list[int]()
+
+    def dying(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) > after:
+            raise KilledError
+        return whole(*arguments)
+
+    target = tmp_path / "out"
+    with monkeypatch.context() as patched:
+        patched.setattr(getattr(ledger, owner), name, dying)
+        for _ in range(after + 1):
+            try:
+                export(data, target)
+            except KilledError:
+                break
+            with open_engine(data) as engine:
+                append(engine, range(90, 91))
+    seen = rows(target) if list(target.rglob("*.parquet")) else []
+    assert len(seen) == len({row[:2] for row in seen})
+    with open_engine(data) as engine:
+        append(engine, range(90, 92))
+        ends = {partition: engine.log("orders", partition).offsets().log_end for partition in (0, 1)}
+    export(data, target)
+    assert [row[:2] for row in rows(target)] == [(part, number) for part, end in ends.items() for number in range(end)]
+    assert not [path for path in target.rglob("*") if path.name.startswith(".")]
+
+
+def test_two_runs_at_once_carry_out_one_plan(
+    export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.jobs.ledger import Ledger  # noqa: PLC0415 - needs fsspec alone
+
+    target, begin = tmp_path / "out", Ledger.begin
+
+    def late(self: Ledger, plan: Any) -> Any:
+        monkeypatch.setattr(Ledger, "begin", begin)
+        with open_engine(data) as engine:
+            append(engine, range(10, 12))
+        export(data, target)  # the other run sees more, and is done before
+        return begin(self, plan)
+
+    monkeypatch.setattr(Ledger, "begin", late)
+    export(data, target)
+    assert [row[:2] for row in rows(target)] == [row[:2] for row in expected(12)]
+
+
+def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, tmp_path: Path) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+    import pyarrow.parquet as pq  # noqa: PLC0415 - the same
+
+    odd = {3: None, 4: b"nonsense", 5: b"", 6: b'{"user": 7}', 7: b'{"user":\n"u7"}', 8: b'{"more": 1}'}
+
+    def value(number: int) -> bytes | None:
+        return odd.get(number, json.dumps({"user": f"u{number}", "amount": number / 2}).encode())
+
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders", partitions=2, config={"retention.ms": -1})
+        append(engine, range(10), value)
+    for name, fields in (
+        ("guessed", None),
+        ("named", pa.schema([pa.field("amount", pa.float64()), pa.field("user", pa.string())])),
+    ):
+        found = export(tmp_path / "data", tmp_path / name, schema="json", fields=fields, partition_by="none")
+        assert found.malformed == 2 * 3
+        file = pq.ParquetFile(min((tmp_path / name).rglob("*.parquet")))
+        table = {row["offset"]: row for row in file.read().to_pylist()}
+        values = {number: row["value"] and {**row["value"], "more": None} for number, row in table.items()}
+        assert values[0] == {"user": "u0", "amount": 0.0, "more": None}
+        assert values[7] == {"user": "u7", "amount": None, "more": None}
+        assert values[8] == {"user": None, "amount": None, "more": None}
+        assert (table[3]["value"], table[3]["malformed"]) == (None, None)
+        assert {number: row["malformed"] for number, row in table.items() if row["malformed"] is not None} == {
+            number: odd[number] for number in (4, 5, 6)
+        }
+
+
+AVRO_1 = {"type": "record", "name": "Order", "fields": [{"name": "user", "type": "string"}]}
+AVRO_2 = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "user", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}, "default": 0},
+        {"name": "tags", "type": ["null", {"type": "array", "items": "string"}], "default": None},
+    ],
+}
+
+
+def test_avro_of_several_writers_has_the_columns_of_the_newest(export: Export, tmp_path: Path) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    import io  # noqa: PLC0415 - of this test alone
+
+    import pyarrow.parquet as pq  # noqa: PLC0415 - comes with Spark
+
+    def written(number: int) -> bytes:
+        out, schema = io.BytesIO(), AVRO_1 if number < 5 else AVRO_2
+        out.write(b"\0" + (1 if number < 5 else 2).to_bytes(4, "big"))
+        row = {"user": f"u{number}", "at": number, "tags": ["a"] if number % 2 else None}
+        fastavro.schemaless_writer(out, schema, row)
+        return out.getvalue() + (b"more" if number == 9 else b"")
+
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders", partitions=2, config={"retention.ms": -1})
+        append(engine, range(10), written)
+    schemas = {1: AVRO_1, 2: AVRO_2}
+    found = export(tmp_path / "data", tmp_path / "out", schema="avro", avro_schemas=schemas, partition_by="none")
+    assert found.malformed == 2
+    table = pq.ParquetFile(min((tmp_path / "out").rglob("*.parquet"))).read().to_pylist()
+    assert [(row["value"] or {}).get("user") for row in table] == [*(f"u{n}" for n in range(9)), None]
+    assert [(row["value"] or {}).get("tags") for row in table[5:8]] == [["a"], None, ["a"]]
+    assert table[9]["malformed"] == written(9)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        ["string", "int"],
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": ["string", "int"]}]},
+        {"type": "record", "name": "A", "fields": [{"name": "x", "type": ["null", "A"]}]},
+        "string",
+    ],
+)
+def test_avro_that_can_be_no_columns_is_refused(export: Export, data: Path, tmp_path: Path, schema: object) -> None:
+    pytest.importorskip("fastavro")
+    with pytest.raises(ConfigError):
+        export(data, tmp_path / "out", schema="avro", avro_schemas={None: schema})
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_iceberg_table_has_a_snapshot_of_each_run(export: Export, data: Path, tmp_path: Path) -> None:
+    catalogs = pytest.importorskip("pyiceberg.catalog")
+    from stratalog_spark import IcebergTable  # noqa: PLC0415 - needs pyspark
+
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{tmp_path / 'catalog.db'}",
+        "warehouse": (tmp_path / "house").as_uri(),
+        "secret": "canary",
+    }
+    table = IcebergTable("here.shop.orders", properties)
+    assert "canary" not in repr(table)
+    target = tmp_path / "out"
+
+    def found() -> list[int]:
+        with catalogs.load_catalog("here", **properties) as catalog:
+            loaded = catalog.load_table(("shop", "orders"))
+            scanned = loaded.scan(row_filter="partition = 1", selected_fields=("topic", "offset")).to_arrow()
+            assert set(scanned["topic"].to_pylist()) == {"orders"}
+            runs = len(loaded.snapshots())
+        return [runs, *sorted(scanned["offset"].to_pylist())]
+
+    export(data, target, iceberg=table)
+    assert found() == [1, *range(10)]
+    export(data, target, iceberg=table)
+    assert found() == [1, *range(10)]
+    with open_engine(data) as engine:
+        append(engine, range(10, 12))
+    export(data, target, iceberg=table)
+    assert found() == [2, *range(12)]
+    with pytest.raises(ConfigError, match="holds the export to"):
+        export(data, tmp_path / "other", iceberg=table)
+
+
+def test_what_does_not_fit_the_runs_before_is_refused(export: Export, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    export(data, target)
+    with pytest.raises(ConfigError, match="partition_by='date', not 'hour'"):
+        export(data, target, partition_by="hour")
+    with pytest.raises(ConfigError, match="none of raw, json, avro"):
+        export(data, target, schema="xml")
+    with open_engine(data) as engine:
+        engine.delete_topic("orders")
+        engine.create_topic("orders", partitions=2)
+    with pytest.raises(ConfigError, match="deleted and made again"):
+        export(data, target)
+
+
+def test_records_that_went_before_are_an_error_or_counted(export: Export, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    export(data, target)
+    with open_engine(data) as engine:
+        append(engine, range(10, 20))
+        for partition in (0, 1):
+            engine.log("orders", partition).delete_records(before=15)
+    with pytest.raises(OffsetOutOfRangeError):
+        export(data, target)
+    found = export(data, target, fail_on_loss=False)
+    assert (found.rows, found.lost) == (10, 10)
+
+
+def test_a_plan_that_is_damaged_or_newer_is_refused(export: Export, data: Path, tmp_path: Path) -> None:
+    target = tmp_path / "out"
+    export(data, target)
+    [plan] = target.rglob("*.plan.json")
+    body = json.loads(plan.read_text())
+    for wrong in ("{", json.dumps({**body, "version": 2}), json.dumps({**body, "ranges": [[1]]})):
+        plan.write_text(wrong)
+        with pytest.raises(CorruptCheckpointError, match=r"plan\.json"):
+            export(data, target)
+
+
+def test_aborted_records_are_not_exported(export: Export, tmp_path: Path) -> None:
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders")
+        with engine.producer(transactional_id="t") as producer:
+            for number in range(4):
+                producer.begin_transaction()
+                producer.send("orders", value=b"v%d" % number)
+                producer.flush()
+                producer.abort_transaction() if number % 2 else producer.commit_transaction()
+    export(tmp_path / "data", tmp_path / "out")
+    assert [row[2] for row in rows(tmp_path / "out")] == [b"v0", b"v2"]
+
+
+def test_credentials_of_the_destination_are_not_shown() -> None:
+    from stratalog_spark.jobs.ledger import Target  # noqa: PLC0415 - needs fsspec alone
+
+    assert "canary" not in repr(Target("s3://bucket/out", (("secret", "canary"),)))
+
+
+def test_many_dates_need_few_open_files(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stratalog_spark.jobs import parquet  # noqa: PLC0415 - needs pyarrow
+
+    monkeypatch.setattr(parquet, "_OPEN_FILES", 3)
+    monkeypatch.setattr(parquet, "_HELD_BYTES", 2_000)
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders", config={"retention.ms": -1})
+        for turn in range(3):
+            days = [Record(timestamp_ms=day * 24 * HOUR_MS, value=b"v%d" % (turn * 8 + day)) for day in range(8)]
+            engine.log("orders", 0).append(days)
+    found = export(tmp_path / "data", tmp_path / "out")
+    assert rows(tmp_path / "out") == [(0, number, b"v%d" % number) for number in range(24)]
+    assert len({Path(name).parent for name in found.files}) == 8
+
+
+def test_a_destination_that_can_not_be_written_is_told(export: Export, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises((StorageError, OSError)):
+        export(data, tmp_path / "out")
