@@ -176,10 +176,8 @@ def test_json_becomes_columns_and_what_is_none_stays_as_it_was(export: Export, t
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", partitions=2, config={"retention.ms": -1})
         append(engine, range(10), value)
-    for name, fields in (
-        ("guessed", None),
-        ("named", pa.schema([pa.field("amount", pa.float64()), pa.field("user", pa.string())])),
-    ):
+    named = pa.schema([pa.field("amount", pa.float64())]).append(pa.field("user", pa.string()))
+    for name, fields in (("guessed", None), ("named", named)):
         found = export(tmp_path / "data", tmp_path / name, schema="json", fields=fields, partition_by="none")
         assert found.malformed == 2 * 3
         file = pq.ParquetFile(min((tmp_path / name).rglob("*.parquet")))
