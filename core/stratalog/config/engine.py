@@ -16,7 +16,7 @@ class Limits(Section):
 
     open_files: int = key(
         "limits.open.files",
-        512,
+        4096,
         at_least=8,
         doc="Descriptors and maps kept open, but no more than half of what the system allows; least used close first.",
     )

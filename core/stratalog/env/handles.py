@@ -55,7 +55,8 @@ class HandlePool:
                 handle = self._handles[name] = _Handle(partial(self._files.close, descriptor), descriptor)
             self._handles.move_to_end(name)
             handle.pins += 1
-            self._shrink()
+            if len(self._handles) > self._limit:
+                self._shrink()
             return handle.descriptor
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
@@ -64,7 +65,8 @@ class HandlePool:
             handle = self._handles.get(name)
             if handle is not None and handle.descriptor == descriptor:
                 handle.pins -= 1
-                self._shrink()
+                if len(self._handles) > self._limit:
+                    self._shrink()
                 return
             handle = self._dropped.get(descriptor)
             if handle is None:

@@ -16,7 +16,8 @@ from stratalog.model.offsets import UNDEFINED_END, EpochEnd, Isolation, LogOffse
 from stratalog.model.segments import AbortedTransaction, FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.convert import Converted, convert
-from stratalog.segment.search import aborted_transactions, read_batches
+from stratalog.segment.pick import read_batches
+from stratalog.segment.search import aborted_transactions
 from stratalog.segment.segment import Segment
 
 
@@ -31,7 +32,7 @@ class FetchRequest(NamedTuple):
     last_fetched_epoch: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fetched:
     """Raw batches, as they stand in the log; whole ones only. Release it (or leave its ``with`` block) after use.
 
@@ -101,16 +102,18 @@ def fetch(views: ViewSource, parts: Components, asked: FetchRequest) -> Fetched:
         StaleLeaderEpochError, UnknownLeaderEpochError: the leader epoch is not the log's.
         CorruptBatchError: there is a bad entry where the first batch should be.
     """
-    view, again = views(), Again(views)
+    view, again = views(), None
     while True:
-        view.check_leader_epoch(asked.current_leader_epoch)
+        if asked.current_leader_epoch is not None:
+            view.check_leader_epoch(asked.current_leader_epoch)
         view.check_range(asked.offset)
-        parted = parting(view, asked)
+        parted = None if asked.last_fetched_epoch is None else parting(view, asked)
         if parted is not None:
             return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=parted)
         try:
             return _fetch(view, parts, asked)
         except (SegmentGoneError, CorruptionError) as error:
+            again = again or Again(views)
             view = again.after(error, view, view.segment_at(asked.offset))
 
 
@@ -128,7 +131,7 @@ def parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
 
 
 def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
-    offset, bound = asked.offset, view.bound(asked.isolation)
+    offset, bound = asked.offset, view.offsets.bound(asked.isolation)
     for segment in view.readable_from(offset) if offset < bound else ():
         is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
         found = read_batches(segment, offset, parts, max_bytes=asked.max_bytes, bound=bound, check_crc=is_remote)

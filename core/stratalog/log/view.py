@@ -66,7 +66,8 @@ class LogView:
         ``since_ms`` may leave out some of the tier whose records are all older.
         """
         start = max(offset, self.offsets.log_start)
-        yield from self.remote_from(start, since_ms)
+        if self.remote is not None:
+            yield from self.remote_from(start, since_ms)
         local = self.segments
         for index in range(bisect_right(local, start, key=_end_offset), len(local)):
             yield local[index]

@@ -5,18 +5,18 @@ Source: apache/kafka LogSegment.translateOffset, findOffsetByTimestamp; OffsetIn
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, RecordBatch
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, RecordColumns
-from stratalog.model.segments import AbortedTransaction, FileSlice
+from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
-from stratalog.segment.framing import MAX_RELATIVE_OFFSET, Chunk, ascending, scan, walk
+from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexReader, IndexRole
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _STAMPED: Final = Fields.OFFSET | Fields.TIMESTAMP
 NEAR_BYTES: Final = 16 << 10  # looking for a batch where an index entry is near and reading is cheap
-_WINDOW_BYTES: Final = 36 << 10  # from an index entry to the end of the batch that is looked for, as a rule
+WINDOW_BYTES: Final = 36 << 10  # from an index entry to the end of the batch that is looked for, as a rule
 _PEEK_BYTES: Final = 4096  # a look at one batch should not read a megabyte
 
 
@@ -60,14 +60,14 @@ def _index_floor(segment: ReadableSegment, offset: int, parts: Components) -> Of
     return entry if entry is not None and 0 < entry.position < segment.size_bytes else None
 
 
-def _agrees(tables: Sequence[BatchTable], entry: OffsetPosition) -> bool:
+def agrees(tables: Sequence[BatchTable], told: int) -> bool:
     """Whether batches begin where an index entry says, one of them with the last offset that it tells.
 
     Kafka before 4.1 tells the last offset of an append, which may be of a later batch.
     """
-    if not tables or tables[0].last_offset[0] > entry.offset:
+    if not tables or tables[0].last_offset[0] > told:
         return False
-    return any(entry.offset in table.last_offset for table in tables)
+    return any(told in table.last_offset for table in tables)
 
 
 def checked_position(segment: ReadableSegment, position: int, offset: int, parts: Components) -> int:
@@ -111,7 +111,7 @@ def chunks_from(
             first = next(chunks, None)
         except CorruptBatchError:
             first = None
-        if first is not None and _agrees(first.tables, entry):
+        if first is not None and agrees(first.tables, entry.offset):
             yield first
             yield from chunks
             return
@@ -142,99 +142,6 @@ def find_batch(
     return None
 
 
-def read_batches(
-    segment: ReadableSegment, offset: int, parts: Components, *, max_bytes: int, bound: int, check_crc: bool
-) -> tuple[FileSlice, int] | None:
-    """Whole batches from the first whose last offset is at or above ``offset``, in one read if the index tells the truth.
-
-    Args:
-        segment: local or in a tier.
-        offset: the first one that is wanted.
-        parts: the log's components.
-        max_bytes: at most so many, but at least one batch.
-        bound: only batches that end below it: one that goes past it shows nothing of itself.
-        check_crc: compare each batch with its CRC.
-
-    Returns:
-        The batches, pinned, and the last offset in them; an empty piece if the first one goes past the bound. None if the
-        segment ends below ``offset``.
-
-    Raises:
-        CorruptBatchError: there is a bad entry where the first batch should be.
-    """
-    wanted = _Wanted(offset, max_bytes, bound, check_crc)
-    found = _read_at(segment, _index_floor(segment, offset, parts), wanted, parts)
-    if found is not None:
-        return found
-    careful = find_batch(segment, offset, parts)
-    if careful is None:
-        return None
-    position, first = careful
-    found = _read_at(segment, OffsetPosition(first.last_offset, position), wanted, parts, first.size_bytes)
-    if found is None:
-        raise CorruptBatchError("the batch is damaged", segment.label, position)
-    return found
-
-
-class _Wanted(NamedTuple):
-    """What ``read_batches`` is asked for."""
-
-    offset: int
-    max_bytes: int
-    bound: int
-    check_crc: bool
-
-
-def _read_at(
-    segment: ReadableSegment, entry: OffsetPosition | None, wanted: _Wanted, parts: Components, least_bytes: int = 0
-) -> tuple[FileSlice, int] | None:
-    """One read from where an entry says, or the start; None if it does not show the batch, or contradicts the entry."""
-    position = 0 if entry is None else entry.position
-    piece = segment.slice(position, max(wanted.max_bytes + _WINDOW_BYTES, least_bytes))
-    try:
-        found = scan(parts.formats, piece.data, 0, len(piece.data), check_crc=wanted.check_crc)
-        tables, _ = ascending(found.tables, segment.base_offset - 1, segment.base_offset + MAX_RELATIVE_OFFSET + 1)
-        place = _place_of(tables, wanted.offset) if entry is None or _agrees(tables, entry) else None
-        if place is None:
-            piece.release()
-            return None
-        start, end, last_offset = _cut(tables, *place, wanted.max_bytes, wanted.bound)
-        piece.data, piece.position = piece.data[start:end], piece.position + start
-    except BaseException:
-        piece.release()
-        raise
-    return piece, last_offset
-
-
-def _place_of(tables: Sequence[BatchTable], offset: int) -> tuple[int, int] | None:
-    """Table and row of the first batch whose last offset is at or above ``offset``."""
-    for number, table in enumerate(tables):
-        row = bisect_left(table.last_offset, offset)
-        if row < len(table):
-            return number, row
-    return None
-
-
-def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int) -> tuple[int, int, int]:
-    """Where batches begin and end (bytes) that fit and end below ``bound``, and their last offset; one fits always."""
-    start = end = tables[number].position[row]
-    last_offset = -1
-    for table in tables[number:]:
-        starts, sizes = table.position, table.size_bytes
-        below = bisect_left(table.last_offset, bound, row)
-        after = bisect_right(starts, start + max_bytes, row, below)
-        if after > row and starts[after - 1] + sizes[after - 1] > start + max_bytes:
-            after -= 1
-        if after == row < below and end == start:
-            after = row + 1
-        if after > row:
-            end, last_offset = starts[after - 1] + sizes[after - 1], table.last_offset[after - 1]
-        if after < len(table):
-            break
-        row = 0
-    return start, end, last_offset
-
-
 def find_timestamp(
     segment: ReadableSegment, timestamp_ms: int, min_offset: int, parts: Components
 ) -> TimestampOffset | None:
@@ -244,11 +151,11 @@ def find_timestamp(
     """
     entry = _time_floor(segment, timestamp_ms, parts)
     if entry is not None and entry.offset > min_offset:
-        chunks = chunks_from(segment, entry.offset, parts, read_bytes=_WINDOW_BYTES)
+        chunks = chunks_from(segment, entry.offset, parts, read_bytes=WINDOW_BYTES)
         is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, parts, entry)
         if is_true:
             return found
-    chunks = chunks_from(segment, max(segment.base_offset, min_offset), parts, read_bytes=_WINDOW_BYTES)
+    chunks = chunks_from(segment, max(segment.base_offset, min_offset), parts, read_bytes=WINDOW_BYTES)
     return _first_late(chunks, segment, timestamp_ms, min_offset, parts, None)[1]
 
 

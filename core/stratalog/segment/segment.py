@@ -108,7 +108,9 @@ class Segment:
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same, pinned until released."""
-        return self.log.slice(position, min(size_bytes, self.size_bytes - position))
+        if self._size_bytes is not None:
+            size_bytes = min(size_bytes, self._size_bytes - position)
+        return self.log.slice(position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """The entries of an index: of its file if that fits the log, else made again from the log, in memory."""

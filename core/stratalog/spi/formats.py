@@ -206,6 +206,30 @@ class RecordFormat(ABC):
         del data, batches
         return None
 
+    def pick(
+        self, data: Buffer, *, base_offset: int, offset: int, max_bytes: int, bound: int, told: int | None
+    ) -> tuple[int, int, int] | None:
+        """What a fetch returns of batches that were read to look for an offset, without a table of all of them.
+
+        Framing and offsets are looked at, CRCs are not: Kafka, too, checks none when it reads its own disk.
+
+        Args:
+            data: whole batches from its first byte on, then perhaps a part of one. It may be anything: indexes may lie.
+            base_offset: of the segment: every offset lies in [base_offset, base_offset + 2**31), and they ascend.
+            offset: the first batch to return is the first that ends at or above it.
+            max_bytes: of what is returned, but one batch always is.
+            bound: no batch that ends at or above it is returned.
+            told: the last offset of one of these batches, the first one's or a later one's, by the index entry that led
+                here; None if it was none.
+
+        Returns:
+            Where in ``data`` the batches begin and end, and their last offset; an empty range if the first one reaches
+            the bound. None where a scan has to look closer: ``told`` is not true, the first batch is not there whole,
+            what comes before it is damaged, or there is an entry of another magic; the default.
+        """
+        del data, base_offset, offset, max_bytes, bound, told
+        return None
+
     @abstractmethod
     def encode(
         self, records: Sequence[Record], header: BatchHeader, codec: Codec | None, level: int | None

@@ -141,6 +141,13 @@ class IndexFormat(ABC, Generic[Entry]):
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Entry]:
         """A reader over ``entries``, which it does not copy; bytes after the last whole entry are left out."""
 
+    def around(self, entries: Buffer, base_offset: int, target: int) -> tuple[Entry | None, Entry | None, Entry | None]:
+        """``reader(entries, base_offset).floor(target)`` and the two entries after it: how much to read to find the target.
+
+        None for each that there is not, or that is not known: the default knows the first alone.
+        """
+        return self.reader(entries, base_offset).floor(target), None, None
+
     @abstractmethod
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
         """How many bytes of ``entries`` stay when everything from ``end_offset`` on is truncated."""

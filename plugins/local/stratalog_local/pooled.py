@@ -31,7 +31,7 @@ class PooledFile:
             SegmentGoneError: the file was closed, or is not there any more.
             ClosedError: the store was closed.
         """
-        if self._is_closed():
+        if self._closed:
             raise self._gone()
         try:
             descriptor = self._disk.handles.pin(self, self._open)
@@ -93,11 +93,18 @@ class PooledFile:
         """Up to ``size_bytes`` from ``position``."""
         descriptor = self.pin()
         try:
+            return self.read_pinned(descriptor, position, size_bytes)
+        finally:
+            self.unpin(descriptor)
+
+    def read_pinned(self, descriptor: int, position: int, size_bytes: int) -> bytes:
+        """The same by a descriptor from ``pin``; nothing if ``size_bytes`` is not above 0."""
+        if size_bytes <= 0:
+            return b""
+        try:
             return self._disk.files.read(descriptor, position, size_bytes)
         except OSError as error:
             raise typed(error, self.path) from error
-        finally:
-            self.unpin(descriptor)
 
     def sync(self) -> None:
         """Make the file's bytes durable."""

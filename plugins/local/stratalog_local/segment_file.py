@@ -99,13 +99,14 @@ class LocalSegmentFile(SegmentFile):
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same, with the file's descriptor, which stays open until the slice is released."""
-        descriptor = self._file.pin()
+        file = self._file
+        descriptor = file.pin()
         try:
-            data = self.read(position, size_bytes)
+            data = file.read_pinned(descriptor, position, min(size_bytes, self._size_bytes - position))
         except BaseException:
-            self._file.unpin(descriptor)
+            file.unpin(descriptor)
             raise
-        return FileSlice(data, position, descriptor, partial(self._file.unpin, descriptor))
+        return FileSlice(memoryview(data), position, descriptor, partial(file.unpin, descriptor))
 
     def truncate(self, size_bytes: int) -> None:
         """Cut, reserved space included."""

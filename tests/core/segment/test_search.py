@@ -17,13 +17,13 @@ from stratalog.model.records import Record
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import walk
+from stratalog.segment.pick import read_batches
 from stratalog.segment.search import (
     aborted_transactions,
     batch_at,
     find_batch,
     find_timestamp,
     largest_timestamp,
-    read_batches,
     start_position,
 )
 from stratalog.segment.segment import Segment
@@ -51,7 +51,24 @@ MIXED: Layout = [
     (2, None, [1500, 1400, 1300]),
     (1, None, [1450]),
 ]
-LAYOUTS = {"rising": RISING, "mixed": MIXED}
+# some batches are much larger than what lies between two index entries
+UNEVEN: Layout = [
+    (2, None, [7000, 7001]),
+    (2, None, [7002]),
+    (2, None, [100, 101]),
+    (2, None, [102]),
+    (1, None, [7003]),
+    (2, None, [7004, 104]),
+    (2, None, [105]),
+    (2, None, [7005]),
+    (2, None, [106]),
+]
+LARGE_MS, LARGE_BYTES = 7000, 12_000  # of values with such a timestamp
+LAYOUTS = {"rising": RISING, "mixed": MIXED, "uneven": UNEVEN}
+
+
+def value_of(stamp_ms: int) -> bytes:
+    return bytes(LARGE_BYTES) if stamp_ms >= LARGE_MS else b"some value"
 
 
 class Made:
@@ -63,7 +80,7 @@ class Made:
         self.batches: list[bytes] = []
         offset = BASE
         for magic, codec, stamps in layout:
-            written = [Record(timestamp_ms=stamp, key=b"k", value=b"some value") for stamp in stamps]
+            written = [Record(timestamp_ms=stamp, key=b"k", value=value_of(stamp)) for stamp in stamps]
             self.batches.append(bed.batch(offset, written, magic=magic, codec=codec))
             self.records += [(offset + index, stamp) for index, stamp in enumerate(stamps)]
             offset += len(stamps)

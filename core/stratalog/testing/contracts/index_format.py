@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, zip_longest
 from typing import Any, cast
 
 import pytest
@@ -166,6 +167,18 @@ class IndexFormatContract:
             expected = [entry for entry in listed if _after_key(index_format, entry) >= target]
             assert reader.after(target) == (expected[0] if expected else None)
 
+    def test_around_is_the_floor_and_what_follows_it(self, index_format: IndexFormat[Any]) -> None:
+        """What a format does not look up it leaves out, but the first."""
+        entries = self.built(index_format, self.batches(50))
+        reader = _searchable(index_format, entries)
+        listed = list(reader)
+        for target in _targets(_floor_key(index_format, entry) for entry in listed):
+            at = sum(_floor_key(index_format, entry) <= target for entry in listed)
+            first, *others = index_format.around(entries, BASE, target)
+            assert first == (listed[at - 1] if at else None)
+            for entry, following in zip_longest(others, listed[at : at + 2]):
+                assert entry in (None, following)
+
     # --- indexes that lie --------------------------------------------------------------------------------------------
 
     def test_check_accepts_what_was_built(self, index_format: IndexFormat[Any]) -> None:
@@ -212,7 +225,13 @@ class IndexFormatContract:
         for size in range(0, 40 * index_format.entry_bytes, 7):
             entries = chance.randbytes(size)
             reader = index_format.reader(entries, BASE)
-            for search in (reader.floor, reader.after, lambda end, found=reader: found.check(end, 1)):
+            searches = (
+                reader.floor,
+                reader.after,
+                lambda end, found=reader: found.check(end, 1),
+                partial(index_format.around, entries, BASE),
+            )
+            for search in searches:
                 with contextlib.suppress(CorruptIndexError):
                     search(BASE + 5)
             assert 0 <= index_format.kept_bytes(entries, BASE, BASE + 5) <= size

@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.errors import CorruptBatchError, CorruptionError, DecompressedSizeError, InvalidRecordError
 from stratalog.model.arrow import arrow_table, to_arrow
-from stratalog.model.batches import CODEC_MASK, ScanStop, TimestampType
+from stratalog.model.batches import CODEC_MASK, BatchTable, RecordBatch, ScanStop, TimestampType
 from stratalog.model.records import Fields, Record
 from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
 from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS
@@ -149,6 +149,47 @@ class RecordFormatContract(RecordRewritingContract):
         with pytest.raises(InvalidRecordError):
             record_format.encode([Record(headers=(("h", b"x"),))], BatchHeader(), None, None)
 
+    # --- picking -----------------------------------------------------------------------------------------------------
+
+    def test_a_pick_says_what_a_scan_says_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
+        """From any offset, of any size, below any bound, whatever was told; a format need not have one."""
+        parts = [
+            self.written(record_format, used, base_offset=base)
+            for used, base in ((None, 100), (codec, 107), (None, 120))
+        ]
+        data = b"".join(map(bytes, parts))
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        lasts = list(table.last_offset)
+        limits = {-1, 0, 1, *(sum(list(table.size_bytes)[:count]) for count in range(1, len(table) + 1)), 1 << 40}
+        for offset in range(99, 129):
+            for bound in (0, 107, 114, 127, 1 << 40):
+                for told in (None, *lasts, 99, 115, 127, 1 << 70):
+                    for max_bytes in limits:
+                        found = record_format.pick(
+                            data, base_offset=100, offset=offset, max_bytes=max_bytes, bound=bound, told=told
+                        )
+                        if found is not None:
+                            assert told is None or told in lasts
+                            assert found == _range(table, offset, max_bytes, bound)
+
+    def test_what_is_picked_of_hostile_bytes_is_what_a_scan_finds(self, record_format: RecordFormat) -> None:
+        """Whole batches with ascending offsets, up to the first that is wrong."""
+        data = b"".join(bytes(self.written(record_format, None, count=1, base_offset=base)) for base in (100, 101, 102))
+        damages = [data[:size] for size in range(len(data))]
+        for bit in range(len(data) * 8):
+            damaged = bytearray(data)
+            damaged[bit // 8] ^= 1 << bit % 8
+            damages.append(bytes(damaged))
+        for bad in damages:
+            table = record_format.scan(bad, 0, len(bad), check_crc=False)
+            for offset in (100, 101, 102):
+                found = record_format.pick(
+                    bad, base_offset=100, offset=offset, max_bytes=1 << 20, bound=1 << 62, told=None
+                )
+                if found is not None:
+                    good = _good_rows(table, 100)
+                    assert found == _range(table.take(0, good), offset, 1 << 20, 1 << 62)
+
     # --- hostile bytes -----------------------------------------------------------------------------------------------
 
     def test_a_set_that_is_cut_anywhere_keeps_its_whole_batches(self, record_format: RecordFormat) -> None:
@@ -233,3 +274,27 @@ class RecordFormatContract(RecordRewritingContract):
             table = record_format.scan(data, 0, len(data), check_crc=True)
             assert self.read(record_format, data, table) == self.read(record_format, data, table)
             assert bytes(data) == before == bytes(self.written(record_format, used))
+
+
+def _range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
+    """What ``pick`` must give, if anything."""
+    rows = [batch for batch in table if batch.last_offset >= offset]
+    if not rows:
+        return None
+    start, found = rows[0].position, list[RecordBatch]()
+    for batch in rows:
+        if batch.last_offset >= bound or (found and batch.position + batch.size_bytes - start > max_bytes):
+            break
+        found.append(batch)
+    last = found[-1] if found else None
+    return (start, start, -1) if last is None else (start, last.position + last.size_bytes, last.last_offset)
+
+
+def _good_rows(table: BatchTable, base_offset: int) -> int:
+    """How many batches there are before the first whose offsets cannot be."""
+    after = base_offset - 1
+    for row, batch in enumerate(table):
+        if not after < batch.base_offset <= batch.last_offset < base_offset + (1 << 31):
+            return row
+        after = batch.last_offset
+    return len(table)

@@ -17,6 +17,7 @@ from stratalog.spi import (
     IndexBuilder,
     IndexReader,
 )
+from stratalog_formats.kernels.choice import KERNELS, Kernels
 
 Entry = TypeVar("Entry")
 
@@ -32,18 +33,19 @@ class EntryReader(IndexReader[Entry]):
     """
 
     layout: ClassVar[Struct]
+    key: ClassVar[tuple[int, int]]
+    """Position and size (bytes) of the number that entries ascend by, as it is stored."""
+    is_key_relative: ClassVar[bool] = False
+    """Whether it counts from the base offset."""
 
-    def __init__(self, entries: Buffer, base_offset: int) -> None:
+    def __init__(self, entries: Buffer, base_offset: int, kernels: Kernels = KERNELS) -> None:
         self._entries, self._base_offset = memoryview(entries).cast("B"), base_offset
+        self._count_up_to = kernels.entries_up_to
         self._count = len(self._entries) // self.layout.size
 
     @abstractmethod
     def _entry(self, index: int) -> Entry:
         """The entry at ``index``, in [0, len)."""
-
-    @abstractmethod
-    def _key(self, index: int) -> int:
-        """What entries ascend by."""
 
     @abstractmethod
     def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
@@ -59,12 +61,12 @@ class EntryReader(IndexReader[Entry]):
 
     def floor(self, target: int) -> Entry | None:
         """The last entry whose key is at or below ``target``."""
-        index = bisect_right(range(self._count), target, key=self._key)
+        index = self._up_to(target)
         return self._entry(index - 1) if index else None
 
     def after(self, target: int) -> Entry | None:
         """The first entry whose key is at or above ``target``."""
-        index = bisect_left(range(self._count), target, key=self._key)
+        index = self._up_to(target - 1)
         return self._entry(index) if index < self._count else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
@@ -80,9 +82,14 @@ class EntryReader(IndexReader[Entry]):
         """The size of the entries before the first one whose offset is at or above ``end_offset``."""
         return bisect_left(range(self._count), end_offset, key=self._offset) * self.layout.size
 
+    def _up_to(self, target: int) -> int:
+        """How many entries have a key at or below ``target``."""
+        wanted = target - self._base_offset if self.is_key_relative else target
+        return self._count_up_to(self._entries, self.layout.size, *self.key, wanted)
+
+    @abstractmethod
     def _offset(self, index: int) -> int:
         """The offset of an entry, by which it stays or goes when the log is truncated."""
-        return self._key(index)
 
     def _fields(self, index: int) -> tuple[Any, ...]:
         return self.layout.unpack_from(self._entries, index * self.layout.size)

@@ -24,6 +24,7 @@ from stratalog.spi import (
     TopicConfig,
 )
 from stratalog_formats.indexes.entries import EntryReader, IntervalBuilder, not_ascending
+from stratalog_formats.kernels.choice import KERNELS
 
 LAYOUT: Final = Struct(">ii")
 
@@ -31,7 +32,7 @@ LAYOUT: Final = Struct(">ii")
 class OffsetReader(EntryReader[OffsetPosition]):
     """Searches by offset, ``after`` by position."""
 
-    layout = LAYOUT
+    layout, key, is_key_relative = LAYOUT, (0, 4), True
 
     def after(self, target: int) -> OffsetPosition | None:
         """The first entry whose position (bytes) is at or above ``target``."""
@@ -42,7 +43,7 @@ class OffsetReader(EntryReader[OffsetPosition]):
         relative, position = self._fields(index)
         return OffsetPosition(self._base_offset + relative, position)
 
-    def _key(self, index: int) -> int:
+    def _offset(self, index: int) -> int:
         relative: int = self._fields(index)[0]
         return self._base_offset + relative
 
@@ -124,6 +125,12 @@ class OffsetIndex(IndexFormat[OffsetPosition]):
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[OffsetPosition]:
         """A reader over ``entries``."""
         return OffsetReader(entries, base_offset)
+
+    def around(
+        self, entries: Buffer, base_offset: int, target: int
+    ) -> tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]:
+        """The last entry at or below an offset, and the two after it."""
+        return KERNELS.offsets_around(entries, base_offset, target)
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
         """The size of the entries with an offset below ``end_offset``."""

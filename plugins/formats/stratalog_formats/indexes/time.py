@@ -33,15 +33,11 @@ LAYOUT: Final = Struct(">qi")
 class TimeReader(EntryReader[TimestampOffset]):
     """Searches by timestamp (ms)."""
 
-    layout = LAYOUT
+    layout, key = LAYOUT, (0, 8)
 
     def _entry(self, index: int) -> TimestampOffset:
         timestamp_ms, relative = self._fields(index)
         return TimestampOffset(timestamp_ms, self._base_offset + relative)
-
-    def _key(self, index: int) -> int:
-        timestamp_ms: int = self._fields(index)[0]
-        return timestamp_ms
 
     def _offset(self, index: int) -> int:
         relative: int = self._fields(index)[1]

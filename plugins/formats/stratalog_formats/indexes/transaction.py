@@ -33,7 +33,7 @@ VERSION: Final = 0
 class TransactionReader(EntryReader[AbortedTransaction]):
     """Searches by the marker's offset. Entries raise CorruptIndexError if they are of an unknown version."""
 
-    layout = LAYOUT
+    layout, key = LAYOUT, (18, 8)
 
     def _entry(self, index: int) -> AbortedTransaction:
         version, *fields = self._fields(index)
@@ -41,7 +41,7 @@ class TransactionReader(EntryReader[AbortedTransaction]):
             raise CorruptIndexError(f"entry version {version} is unknown", "", index * LAYOUT.size)
         return AbortedTransaction(*fields)
 
-    def _key(self, index: int) -> int:
+    def _offset(self, index: int) -> int:
         last_offset: int = self._fields(index)[3]
         return last_offset
 

@@ -1,7 +1,7 @@
 """The loops over bytes, each in two forms that do the same: compiled, and pure Python where that could not be built.
 
 Of each pair ``NAME.py`` is the reference and ``NAME_c.pyx`` its compiled twin; ``choice`` says which is in use.
-``pack_c`` and ``survey_c`` alone have none: what they do in one pass the others do in two.
+``pack_c``, ``survey_c`` and ``pick_c`` alone have none: what they do in one pass the others do in two.
 """
 
 from __future__ import annotations
@@ -16,4 +16,6 @@ EXTENSIONS: Final = (
     "stratalog_formats.kernels.encode_c",
     "stratalog_formats.kernels.buffers_c",
     "stratalog_formats.kernels.retain_c",
+    "stratalog_formats.kernels.pick_c",
+    "stratalog_formats.kernels.search_c",
 )

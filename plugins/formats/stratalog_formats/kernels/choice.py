@@ -7,8 +7,18 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, cast
 
-from stratalog.spi import ArrowBuffers, BatchSurvey, BatchTable, Buffer, Fields, Record, RecordColumns, extension
-from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, scan
+from stratalog.spi import (
+    ArrowBuffers,
+    BatchSurvey,
+    BatchTable,
+    Buffer,
+    Fields,
+    OffsetPosition,
+    Record,
+    RecordColumns,
+    extension,
+)
+from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, scan, search
 from stratalog_formats.kernels.encode import Body
 
 
@@ -28,6 +38,11 @@ class Kernels:
     encode_columns: Callable[[RecordColumns, bool], Body]
     room: Callable[[int], bytearray]
     holds: Callable[[Buffer, bytes], bool]
+    entries_up_to: Callable[[Buffer, int, int, int, int], int]
+    offsets_around: Callable[
+        [Buffer, int, int], tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]
+    ]
+    pick_batches: Callable[[Buffer, int, int, int, int, int | None], tuple[int, int, int] | None] | None = None
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
     ) = None
@@ -46,6 +61,8 @@ PYTHON: Final = Kernels(
     encode_columns=encode.encode_columns,
     room=buffers.room,
     holds=buffers.holds,
+    entries_up_to=search.entries_up_to,
+    offsets_around=search.offsets_around,
 )
 
 
@@ -54,7 +71,9 @@ def _compiled() -> Kernels | None:
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None
-    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c = cast(list[ModuleType], modules)
+    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c, pick_c, search_c = cast(
+        list[ModuleType], modules
+    )
     if encode_c.RECORD is not Record:
         return None
     return Kernels(
@@ -70,6 +89,9 @@ def _compiled() -> Kernels | None:
         encode_columns=encode_c.encode_columns,
         room=buffers_c.room,
         holds=buffers_c.holds,
+        entries_up_to=search_c.entries_up_to,
+        offsets_around=search_c.offsets_around,
+        pick_batches=pick_c.pick_batches,
         retain_plain=retain_c.retain_plain,
     )
 

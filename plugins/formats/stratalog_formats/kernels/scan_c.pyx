@@ -10,21 +10,29 @@ from libc.stdlib cimport free, realloc
 from stratalog.spi import BATCH_COLUMNS, BatchTable, ScanStop
 
 from stratalog_formats.kernels.wire cimport (
+    ANOTHER_MAGIC,
+    BAD_CRC,
     BATCH_CHECKED_FROM,
     BATCH_CRC_POSITION,
     BATCH_HEADER_BYTES,
     FRAME_BYTES,
     LOG_APPEND_TIME,
     MAX_INT32,
-    MIN_ENTRY_SIZE,
+    NO_MEMORY,
+    OFFSET_OVERFLOW,
     OVERHEAD_BYTES,
+    RAN_OUT,
+    SHORTER_THAN_HEADER,
+    TOO_SMALL,
     Cursor,
+    Stop,
     add,
     at_start,
     big_32,
     big_64,
     column,
     flat,
+    framed,
     put_32,
     put_64,
     size_of,
@@ -47,16 +55,6 @@ cdef enum:
     MESSAGE_CHECKED_FROM = 16
     MESSAGE_HEADER_BYTES = 18
     CODEC_MASK = 0x07
-
-cdef enum Stop:
-    RAN_OUT
-    CUT_OFF
-    ANOTHER_MAGIC
-    TOO_SMALL
-    SHORTER_THAN_HEADER
-    BAD_CRC
-    OFFSET_OVERFLOW
-    NO_MEMORY
 
 cdef tuple STOPS = (ScanStop.END, ScanStop.PARTIAL, ScanStop.OTHER_MAGIC)
 
@@ -94,22 +92,6 @@ cdef inline Row* next_row(Rows* table) noexcept nogil:
             return NULL
         table.rows = grown
     return table.rows + table.count
-
-
-cdef inline Stop framed(Cursor at, int64_t left, int magic, int64_t* size) noexcept nogil:
-    """The size of the entry at ``at``, or why there is none; RAN_OUT means that there is one."""
-    cdef int32_t body
-    if left < FRAME_BYTES:
-        return CUT_OFF
-    body = <int32_t>big_32(at + 8)
-    size[0] = <int64_t>body + OVERHEAD_BYTES
-    if body < MIN_ENTRY_SIZE:
-        return TOO_SMALL
-    if at[FRAME_BYTES - 1] != magic:
-        return ANOTHER_MAGIC
-    if size[0] > left:
-        return CUT_OFF
-    return RAN_OUT
 
 
 cdef Stop find_batches(Cursor data, int64_t* position, int64_t end, bint check_crc, Rows* table) noexcept nogil:

@@ -82,6 +82,36 @@ cdef inline int64_t subtract(int64_t a, int64_t b) noexcept nogil:
     return <int64_t>(<uint64_t>a - <uint64_t>b)
 
 
+# --- entries -------------------------------------------------------------------------------------------------------
+
+
+cdef enum Stop:  # why there is no entry, or no more
+    RAN_OUT
+    CUT_OFF
+    ANOTHER_MAGIC
+    TOO_SMALL
+    SHORTER_THAN_HEADER
+    BAD_CRC
+    OFFSET_OVERFLOW
+    NO_MEMORY
+
+
+cdef inline Stop framed(Cursor at, int64_t left, int magic, int64_t* size) noexcept nogil:
+    """The size of the entry at ``at``, or why there is none; RAN_OUT means that there is one."""
+    cdef int32_t body
+    if left < FRAME_BYTES:
+        return CUT_OFF
+    body = <int32_t>big_32(at + 8)
+    size[0] = <int64_t>body + OVERHEAD_BYTES
+    if body < MIN_ENTRY_SIZE:
+        return TOO_SMALL
+    if at[FRAME_BYTES - 1] != magic:
+        return ANOTHER_MAGIC
+    if size[0] > left:
+        return CUT_OFF
+    return RAN_OUT
+
+
 # --- varints -----------------------------------------------------------------------------------------------------
 
 

@@ -146,6 +146,13 @@ class BatchFormat(RecordFormat):
         look = self._kernels.survey_batches
         return None if look is None else look(data, batches)
 
+    def pick(
+        self, data: Buffer, *, base_offset: int, offset: int, max_bytes: int, bound: int, told: int | None
+    ) -> tuple[int, int, int] | None:
+        """What a compiled kernel picks by the headers."""
+        pick = self._kernels.pick_batches
+        return None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told)
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def encode(

@@ -1,0 +1,176 @@
+"""Raw batches from where an index says that they are. An index is a hint: what it says is checked."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from stratalog.errors import CorruptBatchError, CorruptIndexError
+from stratalog.model.batches import BatchTable
+from stratalog.model.segments import FileSlice
+from stratalog.segment.components import Components
+from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, ascending, scan
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import WINDOW_BYTES, agrees, find_batch
+from stratalog.spi.indexes import IndexRole
+
+_APART_BYTES: Final = 8 << 10  # entries further apart are those of large batches: each has one, as a rule
+_FIRST: Final = Struct(">q")  # an entry's first offset, as far as its header tells
+
+
+def read_batches(
+    segment: ReadableSegment, offset: int, parts: Components, *, max_bytes: int, bound: int, check_crc: bool
+) -> tuple[FileSlice, int] | None:
+    """Whole batches from the first whose last offset is at or above ``offset``, in one read if the index tells the truth.
+
+    Args:
+        segment: local or in a tier.
+        offset: the first one that is wanted.
+        parts: the log's components.
+        max_bytes: at most so many, but at least one batch.
+        bound: only batches that end below it: one that goes past it shows nothing of itself.
+        check_crc: compare each batch with its CRC.
+
+    Returns:
+        The batches, pinned, and the last offset in them; an empty piece if the first one goes past the bound. None if the
+        segment ends below ``offset``.
+
+    Raises:
+        CorruptBatchError: there is a bad entry where the first batch should be.
+    """
+    wanted = _Wanted(offset, max(0, min(max_bytes, segment.size_bytes)), bound, check_crc)
+    for place in _places(segment, offset, parts):
+        found = _read_at(segment, place, wanted, parts)
+        if found is not None:
+            return found
+    careful = find_batch(segment, offset, parts)
+    if careful is None:
+        return None
+    position, first = careful
+    found = _read_at(segment, _Place(position, 0, first.size_bytes, first.last_offset), wanted, parts)
+    if found is None:
+        raise CorruptBatchError("the batch is damaged", segment.label, position)
+    return found
+
+
+class _Wanted(NamedTuple):
+    """What ``read_batches`` is asked for."""
+
+    offset: int
+    max_bytes: int
+    bound: int
+    check_crc: bool
+
+
+def _read_at(
+    segment: ReadableSegment, place: _Place, wanted: _Wanted, parts: Components
+) -> tuple[FileSlice, int] | None:
+    """One read at a place; None if it does not show the batch, or what the index told is not true."""
+    piece = segment.slice(place.position, place.lead_bytes + max(wanted.max_bytes, place.batch_bytes))
+    try:
+        found = _picked(piece.data, segment, place.told, wanted, parts)
+        start, end, last_offset = found or (0, 0, -1)
+        is_true = found is not None and start <= place.lead_bytes
+        if not is_true or (place.is_guess and _FIRST.unpack_from(piece.data, start)[0] > wanted.offset):
+            piece.release()
+            return None
+        piece.data, piece.position = piece.data[start:end], piece.position + start
+    except BaseException:
+        piece.release()
+        raise
+    return piece, last_offset
+
+
+def _picked(
+    data: memoryview, segment: ReadableSegment, told: int | None, wanted: _Wanted, parts: Components
+) -> tuple[int, int, int] | None:
+    """Which batches of ``data`` are wanted, as ``RecordFormat.pick``; by a table of all where that cannot say."""
+    offset, max_bytes, bound, check_crc = wanted
+    base_offset = segment.base_offset
+    if not check_crc and len(data) >= FRAME_BYTES:
+        known = parts.formats.get(data[FRAME_BYTES - 1])
+        if known is not None:
+            found = known.pick(
+                data, base_offset=base_offset, offset=offset, max_bytes=max_bytes, bound=bound, told=told
+            )
+            if found is not None:
+                return found
+    scanned = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
+    tables, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
+    place = _place_of(tables, offset) if told is None or agrees(tables, told) else None
+    return None if place is None else _cut(tables, *place, max_bytes, bound)
+
+
+def _place_of(tables: Sequence[BatchTable], offset: int) -> tuple[int, int] | None:
+    """Table and row of the first batch whose last offset is at or above ``offset``."""
+    for number, table in enumerate(tables):
+        row = bisect_left(table.last_offset, offset)
+        if row < len(table):
+            return number, row
+    return None
+
+
+def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int) -> tuple[int, int, int]:
+    """Where batches begin and end (bytes) that fit and end below ``bound``, and their last offset; one fits always."""
+    start = end = tables[number].position[row]
+    last_offset = -1
+    for table in tables[number:]:
+        starts, sizes = table.position, table.size_bytes
+        below = bisect_left(table.last_offset, bound, row)
+        after = bisect_right(starts, start + max_bytes, row, below)
+        if after > row and starts[after - 1] + sizes[after - 1] > start + max_bytes:
+            after -= 1
+        if after == row < below and end == start:
+            after = row + 1
+        if after > row:
+            end, last_offset = starts[after - 1] + sizes[after - 1], table.last_offset[after - 1]
+        if after < len(table):
+            break
+        row = 0
+    return start, end, last_offset
+
+
+class _Place(NamedTuple):
+    """Where to read, as an index has it: from the start of a batch, so much that one that is looked for comes whole."""
+
+    position: int
+    lead_bytes: int
+    """From there to the batch that is looked for, at most."""
+    batch_bytes: int
+    """Of that batch, at most."""
+    told: int | None
+    """The last offset of a batch near the position; None at the segment's start."""
+    is_guess: bool = False
+    """Whether the batch may lie before the position."""
+
+
+_FIRST_BATCH: Final = _Place(0, 0, WINDOW_BYTES, None)
+_NEAR_START: Final = _Place(0, WINDOW_BYTES, 0, None)
+
+
+def _places(segment: ReadableSegment, offset: int, parts: Components) -> tuple[_Place, ...]:
+    """Where to look for an offset, the next place for when the one before was not true."""
+    base_offset, size_bytes = segment.base_offset, segment.size_bytes
+    if offset <= base_offset:
+        return (_FIRST_BATCH,)
+    try:
+        entries = segment.index_entries(IndexRole.OFFSET)
+        floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, base_offset, offset)
+    except CorruptIndexError:
+        return (_NEAR_START,)
+    position, told = (floor.position, floor.offset) if floor is not None else (0, None)
+    if not 0 <= position < size_bytes:
+        return (_NEAR_START,)
+    wide = _Place(position, WINDOW_BYTES, 0, told)
+    if after is None or not position < after.position < size_bytes:
+        return (wide,)
+    lead_bytes, batch_bytes, limit_bytes = after.position - position, WINDOW_BYTES, parts.limits.read_bytes
+    if beyond is not None and beyond.position > after.position:
+        batch_bytes = min(beyond.position - after.position, limit_bytes)
+    if told == offset:
+        return _Place(position, 0, min(lead_bytes, limit_bytes), told), wide
+    if lead_bytes <= _APART_BYTES:
+        return _Place(position, lead_bytes, batch_bytes, told), wide
+    return _Place(after.position, 0, batch_bytes, after.offset, is_guess=True), wide
