@@ -317,11 +317,10 @@ class _Loader:
         there = set(self._names())
         for segment in self.segments:
             has_offsets = segment.file_name(suffixes[IndexRole.OFFSET]) in there or not segment.size_bytes
-            is_sound = segment.file_name(suffixes[IndexRole.TRANSACTION]) not in there or _is_sound(
-                segment, IndexRole.TRANSACTION, self.parts
-            )
-            if is_sound and (has_offsets or not self.request.writable):
-                continue  # a reader makes offset indexes when it needs them
+            has_transactions = segment.file_name(suffixes[IndexRole.TRANSACTION]) in there
+            is_sound = not has_transactions or _is_sound(segment, IndexRole.TRANSACTION, self.parts)
+            if is_sound and (has_offsets or (has_transactions and not self.request.writable)):
+                continue  # a reader makes offset indexes when it needs them; without both, aborted transactions may be lost
             try:
                 state = self._producers_at(segment.base_offset)
             except CorruptBatchError as error:

@@ -114,6 +114,8 @@ def test_the_last_batch_of_a_producer_stays_without_records(bed: LogBed) -> None
         snapshot.unlink()
     again = bed.open(clean=False)
     assert [found.last_sequence for found in again.producers() if found.producer_id == 7] == [0]
+    following = [Record(key=b"k", value=b"3", timestamp_ms=bed.clock.now_ms())]
+    assert again.append_as_leader(bed.batch(0, following, producer=(7, 0, 1))).duplicate is False
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -593,6 +595,27 @@ def test_a_round_is_held_to_its_bytes_a_second(bed: LogBed) -> None:
     stats = result.stats
     moved = stats.bytes_observed + stats.bytes_read + stats.bytes_written
     assert result.elapsed_ms >= moved - 300
+
+
+def test_a_second_round_over_the_same_records_changes_nothing(bed: LogBed) -> None:
+    """Nor does a first round anything to a record that it keeps."""
+    chance = random.Random(5)  # noqa: S311 - the same in every run
+    bed.topic = cleaning_logs.uncompacted(cleaning_logs.topic())
+    log = bed.open()
+    script = Script(log, bed, chance, transactions=True, keys=20)
+    script.append(40)
+    script.end_all()
+    log.roll()
+    before = list(log.records())
+    bed.topic = cleaning_logs.topic()
+    log = bed.open()
+    cleaned(bed, log)
+    once = list(log.records())
+    assert 0 < len(once) < len(before)
+    assert [record for record in before if record in once] == once
+    log.resume_cleaning(0)
+    cleaned(bed, log)
+    assert list(log.records()) == once
 
 
 def test_a_round_whose_map_is_full_ends_there_and_the_next_goes_on(bed: LogBed) -> None:

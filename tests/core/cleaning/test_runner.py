@@ -9,6 +9,7 @@ from stratalog.cleaning.summary import evictable, summarise
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.events import SegmentsDeleted
+from stratalog.model.offsets import Watermark
 from stratalog.model.records import Record
 from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary
 from stratalog.testing.logs import LogBed
@@ -107,6 +108,18 @@ def test_no_policy_deletes_past_the_high_watermark(bed: LogBed) -> None:
     log = filled(bed)
     result = run(log, bed, Wanting(DeletePrefix(0, 1 << 40, "everything there will ever be")))
     assert (result.log_start, log.offsets().log_start, log.offsets().log_end) == (COUNT, COUNT, COUNT)
+
+
+@pytest.mark.parametrize(("watermark", "left"), [(0, [0, 2, 4, 6]), (3, [2, 4, 6]), (4, [4, 6]), (7, [6])])
+def test_no_segment_goes_that_reaches_above_the_high_watermark(bed: LogBed, watermark: int, left: list[int]) -> None:
+    bed.watermark = Watermark.EXTERNAL
+    log = filled(bed, **{"retention.ms": 0})
+    log.follow(1)  # a follower's high watermark may fall
+    log.set_high_watermark(watermark)
+    log.lead(2)
+    result = run(log, bed, DeletePolicy(), Wanting(DeletePrefix(0, COUNT, "everything")))
+    assert [segment.base_offset for segment in log.segments()] == left
+    assert result.log_start == log.offsets().log_start == watermark
 
 
 def test_a_prefix_may_end_inside_a_segment(bed: LogBed) -> None:
