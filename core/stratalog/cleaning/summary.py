@@ -27,7 +27,7 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSum
     """
     view = log.view()
     if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
-        listed = (*_coarse(view, view.remote.segments, detailed_to), *summaries(replace(view, remote=None)))
+        listed = (*_coarse(view, view.remote.segments, detailed_to), *summaries(view._replace(remote=None)))
         remote_end = view.remote.end_offset
         segments = tuple(
             replace(segment, is_remote=True)

@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
@@ -29,6 +30,9 @@ from stratalog.segment.appender import Appender
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 from stratalog.spi.segments import LogFiles
+
+_WRITTEN: Final = Watermark.WRITTEN  # looked up at each append
+_of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its class is a call more
 
 
 @dataclass(slots=True)
@@ -124,49 +128,45 @@ class LogState:
         """
         try:
             yield
-        except DiskFullError:
-            raise
-        except StorageError as error:
-            self.fail(error)
-            raise
         except BaseException as error:
-            reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"
-            self.failure = ClosedError(reason)
+            self.ended_early(what, error)
             raise
+
+    def ended_early(self, what: str, error: BaseException) -> None:
+        """What ``guarded`` does of ``error``, for those to whom a context manager costs too much."""
+        if isinstance(error, DiskFullError):
+            return
+        if isinstance(error, StorageError):
+            self.fail(error)
+            return
+        reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"
+        self.failure = ClosedError(reason)
 
     @property
     def high_watermark(self) -> int:
         """Where readers of what counts as safe end, before it is brought between the log's bounds."""
         if not self.is_leader:
             return self.given_watermark
-        if self.watermark is Watermark.WRITTEN:
-            return self.log_end
+        if self.watermark is _WRITTEN:
+            return self.segments[-1].end_offset
         return self.recovery_point if self.watermark is Watermark.DURABLE else self.given_watermark
 
     def publish(self) -> None:
         """Make the state as it is now visible to readers, and tell ``on_moved``, which returns at once."""
-        before = self.view.offsets
-        self.view = make_view(
-            self.log,
-            self.segments,
-            self.producers,
-            self.epochs,
-            log_start=self.log_start,
-            recovery_point=self.recovery_point,
-            high_watermark=self.high_watermark,
-            remote=self._counting(),
-            damage=self.damage,
-            leader_epoch=self.leader_epoch,
-            is_leader=self.is_leader,
+        before, remote = self.view, None if self.remote is None else self._counting(self.remote)
+        offsets = _bounds(
+            self.segments, self.producers, remote, self.log_start, self.recovery_point, self.high_watermark
         )
-        if self.on_moved is not None and self.view.offsets != before:
+        self.view = _of(
+            LogView,
+            (self.log, self.segments, offsets, self.epochs, remote, self.damage, self.leader_epoch, self.is_leader),
+        )
+        if self.on_moved is not None and offsets != before.offsets:
             self.on_moved()
 
-    def _counting(self) -> RemoteView | None:
+    def _counting(self, remote: RemoteLog) -> RemoteView:
         """What of the tier is of this log's history: compared when one of the two has changed, not at each append."""
-        if self.remote is None:
-            return None
-        seen, known = self.remote.view(), self.compared
+        seen, known = remote.view(), self.compared
         if known is None or known[0] is not seen or known[1] is not self.epochs:
             known = self.compared = (seen, self.epochs, seen.within(self.epochs.entries))
         return known[2]
@@ -183,40 +183,48 @@ def make_view(
     high_watermark: int,
     remote: RemoteView | None,
     damage: CorruptBatchError | None,
-    leader_epoch: int | None = None,
-    is_leader: bool = True,
 ) -> LogView:
-    """Bring the bounds of a log into one value, in the order that they must keep.
-
-    ``leader_epoch`` None is the latest of ``epochs``. With segments in the tier the log starts where the tier says, or later; without, at the first local segment.
-    """
-    first = segments[0].base_offset if segments else log_start
-    end = segments[-1].end_offset if segments else first
-    if remote is not None and remote.segments:
-        start = max(log_start, remote.log_start)
-        if not segments:
-            end = max(end, remote.end_offset)
-            first = end
-    else:
-        start = max(log_start, first)
-    high_watermark = min(max(high_watermark, start), end)
-    unstable = producers.first_unstable(high_watermark)
-    last_stable = high_watermark if unstable is None else min(max(unstable, start), high_watermark)
-    offsets = LogOffsets(
-        log_start=start,
-        local_log_start=min(max(start, first), end),
-        recovery_point=min(max(recovery_point, start), end),
-        high_watermark=high_watermark,
-        last_stable=last_stable,
-        log_end=end,
-    )
+    """The view of a log that is not open for writing, or not yet."""
     return LogView(
         log,
-        tuple(segments),  # of a log that is open for writing it is one already: no copy at each append
-        offsets,
+        tuple(segments),
+        _bounds(segments, producers, remote, log_start, recovery_point, high_watermark),
         epochs,
         remote,
         damage,
-        epochs.latest if leader_epoch is None else leader_epoch,
-        is_leader,
+        epochs.latest,
     )
+
+
+def _bounds(
+    segments: Sequence[Segment],
+    producers: ProducerState,
+    remote: RemoteView | None,
+    log_start: int,
+    recovery_point: int,
+    high_watermark: int,
+) -> LogOffsets:
+    """Bring the bounds of a log into one value, in the order that they must keep.
+
+    With segments in the tier the log starts where the tier says, or later; without, at the first local segment.
+    """
+    first, end = (segments[0].base_offset, segments[-1].end_offset) if segments else (log_start, log_start)
+    if remote is not None and remote.segments:
+        start = max(log_start, remote.log_start)
+        if not segments:
+            first = end = max(end, remote.end_offset)
+    else:
+        start = max(log_start, first)
+    high_watermark = stable = _between(high_watermark, start, end)
+    unstable = producers.first_unstable(high_watermark)
+    if unstable is not None:
+        stable = _between(unstable, start, high_watermark)
+    local, synced = _between(first, start, end), _between(recovery_point, start, end)
+    return _of(LogOffsets, (start, local, synced, high_watermark, stable, end))
+
+
+def _between(value: int, least: int, most: int) -> int:
+    """``value``, or the bound that it passes; ``most`` if the bounds pass each other."""
+    if value < least:  # noqa: PLR1730 - each append asks several times, and a call costs more than all of it
+        value = least
+    return most if value > most else value  # noqa: FURB136 - the same

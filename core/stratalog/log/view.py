@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError, OffsetOutOfRangeError, StaleLeaderEpochError, UnknownLeaderEpochError
@@ -20,8 +19,7 @@ from stratalog.segment.segment import Segment
 _end_offset: Final = attrgetter("end_offset")
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
+class LogView(NamedTuple):
     """What readers of one log see.
 
     ``segments`` are the local ones, ascending, the last one active; ``remote`` is the tier's side, None without a

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -82,8 +81,7 @@ class EpochEnd(NamedTuple):
 UNDEFINED_END: Final = EpochEnd(-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class LogOffsets:
+class LogOffsets(NamedTuple):
     """All bounds of one log at one moment, from one view.
 
     ``log_start <= last_stable <= high_watermark <= log_end`` and ``log_start <= local_log_start <= log_end``.

@@ -179,6 +179,8 @@ class ProducerState:
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """The first offset of a transaction that is open, or whose marker is not below the high watermark."""
+        if not self._open and not self._unreplicated:
+            return None
         self._unreplicated = {first: marker for first, marker in self._unreplicated.items() if marker >= high_watermark}
         return min([*islice(self._open, 1), *self._unreplicated], default=None)
 
