@@ -140,22 +140,22 @@ class PosixVfs:
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write, going on after short writes until nothing more goes in."""
+        count = written = _write_some(descriptor, position, parts)
+        if len(parts) == 1 and written == memoryview(parts[0]).nbytes:
+            return written  # nearly always
         left = [memoryview(part).cast("B") for part in parts]
-        first = written = 0
-        while first < len(left):
-            try:
-                count = os.pwritev(descriptor, left[first : first + _MAX_PARTS], position + written)
-            except OSError as error:
-                if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-                    return written
-                raise
-            written += count
+        first = 0
+        while True:
             while first < len(left) and count >= len(left[first]):
                 count -= len(left[first])
                 first += 1
-            if count:
-                left[first] = left[first][count:]
-        return written
+            if first == len(left):
+                return written
+            left[first] = left[first][count:]
+            count = _write_some(descriptor, position + written, left[first:])
+            if not count:
+                return written
+            written += count
 
     def send(self, descriptor: int, position: int, size_bytes: int, to: int) -> int:
         """Send by the system's ``sendfile``."""
@@ -260,6 +260,18 @@ class PosixVfs:
             answer = fcntl.fcntl(descriptor, _OFD_GET_LOCK, _lock_request(fcntl.F_RDLCK))
             kind: int = struct.unpack_from("h", answer)[0]
             return kind != fcntl.F_UNLCK
+
+
+def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+    """Write as much as one call does, 0 bytes if the disk is full."""
+    try:
+        if len(parts) == 1:
+            return os.pwrite(descriptor, parts[0], position)
+        return os.pwritev(descriptor, parts[:_MAX_PARTS], position)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+            return 0
+        raise
 
 
 def _described(name: str, status: os.stat_result) -> FileStat:

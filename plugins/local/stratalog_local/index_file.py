@@ -113,11 +113,12 @@ class MappedIndex(IndexFile):
     def append(self, entries: Buffer) -> None:
         """Write entries through the map, which grows first if they do not fit."""
         self._file.check_writable()
-        data = memoryview(entries).cast("B")
+        data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
         start, end = self._size_bytes, self._size_bytes + len(data)
         if not data:
             return
-        check_fits(end, self._max_bytes, self._file.path)
+        if end > self._max_bytes:
+            check_fits(end, self._max_bytes, self._file.path)
         mapped = self._map
         if mapped is None or end > self._allocated_bytes:
             with self._changing:

@@ -56,12 +56,8 @@ class PooledFile:
 
     def check_writable(self) -> None:
         """Raise what keeps the file from being changed, if anything does."""
-        if self._closed:
-            raise ClosedError(f"the file is closed path={self.path}")
-        self._disk.check_writable(self.path)
-        if not self._writable:
-            raise ReadOnlyError("the file was opened for reading", self.path)
-        self._check_in_service()
+        if self._closed or not self._writable or self._failed is not None or not self._disk.writable:
+            self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
         """Take the file out of service; the error to raise."""
@@ -125,6 +121,14 @@ class PooledFile:
 
     def _open(self) -> int:
         return self._disk.files.open(self.path, write=self._writable)
+
+    def _refuse(self) -> None:
+        if self._closed:
+            raise ClosedError(f"the file is closed path={self.path}")
+        self._disk.check_writable(self.path)
+        if not self._writable:
+            raise ReadOnlyError("the file was opened for reading", self.path)
+        self._check_in_service()
 
     def _check_in_service(self) -> None:
         if self._failed is not None:

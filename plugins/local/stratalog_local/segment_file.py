@@ -74,21 +74,23 @@ class LocalSegmentFile(SegmentFile):
 
     def append(self, parts: Sequence[Buffer]) -> int:
         """Write all parts at the end, or none."""
-        self._file.check_writable()
-        start, size = self._size_bytes, sum(memoryview(part).nbytes for part in parts)
-        descriptor = self._file.pin()
+        file = self._file
+        file.check_writable()
+        start = self._size_bytes
+        size = memoryview(parts[0]).nbytes if len(parts) == 1 else sum([memoryview(part).nbytes for part in parts])
+        descriptor = file.pin()
         try:
             written = self._disk.files.write(descriptor, start, parts)
             if written < size:
                 self._cut_back(descriptor)
-                raise DiskFullError(f"{size} bytes do not fit, {written} did", self._file.path)
+                raise DiskFullError(f"{size} bytes do not fit, {written} did", file.path)
         except OSError as error:
-            failure = self._file.fail(error)
+            failure = file.fail(error)
             with contextlib.suppress(OSError):  # the disk is in trouble: recovery cuts what this leaves
                 self._cut_back(descriptor)
             raise failure from error
         finally:
-            self._file.unpin(descriptor)
+            file.unpin(descriptor)
         self._size_bytes = start + size
         return start
 

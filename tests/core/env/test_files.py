@@ -83,10 +83,12 @@ def test_any_number_of_parts_is_written_in_order(files: PosixVfs, descriptor: in
 
 
 def test_writes_go_on_after_short_ones(files: PosixVfs, descriptor: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = os.pwritev
-    monkeypatch.setattr(os, "pwritev", lambda fd, parts, position: real(fd, [b"".join(parts)[:3]], position))
+    real = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, part, position: real(fd, part[:3], position))
+    monkeypatch.setattr(os, "pwritev", lambda fd, parts, position: real(fd, b"".join(parts)[:3], position))
     assert files.write(descriptor, 0, [b"ab", b"cdefg", b"", b"h"]) == 8
-    assert files.read(descriptor, 0, 99) == b"abcdefgh"
+    assert files.write(descriptor, 8, [b"ijklmnop"]) == 8
+    assert files.read(descriptor, 0, 99) == b"abcdefghijklmnop"
 
 
 def test_a_full_disk_tells_how_much_went_in(files: PosixVfs, descriptor: int) -> None:
@@ -113,9 +115,11 @@ def test_other_failures_of_a_write_are_raised(files: PosixVfs, monkeypatch: pyte
     def fail(*_: object) -> int:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
+    monkeypatch.setattr(os, "pwrite", fail)
     monkeypatch.setattr(os, "pwritev", fail)
-    with pytest.raises(OSError, match="Input/output"):
-        files.write(0, 0, [b"x"])
+    for parts in ([b"x"], [b"x", b"y"]):
+        with pytest.raises(OSError, match="Input/output"):
+            files.write(0, 0, parts)
 
 
 def test_allocated_space_can_be_written_through_a_map(files: PosixVfs, descriptor: int) -> None:
