@@ -1,4 +1,4 @@
-"""Compacting a log, beside Kafka's own cleaner and a loop over a Python client's classes.
+"""Compacting a log, all of it dirt or little, beside Kafka's own cleaner and a loop over a Python client's classes.
 
     python benchmarks/cleaning.py [--only PART] [--quick | --full] [--rounds N] [--json]
 
@@ -13,8 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from cleaning_parts.compacting import COMPACT, compact_bounds, compact_case
-from cleaning_parts.logs import make_dirty_log
+from cleaning_parts.compacting import COMPACT, LITTLE_DIRT, compact_bounds, compact_case, little_dirt_case
+from cleaning_parts.logs import make_dirty_log, make_little_dirt
 from codec_parts.formats import absences
 from codec_parts.python_peers import Aiokafka
 from harness import JavaMissingError, Machine, Reporter, WrongOutcomeError, java_worker, measure, parse_options
@@ -22,6 +22,7 @@ from harness import JavaMissingError, Machine, Reporter, WrongOutcomeError, java
 _PACKAGES: Final = ("stratalog", "aiokafka")
 _BATCHES: Final = {"quick": 50, "full": 33_334, "": 8_000}
 _KEYS: Final = {"quick": 2_000, "full": 1_000_000, "": 250_000}
+_DIRTY_SHARE: Final = 40  # one batch in so many is dirt, where there is little
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,6 +49,12 @@ def main(arguments: list[str] | None = None) -> int:
                 made = make_dirty_log(scratch / "dirty", _BATCHES[size], _KEYS[size])
                 results[COMPACT] = measure(compact_case(made, scratch, jvm, aiokafka), options.plan)
                 reporter.result(results[COMPACT])
+            if options.wants(LITTLE_DIRT):
+                batches, dirty = _BATCHES[size], max(_BATCHES[size] // _DIRTY_SHARE, 1)
+                short = make_little_dirt(scratch / "short", batches, dirty)
+                longer = make_little_dirt(scratch / "longer", 2 * batches, dirty)
+                results[LITTLE_DIRT] = measure(little_dirt_case(short, longer, scratch, jvm), options.plan)
+                reporter.result(results[LITTLE_DIRT])
         except WrongOutcomeError as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1

@@ -69,6 +69,34 @@ def make_dirty_log(root: Path, batches: int, keys: int) -> DirtyLog:
     return DirtyLog(root, offset, len(seen), size_bytes)
 
 
+def make_little_dirt(root: Path, batches: int, dirty_batches: int) -> DirtyLog:
+    """A compacted log of keys that come once each, and behind it some batches that are dirt.
+
+    Half of their keys are those of the log's first records, so that one segment is written anew; the others are new.
+    """
+    chance = random.Random(6)  # noqa: S311 - the same bytes in every run
+    value, clean = chance.randbytes(_VALUE_BYTES), batches * _BATCH_RECORDS
+    total = clean + dirty_batches * _BATCH_RECORDS
+    with stratalog.open_engine(root) as engine:
+        engine.create_topic(TOPIC, config=CONFIG)
+        log = engine.log(TOPIC, 0)
+        for first in range(0, total, _BATCH_RECORDS):
+            if first == clean:
+                log.roll()
+                engine.run_cleaner()
+            offsets = range(first, first + _BATCH_RECORDS)
+            keys = [offset - clean if offset >= clean and offset % 2 else offset for offset in offsets]
+            log.append(
+                [
+                    Record(key=b"key-%012d" % key, value=value, timestamp_ms=_FIRST_MS + offset)
+                    for key, offset in zip(keys, offsets, strict=True)
+                ]
+            )
+        log.roll()
+        size_bytes = sum(segment.size_bytes for segment in log.segments())
+    return DirtyLog(root, total, total - dirty_batches * _BATCH_RECORDS // 2, size_bytes)
+
+
 def linked_copy(made: DirtyLog, root: Path) -> None:
     """The same log in another directory: segments are linked, since cleaning changes none; all else is copied."""
     folder = root / made.folder.name

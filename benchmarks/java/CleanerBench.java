@@ -92,7 +92,17 @@ public final class CleanerBench extends LineWorker<Path> {
     long call(String job, Path folder) throws Exception {
         UnifiedLog log = logs.remove();
         cleaned.add(log);
-        return cleaner.clean(new LogToClean(log, 0L, log.activeSegment().baseOffset(), false)).getKey();
+        long dirtyStart = dirtyStart(folder.resolveSibling("cleaner-offset-checkpoint"));
+        return cleaner.clean(new LogToClean(log, dirtyStart, log.activeSegment().baseOffset(), false)).getKey();
+    }
+
+    /** What the directory's checkpoint says of its only log. */
+    private static long dirtyStart(Path checkpoint) throws Exception {
+        if (!Files.exists(checkpoint)) {
+            return 0;
+        }
+        var lines = Files.readAllLines(checkpoint);
+        return lines.size() < 3 ? 0 : Long.parseLong(lines.get(2).split(" ")[2]);
     }
 
     @Override

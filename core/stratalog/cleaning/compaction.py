@@ -9,8 +9,9 @@ Source: apache/kafka LogCleaner, LogCleanerManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from stratalog.cleaning.digests import SegmentDigests
 from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStats, RewriteStoppedError, Rewriting, S
 from stratalog.cleaning.summary import summarise_for_rewrite
 from stratalog.cleaning.throttle import Throttle
@@ -276,15 +277,20 @@ class _Round:
         if not lock.acquire(blocking=False):
             raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by somebody else")
         try:
+            digests = SegmentDigests(log) if tier is None else None
+            if digests is not None:
+                self.job = replace(self.job, secret=digests.secret)
             filters = [policy.record_filter(self.job) for policy in self.policies.values()]
-            self.end = self._local(filters) if tier is None else self._tiered(tier, filters)
+            self.end = self._local(filters, digests) if tier is None else self._tiered(tier, filters)
             self.load = max((found.load for found in filters), default=0.0)
         finally:
             lock.release()
 
-    def _local(self, filters: Sequence[RecordFilter]) -> int:
+    def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
         log = self.plan.log
-        return self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job)).run()
+        rewriting = self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job))
+        rewriting.digests = digests
+        return rewriting.run()
 
     def _tiered(self, tier: TierLog, filters: Sequence[RecordFilter]) -> int:
         log, state = self.plan.log, self.plan.log.cleaning

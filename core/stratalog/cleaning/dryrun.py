@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar, cast
 
 from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, has_older, job_of, rewriters
+from stratalog.cleaning.digests import Digests, SegmentDigests
 from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStoppedError, Rewriting
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import TierPart, Traffic
@@ -72,13 +73,18 @@ def preview(
     job = job_of(log, plan.rewrite, limits, now_ms)
     older, clock = has_older(log, job), log.parts.env.clock
     if plan.tier is None:
-        return _pretended(LocalPart(log), job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+        digests = SegmentDigests(log, writable=False)
+        job = replace(job, secret=digests.secret)
+        return _pretended(
+            LocalPart(log), digests, job, policies, limits, clock, keeps_tombstones=older, watched=watched
+        )
     tiered = TierPart(log, Traffic())
-    return _pretended(tiered, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+    return _pretended(tiered, None, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
 
 
 def _pretended(
     part: Rewritable[S],
+    digests: Digests[S] | None,
     job: RewriteJob,
     policies: Mapping[str, CleanupPolicy],
     limits: CleanerLimits,
@@ -91,6 +97,7 @@ def _pretended(
     filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
     throttle = Throttle(clock, float("inf"))
     rewriting = Rewriting(pretending, job, filters, keeps_tombstones, limits.read_bytes, throttle, lambda: None, 0)
+    rewriting.digests = digests
     try:
         end = rewriting.run()
     except RewriteStoppedError as stopped:

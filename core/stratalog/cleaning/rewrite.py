@@ -6,19 +6,21 @@ Source: apache/kafka Cleaner (doClean, buildOffsetMap, cleanSegments, cleanInto)
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
+from stratalog.cleaning.digests import Digest, Digests
 from stratalog.cleaning.groups import groups_of
+from stratalog.cleaning.notes import Notes
 from stratalog.cleaning.throttle import Throttle
-from stratalog.cleaning.transactions import TransactionPass
+from stratalog.cleaning.transactions import TransactionPass, is_special
 from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_KEPT, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, PluginError, SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
-from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer
+from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, NO_PRODUCER, BatchTable, Buffer
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Fields
 from stratalog.producers.snapshot import ProducerEntry
@@ -32,7 +34,6 @@ from stratalog.spi.indexes import IndexRole
 
 S = TypeVar("S", bound=ReadableSegment)
 
-_SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
@@ -42,7 +43,10 @@ class RewriteStoppedError(Exception):
 
 @dataclass(slots=True)
 class RewriteStats:
-    """What a round read and wrote. Pass 1 reads the dirty range, pass 2 all segments that it replaces."""
+    """What a round read and wrote. Pass 1 reads the dirty range, pass 2 all segments but those that it spares.
+
+    ``segments_spared`` of ``segments_before`` lose nothing, as their digests tell: their records were not looked at.
+    """
 
     bytes_observed: int = 0
     bytes_read: int = 0
@@ -51,6 +55,7 @@ class RewriteStats:
     records_kept: int = 0
     segments_before: int = 0
     segments_after: int = 0
+    segments_spared: int = 0
 
 
 class Rewritable(Protocol[S]):
@@ -124,6 +129,7 @@ class Rewriting(Generic[S]):
         is_copied: a segment that stands alone is written anew from its beginning, even if it may lose nothing: reading it
             twice costs more than that.
         stats: what was done.
+        digests: tell which segments need not be read; None: all are. The job's secret is theirs.
     """
 
     log: Rewritable[S]
@@ -136,6 +142,7 @@ class Rewriting(Generic[S]):
     ticket: int
     is_copied: bool = False
     stats: RewriteStats = field(default_factory=RewriteStats)
+    digests: Digests[S] | None = None
 
     def run(self) -> int:
         """Both passes; the end (offset) of what is clean now.
@@ -182,7 +189,7 @@ class Rewriting(Generic[S]):
         """None, or where the round ends because a filter is full."""
         dirty_start = self.job.dirty_start
         wanted = table
-        if _is_special(table):
+        if is_special(table):
             dropped = transactions.rows(table, chunk.data)
             wanted = table.keep(
                 [
@@ -225,26 +232,46 @@ class Rewriting(Generic[S]):
         last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in self.log.producers()}
         transactions = TransactionPass(self.log.parts, keeps_markers=self.keeps_tombstones)
         for group in groups_of(segments, log.index_bytes, log.config):
-            self._rewrite_group(group, _Pass(self, end, legacy_horizon_ms, last_records, transactions))
+            is_whole = group[-1].end_offset <= end and not self.keeps_tombstones
+            notes = Notes(self.digests, self.filters, group[0].base_offset, is_whole=is_whole)
+            self._rewrite_group(group, _Pass(self, end, legacy_horizon_ms, last_records, transactions, notes))
 
     def _rewrite_group(self, group: Sequence[S], over: _Pass[S]) -> None:
         """Make one segment of a group. One that stands alone and loses nothing stays as it is, and is not even written."""
+        spared = {segment.base_offset: found for segment in group if (found := self._sparing(segment)) is not None}
+        self.stats.segments_spared += len(spared)
+        if len(group) > 1 or not spared:
+            self._rewrite_read(group, spared, over)
+        self.stats.segments_before += len(group)
+        self.stats.segments_after += 1
+
+    def _sparing(self, segment: S) -> Digest | None:
+        """The digest by which a segment need not be read, since nothing of it goes."""
+        if self.digests is None or segment.end_offset > self.job.dirty_start:
+            return None
+        return self.digests.sparing(segment, self.filters, self.job.now_ms)
+
+    def _rewrite_read(self, group: Sequence[S], spared: Mapping[int, Digest], over: _Pass[S]) -> None:
         is_begun = self.is_copied or len(group) > 1
         made = self.log.new_cleaned(group[0].base_offset) if is_begun else None
         try:
             for segment in group:
-                made = over.copy(segment, made)
+                digest = spared.get(segment.base_offset)
+                if digest is not None and made is not None:
+                    over.copy_spared(segment, digest, made)
+                else:
+                    made = over.copy(segment, made)
             if made is not None:
                 made.finish(self.log.modified_ms(group[-1]))
                 self.check()
                 if not self.log.replace(made, group, self.ticket):
                     raise RewriteStoppedError(f"{self.log.name} was changed meanwhile")  # noqa: TRY301 - files go first
+            over.notes.seal()
         except BaseException:
+            over.notes.abandon()
             if made is not None:
                 made.discard()
             raise
-        self.stats.segments_before += len(group)
-        self.stats.segments_after += 1
 
     # --- both --------------------------------------------------------------------------------------------------------
 
@@ -279,6 +306,7 @@ class _Pass(Generic[S]):
     legacy_horizon_ms: int
     last_records: dict[int, tuple[int, int]]
     transactions: TransactionPass
+    notes: Notes
 
     def copy(self, segment: S, made: CleanedSegment | None) -> CleanedSegment | None:
         """Write what stays of a segment; ``made`` is begun, if it is None, where the segment loses something first."""
@@ -302,11 +330,21 @@ class _Pass(Generic[S]):
                         made = of.log.new_cleaned(segment.base_offset)
                         self._copy_range(segment, chunk.position + start, made)
                     self._write(out, made)
+                self.notes.collect(end=False)
         except BaseException:
             if made is not None:
                 made.discard()
             raise
         return made
+
+    def copy_spared(self, segment: S, digest: Digest, made: CleanedSegment) -> None:
+        """Write a segment of which nothing goes; bytes are checked, records are not looked at."""
+        of = self.of
+        for chunk in walk(segment, 0, of.log.parts, read_bytes=of.read_bytes, below=segment.end_offset):
+            of.step(chunk.data.nbytes)
+            of.stats.bytes_read += chunk.data.nbytes
+            self._write(chunk.data, made)
+        self.notes.take_over(digest)
 
     def _copy_range(self, segment: S, end: int, made: CleanedSegment) -> None:
         """Write the batches before position ``end``, which lose nothing."""
@@ -329,18 +367,19 @@ class _Pass(Generic[S]):
         """The batches of a table without what goes."""
         found = self.of.log.parts.formats.of(table.magic, segment.label, chunk.position + table.position[0])
         verdicts = self._verdicts(segment, chunk, table)
-        counts = [(len(words), bytes(words).count(DROP)) for words in verdicts]
-        total, dropped = sum(count for count, _ in counts), sum(gone for _, gone in counts)
-        self.of.stats.records_read += total
-        self.of.stats.records_kept += total - dropped
-        now_ms, retention_ms = self.of.job.now_ms, self.of.log.config.delete_retention_ms
+        words = b"".join(verdicts)
+        self.of.stats.records_read += len(words)
+        self.of.stats.records_kept += len(words) - words.count(DROP)
+        horizon_ms = self.of.job.now_ms + self.of.log.config.delete_retention_ms
+        stay_empty = self._stay_empty(table) if table.magic >= 2 else None
+        self.notes.look_at(table, verdicts, stay_empty, horizon_ms)
         try:
             pieces = found.retain(
                 chunk.data,
                 table,
                 verdicts,
-                None if self.of.keeps_tombstones else now_ms + retention_ms,
-                retain_empty=self._stay_empty(table) if table.magic >= 2 else None,
+                None if self.of.keeps_tombstones else horizon_ms,
+                retain_empty=stay_empty,
                 limit_bytes=self.of.log.parts.limits.decompressed_bytes,
             )
             return b"".join(pieces)
@@ -349,7 +388,7 @@ class _Pass(Generic[S]):
 
     def _verdicts(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         """One list of verdicts a batch."""
-        if not _is_special(table):
+        if not is_special(table):
             verdicts = list[Buffer](self._judged(segment, chunk, table))
         else:
             verdicts = self._judged_among_transactions(segment, chunk, table)
@@ -430,8 +469,3 @@ class _Pass(Generic[S]):
         if last_data_offset >= 0:
             return last_offset == last_data_offset
         return bool(attributes & CONTROL_BIT) and epoch == last_epoch
-
-
-def _is_special(table: BatchTable) -> bool:
-    """Whether there is a batch of a transaction, or a marker."""
-    return table.magic >= 2 and any(attributes & _SPECIAL for attributes in table.attributes)

@@ -8,12 +8,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
-from stratalog.model.batches import NO_PRODUCER, BatchTable, Buffer, RecordBatch
+from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.control import read_control
+
+_SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+
+
+def is_special(table: BatchTable) -> bool:
+    """Whether there is a batch of a transaction, or a marker."""
+    return table.magic >= 2 and any(attributes & _SPECIAL for attributes in table.attributes)
 
 
 @dataclass(slots=True)

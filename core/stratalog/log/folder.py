@@ -14,6 +14,7 @@ from stratalog.epochs.checkpoint import format_epochs, parse_epochs
 from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.model.names import (
     DELETED_SUFFIX,
+    DIGEST_SUFFIX,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -121,6 +122,9 @@ def set_aside(
         if name in there:
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
+    digest = segment_file(segment.base_offset, DIGEST_SUFFIX)
+    if digest in there:
+        files.remove(digest)
     return renamed
 
 

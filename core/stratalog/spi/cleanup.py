@@ -94,7 +94,8 @@ class RewriteJob:
 
     ``memory_bytes`` is what the filter may use for what it remembers, of which it may fill ``load_factor`` if that is a
     hash table (``log.cleaner.dedupe.buffer.size`` of a thread, ``log.cleaner.io.buffer.load.factor``). ``config`` holds
-    the topic's settings, those of plugins among them.
+    the topic's settings, those of plugins among them. ``secret`` is 16 bytes that only the log's files hold, the same in
+    every round, for digests; empty if nobody wants any.
     """
 
     log: TopicPartition
@@ -105,6 +106,7 @@ class RewriteJob:
     memory_bytes: int
     load_factor: float = 0.9
     config: TopicConfig = field(default_factory=TopicConfig)
+    secret: bytes = b""
 
 
 class RecordFilter(ABC):
@@ -112,11 +114,17 @@ class RecordFilter(ABC):
 
     One thread uses it, for one round: first all of pass 1, then all of pass 2.
 
+    A filter that names a ``digest_kind`` spares later rounds the reading of segments that they would leave as they are:
+    it sums up the records that it judges, and a later filter of the same kind tells by that whether it would drop any.
+
     Attributes:
         fields: the columns it looks at; the others may be absent.
+        digest_kind: names the bytes of its digests, their version among them (at most 64 ASCII characters, persistent);
+            "" if it makes none: then every segment is read in every round.
     """
 
     fields: ClassVar[Fields] = Fields.ALL
+    digest_kind: str = ""
 
     @abstractmethod
     def observe(self, records: RecordColumns) -> int:
@@ -133,6 +141,23 @@ class RecordFilter(ABC):
         DROP_AT_HORIZON is for tombstones: the core keeps them for ``delete.retention.ms`` after the first round that
         met them, and then drops them.
         """
+
+    def digest(self, *, end: bool) -> Sequence[bytes]:
+        """In pass 2, what sums up records judged KEEP or DROP_AT_HORIZON since it was asked last; default: nothing.
+
+        Asked after each piece of a segment, so that it need not hold much; at the ``end`` of the segment it gives all the
+        rest, one section at least. It may tell of more records than stay, never of fewer.
+        """
+        del end
+        return ()
+
+    def spares(self, section: memoryview) -> bool:
+        """After pass 1, whether it would judge KEEP or DROP_AT_HORIZON all records that a section sums up. Default: no.
+
+        All of them are older than the dirty range. Whoever is not sure says no: then they are read.
+        """
+        del section
+        return False
 
     @property
     def load(self) -> float:

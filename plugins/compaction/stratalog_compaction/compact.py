@@ -83,7 +83,8 @@ class CompactPolicy(CleanupPolicy):
 
     def record_filter(self, job: RewriteJob) -> RecordFilter:
         """A filter that remembers the newest offset of each key of the dirty range."""
-        return LatestWins(job, self._chance.getrandbits(_SECRET_BITS).to_bytes(_SECRET_BITS // 8, "little"))
+        drawn = self._chance.getrandbits(_SECRET_BITS).to_bytes(_SECRET_BITS // 8, "little")
+        return LatestWins(job, job.secret or drawn)
 
 
 class LatestWins(RecordFilter):
@@ -99,7 +100,9 @@ class LatestWins(RecordFilter):
         self._usable = int(allowed * job.load_factor)
         wanted = int((job.end - job.dirty_start) / job.load_factor) + 2
         slots = max(min(allowed, wanted), 2)
-        self._map: KeyMap = open_key_map(slots, min(max(self._usable, 1), slots - 1), secret)
+        usable = min(max(self._usable, 1), slots - 1)
+        self._map: KeyMap = open_key_map(slots, usable, secret, sums_up=bool(job.secret))
+        self.digest_kind = f"keys@1 {self._map.hash_name}" if job.secret else ""
 
     def observe(self, records: RecordColumns) -> int:
         """Remember the offsets of the keys."""
@@ -108,6 +111,14 @@ class LatestWins(RecordFilter):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """The newest of each key stays, a tombstone until its horizon."""
         self._map.judge(records, verdicts)
+
+    def digest(self, *, end: bool) -> Sequence[bytes]:
+        """The keys that stay."""
+        return self._map.digest(end=end)
+
+    def spares(self, section: memoryview) -> bool:
+        """None of the keys of the dirty range is among them."""
+        return not self._map.holds_any_of(section)
 
     @property
     def load(self) -> float:

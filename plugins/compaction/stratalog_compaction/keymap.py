@@ -1,7 +1,7 @@
 """The newest offset of each key, in bounded memory: 24 bytes a slot, whatever the keys' lengths.
 
-A slot holds a keyed 128-bit hash of the key and an offset; equal hashes count as equal keys. The secret is drawn anew for
-each round, so that nobody can make keys that collide. ``keymap_c`` is the compiled twin.
+A slot holds a keyed 128-bit hash of the key and an offset; equal hashes count as equal keys. Only the log's own files hold
+the secret, so that nobody can make keys that collide. ``keymap_c`` is the compiled twin.
 
 Source: apache/kafka SkimpyOffsetMap, Cleaner.buildOffsetMapForSegment; there the hash is MD5 without a secret.
 """
@@ -16,6 +16,7 @@ from hashlib import blake2b
 from typing import Final, Protocol
 
 from stratalog.spi import RecordColumns, Verdict, extension
+from stratalog_compaction.keydigest import HashBuffer, holds_any
 
 SLOT_BYTES: Final = 24
 EXTENSIONS: Final = ("stratalog_compaction.keymap_c",)
@@ -25,7 +26,13 @@ _KEEP, _DROP, _DROP_AT_HORIZON = bytes((Verdict.KEEP,)), bytes((Verdict.DROP,)),
 
 
 class KeyMap(Protocol):
-    """Remembers offsets of keys, and judges by them. Used by one thread."""
+    """Remembers offsets of keys, and judges by them. Used by one thread.
+
+    Attributes:
+        hash_name: of the hash, which digests are made with too.
+    """
+
+    hash_name: str
 
     def __len__(self) -> int:
         """Keys in it."""
@@ -39,6 +46,12 @@ class KeyMap(Protocol):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """One verdict a record: without a key, or older than what the map knows of the key, it goes."""
 
+    def digest(self, *, end: bool) -> list[bytes]:
+        """Sections that sum up the keys of records that were not dropped, if the map was made to do so."""
+
+    def holds_any_of(self, section: memoryview) -> bool:
+        """Whether the map seems to hold a key that a section sums up; it never says no if it does."""
+
 
 class PythonKeyMap:
     """The pure twin: open addressing over one array.
@@ -47,10 +60,14 @@ class PythonKeyMap:
         slots: how many there are.
         usable: how many may be filled, below ``slots``.
         secret: 16 bytes that nobody else knows.
+        sums_up: whether ``judge`` keeps hashes for ``digest``: 2 MiB of them, and what was not taken yet.
     """
 
-    def __init__(self, slots: int, usable: int, secret: bytes) -> None:
+    hash_name = "blake2b"
+
+    def __init__(self, slots: int, usable: int, secret: bytes, *, sums_up: bool = False) -> None:
         check_sizes(slots, usable, secret)
+        self._kept = HashBuffer() if sums_up else None
         self._slots, self._usable, self._secret = slots, usable, secret
         self._words, self._count = array("Q", bytes(slots * SLOT_BYTES)), 0
 
@@ -83,11 +100,22 @@ class PythonKeyMap:
     def _verdict(self, key: bytes | None, offset: int, value_size: int) -> bytes:
         if key is None:
             return _DROP
-        at, _, _ = self._find(key)
+        at, high, _ = self._find(key)
         words = self._words
         if (words[at] or words[at + 1]) and words[at + 2] > offset:
             return _DROP
+        if self._kept is not None:
+            self._kept.add(high)
         return _KEEP if value_size >= 0 else _DROP_AT_HORIZON
+
+    def digest(self, *, end: bool) -> list[bytes]:
+        """What was judged since the last call."""
+        return [] if self._kept is None else self._kept.take(end=end)
+
+    def holds_any_of(self, section: memoryview) -> bool:
+        """Look for every key of the map."""
+        words = self._words
+        return holds_any(section, (words[at] for at in range(0, len(words), _WORDS) if words[at] or words[at + 1]))
 
     def _find(self, key: bytes) -> tuple[int, int, int]:
         """Where the key stands or would stand (words), and its hash, which is never 0."""
@@ -119,10 +147,10 @@ def table_memory(size_bytes: int) -> mmap.mmap:
     return memory
 
 
-def open_key_map(slots: int, usable: int, secret: bytes) -> KeyMap:
+def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False) -> KeyMap:
     """A map, compiled if it could be built."""
     twin = extension(EXTENSIONS[0])
     if twin is None:
-        return PythonKeyMap(slots, usable, secret)
-    made: KeyMap = twin.CompiledKeyMap(slots, usable, secret)
+        return PythonKeyMap(slots, usable, secret, sums_up=sums_up)
+    made: KeyMap = twin.CompiledKeyMap(slots, usable, secret, sums_up=sums_up)
     return made

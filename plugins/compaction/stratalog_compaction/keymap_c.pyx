@@ -6,14 +6,16 @@ hashing): a search for a key that is not there ends as soon as one that is there
 hashes are computed and whose slots are fetched from memory together.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_GET_BUFFER
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
 from stratalog.spi import Verdict
 from stratalog.spi.siphash cimport Hash, hash_of
 
+from stratalog_compaction.keydigest import HEAD, MAX_BITS, SECTION_KEYS, bucket_bits
 from stratalog_compaction.keymap import SLOT_BYTES, check_sizes, table_memory
 
 cdef extern from *:
@@ -46,6 +48,11 @@ cdef struct Table:
     int64_t usable
     int64_t count
     uint64_t secret[2]
+
+cdef struct Kept:  # hashes of keys that stay; none if there is no room
+    uint64_t* hashes
+    int64_t count
+    int64_t room
 
 cdef struct Keys:
     Cursor arena
@@ -145,23 +152,81 @@ cdef int64_t observe_all(Table* table, const Keys* keys, int64_t count) noexcept
     return count
 
 
-cdef bint judge_all(
-    const Table* table, const Keys* keys, const int32_t* value_size, int64_t count, uint8_t* verdicts
+cdef int64_t judge_all(
+    const Table* table,
+    const Keys* keys,
+    const int32_t* value_size,
+    int64_t first,
+    int64_t count,
+    uint8_t* verdicts,
+    Kept* kept,
 ) noexcept nogil:
-    """Write the verdicts; False if a key is not inside the arena."""
+    """Write the verdicts of [first, count) while there is room for what stays.
+
+    Where it ended; -1 if a key is not inside the arena.
+    """
     cdef Hash[BLOCK] hashes
-    cdef int64_t first = 0, end, i
-    while first < count:
+    cdef int64_t end, i
+    while first < count and (kept.hashes == NULL or kept.count + BLOCK <= kept.room):
         end = min(first + BLOCK, count)
         if not hash_block(table, keys, first, end, hashes):
-            return False
+            return -1
         for i in range(first, end):
             if keys.size[i] < 0 or offset_of(table, hashes[i - first]) > keys.offset[i]:
                 verdicts[i] = DROP
-            else:
-                verdicts[i] = KEEP if value_size[i] >= 0 else DROP_AT_HORIZON
+                continue
+            verdicts[i] = KEEP if value_size[i] >= 0 else DROP_AT_HORIZON
+            if kept.hashes != NULL:
+                kept.hashes[kept.count] = hashes[i - first].a
+                kept.count += 1
         first = end
-    return True
+    return first
+
+
+# --- digests -----------------------------------------------------------------------------------------------------
+
+
+cdef inline uint64_t bucket_of(uint64_t a, int bits) noexcept nogil:
+    return a >> 32 >> (32 - bits)
+
+
+cdef inline uint32_t rest_of(uint64_t a, int bits) noexcept nogil:
+    return <uint32_t>(a >> (32 - bits))
+
+
+cdef void sum_up(const uint64_t* hashes, int64_t count, int bits, uint32_t* starts, uint32_t* rests) noexcept nogil:
+    """Sort by bucket. ``starts`` has a place more than there are buckets, and is all 0."""
+    cdef int64_t i
+    cdef uint64_t bucket
+    for i in range(count):
+        starts[bucket_of(hashes[i], bits)] += 1
+    for i in range(1, (<int64_t>1 << bits) + 1):
+        starts[i] += starts[i - 1]
+    for i in range(count):
+        bucket = bucket_of(hashes[i], bits)
+        starts[bucket] -= 1
+        rests[starts[bucket]] = rest_of(hashes[i], bits)
+
+
+cdef bint holds_any(
+    const Table* table, const uint32_t* starts, const uint32_t* rests, int bits, uint32_t count
+) noexcept nogil:
+    """Whether a key of the table seems to be there; also if the starts are in no order."""
+    cdef uint64_t at, bucket
+    cdef uint32_t i, rest, end
+    cdef const Slot* slot
+    for at in range(table.size):
+        slot = table.slots + at
+        if slot.a == 0 and slot.b == 0:
+            continue
+        bucket, rest = bucket_of(slot.a, bits), rest_of(slot.a, bits)
+        end = starts[bucket + 1]
+        if end > count or starts[bucket] > end:
+            return True
+        for i in range(starts[bucket], end):
+            if rests[i] == rest:
+                return True
+    return False
 
 
 # --- columns -----------------------------------------------------------------------------------------------------
@@ -201,9 +266,19 @@ cdef object outside():
 
 cdef class CompiledKeyMap:
     cdef Table table
+    cdef Kept kept
+    cdef list sections
     cdef object memory  # keeps the table
 
-    def __init__(self, slots, usable, bytes secret):
+    hash_name = "siphash-1-3"
+
+    def __cinit__(self):
+        self.kept.hashes = NULL
+
+    def __dealloc__(self):
+        free(self.kept.hashes)
+
+    def __init__(self, slots, usable, bytes secret, *, sums_up=False):
         check_sizes(slots, usable, secret)
         if slots >> 32:
             raise ValueError(f"a map has less than 2^32 slots, not {slots}")
@@ -211,6 +286,12 @@ cdef class CompiledKeyMap:
         self.table.slots = <Slot*>start_of(self.memory)
         self.table.size, self.table.usable, self.table.count = slots, usable, 0
         memcpy(self.table.secret, PyBytes_AS_STRING(secret), sizeof(self.table.secret))
+        self.sections = []
+        self.kept.count, self.kept.room = 0, SECTION_KEYS
+        if sums_up and self.kept.hashes == NULL:
+            self.kept.hashes = <uint64_t*>malloc(self.kept.room * sizeof(uint64_t))
+            if self.kept.hashes == NULL:
+                raise MemoryError
 
     def __len__(self):
         return self.table.count
@@ -227,8 +308,7 @@ cdef class CompiledKeyMap:
 
     def judge(self, records, bytearray verdicts):
         cdef Keys keys
-        cdef int64_t count = records.count
-        cdef bint fits
+        cdef int64_t count = records.count, done = 0
         cdef uint8_t* into = verdicts
         held = open_keys(&keys, records)
         sizes = column(records.value_size, "i", count)
@@ -236,7 +316,52 @@ cdef class CompiledKeyMap:
         if len(verdicts) < count:
             raise ValueError(f"there is room for {len(verdicts)} verdicts, {count} are needed")
         view = memoryview(verdicts)  # nobody resizes it meanwhile
+        while True:
+            with nogil:
+                done = judge_all(&self.table, &keys, value_size, done, count, into, &self.kept)
+            if done < 0:
+                raise outside()
+            if done == count:
+                return
+            self.close_section()
+
+    cdef close_section(self):
+        cdef int bits = bucket_bits(self.kept.count)
+        cdef int64_t words = (<int64_t>1 << bits) + 1
+        cdef bytes made = PyBytes_FromStringAndSize(NULL, HEAD.size + 4 * (words + self.kept.count))
+        cdef uint32_t* into = <uint32_t*>PyBytes_AS_STRING(made)
+        into[0], into[1] = <uint32_t>self.kept.count, <uint32_t>bits
+        memset(into + 2, 0, 4 * words)
         with nogil:
-            fits = judge_all(&self.table, &keys, value_size, count, into)
-        if not fits:
-            raise outside()
+            sum_up(self.kept.hashes, self.kept.count, bits, into + 2, into + 2 + words)
+        self.kept.count = 0
+        self.sections.append(made)
+
+    def digest(self, *, end):
+        if self.kept.hashes == NULL:
+            return []
+        if end and (self.kept.count or not self.sections):
+            self.close_section()
+        taken, self.sections = self.sections, []
+        return taken
+
+    def holds_any_of(self, section):
+        cdef const uint32_t* words
+        cdef int64_t first
+        cdef int bits
+        cdef uint32_t count
+        cdef bint found
+        data = bytes(section)
+        if len(data) < HEAD.size:
+            return True
+        words = <const uint32_t*>PyBytes_AS_STRING(data)
+        count = words[0]
+        if words[1] > MAX_BITS:
+            return True
+        bits = words[1]
+        first = 2 + (<int64_t>1 << bits) + 1
+        if len(data) != 4 * (first + count):
+            return True
+        with nogil:
+            found = holds_any(&self.table, words + 2, words + first, bits, count)
+        return found

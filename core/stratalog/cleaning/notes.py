@@ -1,0 +1,81 @@
+"""What a round notes of the segments it reads, so that later rounds can spare them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stratalog.cleaning.digests import NEVER_MS, Digest, Digests
+from stratalog.cleaning.transactions import is_special
+from stratalog.cleaning.verdicts import AT_HORIZON, DROP
+from stratalog.model.batches import DELETE_HORIZON_BIT, BatchTable, Buffer
+from stratalog.spi.cleanup import RecordFilter
+
+
+class Notes:
+    """Of one group of segments, the digest of the segment that stands for it afterwards.
+
+    There is none where only reading tells what a later round drops: batches of transactions, markers, batches that stay
+    empty for a producer's sake, formats without horizons, and segments that the round has not looked at to their end.
+
+    Args:
+        digests: where it is written; None: nowhere.
+        filters: of the round; all must make digests.
+        base_offset: of the group.
+        is_whole: whether filters judge all records of the group, and what stays is due at a time that is known.
+    """
+
+    def __init__(
+        self, digests: Digests[Any] | None, filters: Sequence[RecordFilter], base_offset: int, *, is_whole: bool
+    ) -> None:
+        self._digests, self._filters = digests, filters
+        self._due_ms = NEVER_MS
+        is_wanted = bool(filters) and all(found.digest_kind for found in filters)
+        self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
+
+    def look_at(
+        self, table: BatchTable, verdicts: Sequence[Buffer], stay_empty: Sequence[bool] | None, horizon_ms: int
+    ) -> None:
+        """Told of every table with its verdicts; batches get the horizon if they need one and have none."""
+        if self._writer is None:
+            return
+        if table.magic < 2 or is_special(table):
+            self.abandon()
+            return
+        for row, words in enumerate(verdicts):
+            said = bytes(words)
+            if stay_empty is not None and stay_empty[row] and said.count(DROP) == len(said):
+                self.abandon()
+                return
+            if AT_HORIZON in said:
+                has_one = table.attributes[row] & DELETE_HORIZON_BIT
+                self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else horizon_ms)
+
+    def collect(self, *, end: bool) -> None:
+        """Take what filters have summed up so far."""
+        if self._digests is None:
+            return
+        for found in self._filters:
+            for section in found.digest(end=end):
+                if self._writer is not None:
+                    self._writer.add(found.digest_kind, section)
+
+    def take_over(self, digest: Digest) -> None:
+        """Add what is known of a segment that was not looked at."""
+        if self._writer is None or self._digests is None:
+            return
+        self._due_ms = min(self._due_ms, digest.due_ms)
+        for kind, section in self._digests.sections(digest):
+            self._writer.add(kind, section)
+
+    def seal(self) -> None:
+        """All were read: the digest is that of the segment that is there now."""
+        self.collect(end=True)
+        if self._writer is not None:
+            self._writer.seal(self._due_ms)
+
+    def abandon(self) -> None:
+        """Write no digest."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None

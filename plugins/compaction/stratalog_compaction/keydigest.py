@@ -1,0 +1,84 @@
+"""Which keys a segment holds, in 4.5 bytes a key: for telling that it holds none of some others.
+
+A section sums up to ``SECTION_KEYS`` 64-bit hashes: the top bits choose a bucket, the next 32 bits stand in it. Docs:
+docs/formats/digest.md. Two keys are taken for each other once in 5 * 10^8; that only costs reading what need not be read.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from struct import Struct
+from typing import Final
+
+SECTION_KEYS: Final = 1 << 18
+BUCKET_KEYS: Final = 8  # about so many
+HEAD: Final = Struct("<II")  # keys, bits that choose the bucket
+_WORD_BYTES: Final = 4
+_HASH_BITS: Final = 64
+_REST_BITS: Final = 32
+_REST_MASK: Final = (1 << _REST_BITS) - 1
+MAX_BITS: Final = 15
+
+
+def bucket_bits(count: int) -> int:
+    """How many bits choose the bucket in a section of ``count`` keys."""
+    return max((count // BUCKET_KEYS).bit_length() - 1, 0)
+
+
+def section_of(hashes: Iterable[int]) -> bytes:
+    """The section of some hashes (unsigned, 64 bits)."""
+    ordered = sorted(hashes)
+    count, bits = len(ordered), bucket_bits(len(ordered))
+    starts = [bisect_left(ordered, bucket << (_HASH_BITS - bits)) for bucket in range(1 << bits)]
+    rests = [found >> (_REST_BITS - bits) & _REST_MASK for found in ordered]
+    return HEAD.pack(count, bits) + _words([*starts, count]) + _words(rests)
+
+
+def holds_any(section: memoryview, hashes: Iterable[int]) -> bool:
+    """Whether a section seems to hold one of these hashes; also if it is none that can be read."""
+    if section.nbytes < HEAD.size:
+        return True
+    count, bits = HEAD.unpack_from(section)
+    first = HEAD.size + ((1 << min(bits, _REST_BITS)) + 1) * _WORD_BYTES
+    if bits > MAX_BITS or section.nbytes != first + count * _WORD_BYTES:
+        return True
+    starts, rests = list(_numbers(section[HEAD.size : first])), list(_numbers(section[first:]))
+    if starts[0] or starts[-1] != count or starts != sorted(starts):
+        return True
+    for found in hashes:
+        bucket = found >> (_HASH_BITS - bits)
+        if found >> (_REST_BITS - bits) & _REST_MASK in rests[starts[bucket] : starts[bucket + 1]]:
+            return True
+    return False
+
+
+def _words(numbers: list[int]) -> bytes:
+    return b"".join(number.to_bytes(_WORD_BYTES, "little") for number in numbers)
+
+
+def _numbers(data: memoryview) -> Iterator[int]:
+    return (found for (found,) in Struct("<I").iter_unpack(data))
+
+
+class HashBuffer:
+    """Hashes of the keys that stay, until they fill a section."""
+
+    def __init__(self) -> None:
+        self._hashes, self._done = array("Q"), list[bytes]()
+
+    def add(self, found: int) -> None:
+        """Take one."""
+        self._hashes.append(found)
+        if len(self._hashes) == SECTION_KEYS:
+            self._done.append(section_of(self._hashes))
+            self._hashes = array("Q")
+
+    def take(self, *, end: bool) -> list[bytes]:
+        """The sections that are full; at the ``end`` also what is left, one section at least."""
+        if end and (self._hashes or not self._done):
+            self._done.append(section_of(self._hashes))
+            self._hashes = array("Q")
+        taken, self._done = self._done, []
+        return taken

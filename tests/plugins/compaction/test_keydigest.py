@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stratalog.extensions import extension
+from stratalog.spi import Record, RecordColumns, Verdict
+from stratalog_compaction.keydigest import HEAD, SECTION_KEYS, holds_any, section_of
+from stratalog_compaction.keymap import EXTENSIONS, KeyMap, PythonKeyMap
+
+SECRET = bytes(range(16))
+hashes = st.lists(st.integers(0, (1 << 64) - 1), max_size=200)
+
+
+def columns(keys: list[bytes | None], start: int = 0) -> RecordColumns:
+    return RecordColumns.from_records(
+        Record(offset=offset, key=key, value=b"v") for offset, key in enumerate(keys, start)
+    )
+
+
+@pytest.fixture(params=["python", "compiled"])
+def twin(request: pytest.FixtureRequest) -> type[PythonKeyMap]:
+    if request.param == "python":
+        return PythonKeyMap
+    compiled = extension(EXTENSIONS[0])
+    if compiled is None:
+        pytest.skip("the compiled twin was not built")
+    made: type[PythonKeyMap] = compiled.CompiledKeyMap
+    return made
+
+
+def summed_up(twin: type[PythonKeyMap], keys: list[bytes | None]) -> list[bytes]:
+    found = twin(4, 3, SECRET, sums_up=True)
+    found.judge(columns(keys), bytearray(len(keys)))
+    return list(found.digest(end=True))
+
+
+def knowing(twin: type[PythonKeyMap], keys: list[bytes | None]) -> KeyMap:
+    made = twin(len(keys) + 2, len(keys) + 1, SECRET)
+    made.observe(columns(keys))
+    return made
+
+
+@given(hashes)
+def test_what_is_in_a_section_is_found(listed: list[int]) -> None:
+    section = memoryview(section_of(listed))
+    for found in listed:
+        assert holds_any(section, [found])
+
+
+def test_a_section_tells_of_all_keys_that_stay_and_of_no_other(twin: type[PythonKeyMap]) -> None:
+    keys: list[bytes | None] = [b"key-%d" % number for number in range(1000)]
+    (section,) = summed_up(twin, [*keys, None])
+    view = memoryview(section)
+    assert all(knowing(twin, [key]).holds_any_of(view) for key in keys)
+    assert not knowing(twin, [b"other-%d" % number for number in range(1000)]).holds_any_of(view)
+    assert not knowing(twin, [None]).holds_any_of(view)
+
+
+def test_a_key_whose_record_was_dropped_is_not_in_it(twin: type[PythonKeyMap]) -> None:
+    found = twin(10, 9, SECRET, sums_up=True)
+    found.observe(columns([b"a"], start=5))
+    words = bytearray(3)
+    found.judge(columns([b"a", b"b", b"c"]), words)
+    assert list(words) == [Verdict.DROP, Verdict.KEEP, Verdict.KEEP]
+    (section,) = found.digest(end=True)
+    assert not knowing(twin, [b"a"]).holds_any_of(memoryview(section))
+    assert knowing(twin, [b"b"]).holds_any_of(memoryview(section))
+
+
+def test_a_digest_grows_by_sections(twin: type[PythonKeyMap]) -> None:
+    """So that little of it is in memory at a time; none of it is told twice."""
+    found = twin(4, 3, SECRET, sums_up=True)
+    keys: list[bytes | None] = [b"%d" % number for number in range(SECTION_KEYS + 500)]
+    sections = []
+    for first in range(0, len(keys), 100_000):
+        part = columns(keys[first : first + 100_000])
+        found.judge(part, bytearray(part.count))
+        sections += found.digest(end=False)
+    sections += found.digest(end=True)
+    assert len(sections) == 2
+    assert sum(HEAD.unpack_from(section)[0] for section in sections) == len(keys)
+    assert max(len(section) for section in sections) < 4.6 * SECTION_KEYS
+    for key in keys[:: SECTION_KEYS // 7]:
+        assert sum(knowing(twin, [key]).holds_any_of(memoryview(section)) for section in sections) == 1
+
+
+def test_a_segment_without_records_has_a_section_too(twin: type[PythonKeyMap]) -> None:
+    found = twin(4, 3, SECRET, sums_up=True)
+    (section,) = found.digest(end=True)
+    assert not knowing(twin, [b"k"]).holds_any_of(memoryview(section))
+    assert len(found.digest(end=True)) == 1
+
+
+def test_who_was_not_asked_to_sums_nothing_up(twin: type[PythonKeyMap]) -> None:
+    found = twin(4, 3, SECRET)
+    found.judge(columns([b"k"]), bytearray(1))
+    assert found.digest(end=True) == []
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=300)
+def test_bytes_that_are_no_section_never_say_no_and_never_crash(data: bytes) -> None:
+    for made in (PythonKeyMap, getattr(extension(EXTENSIONS[0]), "CompiledKeyMap", PythonKeyMap)):
+        found = knowing(made, [b"a", b"b"])
+        told = found.holds_any_of(memoryview(data))
+        is_section = len(data) >= HEAD.size and len(data) == HEAD.size + 4 * ((1 << min(HEAD.unpack_from(data)[1], 32)) + 1 + HEAD.unpack_from(data)[0])  # fmt: skip
+        assert told or is_section
+
+
+def test_starts_that_lead_outside_are_not_followed(twin: type[PythonKeyMap]) -> None:
+    chance = random.Random(1)  # noqa: S311 - the same in every run
+    good = bytearray(section_of(chance.getrandbits(64) for _ in range(100)))
+    found = knowing(twin, [b"%d" % number for number in range(1000)])
+    for number in range((1 << HEAD.unpack_from(good)[1]) + 1):
+        bad = bytearray(good)
+        struct.pack_into("<I", bad, HEAD.size + 4 * number, 0xFFFFFFFF)
+        assert found.holds_any_of(memoryview(bytes(bad)))
