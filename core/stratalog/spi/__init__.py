@@ -94,7 +94,7 @@ from stratalog.spi.cleanup import (
     SegmentSummary,
 )
 from stratalog.spi.commands import CommandOutput, CommandSteps
-from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, RecordFormat, Verdict
+from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
@@ -202,6 +202,7 @@ __all__ = [
     "OffsetPosition",
     "OffsetsOutOfOrderError",
     "OpenContext",
+    "PlainBatch",
     "PluginError",
     "PluginImportError",
     "Provider",

@@ -135,6 +135,26 @@ class BatchSurvey(NamedTuple):
     is_stamped: bool
 
 
+class PlainBatch(NamedTuple):
+    """One whole batch of data that a leader writes as it is, but for its offset and leader epoch.
+
+    Its records have the offsets 0, 1, 2, ... in it, and its header says CreateTime, no producer and no codec.
+
+    Attributes:
+        data: its bytes; whoever holds the value may change them.
+        record_count: at least 1.
+        least_ms: the smallest timestamp.
+        largest_ms: the largest one as the header tells it, -1 if no record has one.
+        has_null_key: whether any key is null.
+    """
+
+    data: bytearray
+    record_count: int
+    least_ms: int
+    largest_ms: int
+    has_null_key: bool
+
+
 class RecordFormat(ABC):
     """One magic. Positions are bytes into ``data``.
 
@@ -229,6 +249,38 @@ class RecordFormat(ABC):
         """
         del data, base_offset, offset, max_bytes, bound, told
         return None
+
+    def plain_batch(self, data: Buffer) -> PlainBatch | None:
+        """``data``, copied, if all of it is one batch that needs no look into its records: most appends are.
+
+        Scanned, checked by its CRC, surveyed, in one call.
+
+        Returns:
+            None where it takes more than one call to know, or anything is wrong; the default.
+        """
+        del data
+        return None
+
+    def encode_plain(
+        self, records: Sequence[Record], now_ms: int, *, limit_bytes: int, overhead_bytes: int
+    ) -> PlainBatch | None:
+        """The batch of ``encode`` with a plain header, if all records fit one.
+
+        Args:
+            records: any number of them.
+            now_ms: the timestamp of records that have none.
+            limit_bytes: of keys, values and headers, with ``overhead_bytes``; a single record may have more.
+            overhead_bytes: counted beside the contents of each record.
+
+        Returns:
+            None where they do not fit, or anything is wrong with them; the default.
+        """
+        del records, now_ms, limit_bytes, overhead_bytes
+        return None
+
+    def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
+        """Give the one batch that ``data`` is its offset and leader epoch, as ``assign`` does."""
+        self.assign(data, self.scan(data, 0, len(data), check_crc=False), base_offset, leader_epoch, None)
 
     @abstractmethod
     def encode(

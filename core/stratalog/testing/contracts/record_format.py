@@ -88,6 +88,49 @@ class RecordFormatContract(RecordRewritingContract):
             assert used is None, "compressed batches take a closer look"
             assert not found.attributes & CODEC_MASK
 
+    def test_a_plain_batch_says_what_a_scan_and_the_columns_say_or_nothing(
+        self, record_format: RecordFormat, codec: Codec
+    ) -> None:
+        """A format need not know any. The bytes are a copy."""
+        for used in (None, codec):
+            data = self.written(record_format, used)
+            plain = record_format.plain_batch(memoryview(data))
+            assert record_format.plain_batch(data[:-1]) is record_format.plain_batch(data + data) is None
+            if plain is None:
+                continue
+            table = record_format.scan(data, 0, len(data), check_crc=True)
+            (columns,) = record_format.decode(data, table, limit_bytes=LIMIT_BYTES)
+            assert plain.data == data
+            assert plain.data is not data
+            assert plain.record_count == columns.count == table.record_count[0]
+            assert (plain.least_ms, plain.largest_ms) == (min(columns.timestamp_ms), max(columns.timestamp_ms))
+            assert plain.has_null_key == (min(columns.key_size) < 0)
+            assert (table.attributes[0], table.producer_id[0]) == (0, -1)
+
+    def test_a_batch_is_placed_as_it_is_assigned(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Offset and leader epoch, and not a byte else."""
+        for used in (None, codec):
+            placed = self.written(record_format, used)
+            assigned = bytearray(placed)
+            record_format.place(placed, 1 << 40, 9)
+            table = record_format.scan(assigned, 0, len(assigned), check_crc=True)
+            if len(table) > 1 or table.record_count[0] < 0:
+                continue  # no batch that knows how many records it has
+            record_format.assign(assigned, table, 1 << 40, 9, None)
+            assert placed == assigned
+
+    def test_plain_records_are_encoded_as_others_or_not_at_all(self, record_format: RecordFormat) -> None:
+        """A format need not encode any so. Those that have no time get the one that is given."""
+        timeless = [record._replace(timestamp_ms=-1) for record in self.records(3)]
+        for records in (self.records(), timeless):
+            stamped = [one if one.timestamp_ms >= 0 else one._replace(timestamp_ms=START_MS) for one in records]
+            plain = record_format.encode_plain(records, START_MS, limit_bytes=LIMIT_BYTES, overhead_bytes=30)
+            if plain is None:
+                continue
+            assert plain.data == record_format.encode(stamped, BatchHeader(), None, None)
+            assert plain == record_format.plain_batch(plain.data)
+        assert record_format.encode_plain([], START_MS, limit_bytes=LIMIT_BYTES, overhead_bytes=30) is None
+
     def test_append_time_is_every_records_time(self, record_format: RecordFormat, codec: Codec) -> None:
         """Written so, or assigned so."""
         if not self.has_timestamps:

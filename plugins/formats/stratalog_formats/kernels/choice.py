@@ -14,6 +14,7 @@ from stratalog.spi import (
     Buffer,
     Fields,
     OffsetPosition,
+    PlainBatch,
     Record,
     RecordColumns,
     extension,
@@ -46,6 +47,8 @@ class Kernels:
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
     ) = None
+    plain_batch: Callable[[Buffer], PlainBatch | None] | None = None
+    encode_plain: Callable[[Sequence[Record], int, int, int], PlainBatch | None] | None = None
 
 
 PYTHON: Final = Kernels(
@@ -93,6 +96,8 @@ def _compiled() -> Kernels | None:
         offsets_around=search_c.offsets_around,
         pick_batches=pick_c.pick_batches,
         retain_plain=retain_c.retain_plain,
+        plain_batch=survey_c.plain_batch,
+        encode_plain=encode_c.encode_plain,
     )
 
 

@@ -1,18 +1,20 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Encoding records of magic 2, compiled; the twin of ``encode``, which says what each function does.
 
-Two passes: sizes, then bytes into a buffer of exactly that size, with room for the header in front.
+Objects are written in one pass into a buffer that grows, columns in two: sizes, then bytes into a buffer of exactly that
+size. In front there is room for the header.
 """
 
 from cpython.bytearray cimport PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
-from stratalog.spi import InvalidRecordError
+from stratalog.spi import InvalidRecordError, PlainBatch
 
 from stratalog.model.record_c cimport Record
 from stratalog.model.views cimport Source, inside
+from stratalog_formats.kernels.scan_c cimport Header, seal
 from stratalog_formats.kernels.wire cimport (
     BATCH_HEADER_BYTES,
     MAX_INT32,
@@ -36,6 +38,12 @@ RECORD = Record
 
 cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
+
+
+cdef enum:
+    FIRST_BYTES = 1 << 20  # what a buffer grows by at first, unless the records to come look smaller
+    HEADER_OVERHEAD_BYTES = 4  # what ``survey`` counts beside name and value
+    LONGEST_SIZE = 5  # of the varint in front of a record
 
 
 cdef inline int64_t bytes_size(bytes data) noexcept:
@@ -62,7 +70,8 @@ cdef inline uint8_t* write_head(uint8_t* at, int64_t size, int64_t ms, int64_t o
 # --- objects -----------------------------------------------------------------------------------------------------
 
 
-cdef int64_t headers_size(tuple headers, int64_t index) except -1:
+cdef int64_t headers_size(tuple headers, int64_t index, int64_t* content) except -1:
+    """Of the headers of a record; ``content`` grows by what ``survey`` counts of them."""
     cdef int64_t size = 0
     cdef Py_ssize_t name_size
     cdef tuple header
@@ -72,6 +81,7 @@ cdef int64_t headers_size(tuple headers, int64_t index) except -1:
         except UnicodeEncodeError as error:
             raise bad_header_name(header[0], index) from error
         size += field_size(name_size) + field_size(bytes_size(header[1]))
+        content[0] += len(<str>header[0]) + max(bytes_size(header[1]), 0) + HEADER_OVERHEAD_BYTES
     return size
 
 
@@ -85,44 +95,95 @@ cdef uint8_t* write_headers(uint8_t* at, tuple headers) except NULL:
     return at
 
 
-def encode_records(records):
-    cdef list rows = list(records)
-    cdef int64_t count = len(rows), i, ms, base_ms, max_ms, size, total = BATCH_HEADER_BYTES
-    cdef bytes scratch = PyBytes_FromStringAndSize(NULL, 8 * count)
-    cdef int64_t* sizes = <int64_t*>PyBytes_AS_STRING(scratch)
+cdef struct Told:  # of the records that were written
+    int64_t base_ms
+    int64_t least_ms
+    int64_t largest_ms
+    int64_t content_bytes
+    bint has_null_key
+
+
+cdef bytearray write_records(list rows, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes, Told* told):
+    """All records with the offset deltas 0, 1, 2, ... behind room for a header; ``now_ms`` is for those without a time.
+
+    None if ``survey`` makes more than one group of them.
+    """
+    cdef int64_t count = len(rows), i, ms, size, key, value, used = BATCH_HEADER_BYTES, room = 0
+    cdef int64_t least = 0, largest = 0
+    cdef Py_ssize_t headers
+    cdef uint8_t* at
+    cdef bytearray buffer = uninitialised(BATCH_HEADER_BYTES)
+    cdef uint8_t* start = at_start(buffer)
     cdef Record record
-    cdef uint8_t* p
     if not count:
         raise no_records()
-    base_ms = max_ms = (<Record?>rows[0]).timestamp_ms
+    memset(start, 0, BATCH_HEADER_BYTES)
+    told.has_null_key, told.content_bytes = False, 0
     for i in range(count):
         record = <Record?>rows[i]
         ms = record.timestamp_ms
-        if ms < -1:
-            raise bad_timestamp(ms, i)
-        if ms > max_ms:
-            max_ms = ms
-        size = record_size(
-            subtract(ms, base_ms), i, bytes_size(record.key), bytes_size(record.value), len(record.headers)
-        )
-        if len(record.headers):
-            size += headers_size(record.headers, i)
-        sizes[i] = size
-        total += varint_size(size) + size
-        if total > MAX_INT32:
-            raise too_large(i)
-    buffer = uninitialised(total)
-    p = at_start(buffer)
-    memset(p, 0, BATCH_HEADER_BYTES)
-    p += BATCH_HEADER_BYTES
-    for i in range(count):
-        record = <Record>rows[i]
-        p = write_head(p, sizes[i], subtract(record.timestamp_ms, base_ms), i)
-        p = write_varint(write_bytes(write_bytes(p, record.key), record.value), len(record.headers))
-        if len(record.headers):
-            p = write_headers(p, record.headers)
-    assert p == at_start(buffer) + total
-    return Body(buffer, count, count - 1, base_ms, max_ms)
+        if ms < 0:
+            if ms < -1:
+                raise bad_timestamp(ms, i)
+            ms = now_ms
+        if i == 0:
+            told.base_ms = least = largest = ms
+        elif ms < least:
+            least = ms
+        elif ms > largest:
+            largest = ms
+        told.has_null_key |= record.key is None
+        headers, key, value = len(record.headers), bytes_size(record.key), bytes_size(record.value)
+        size = record_size(subtract(ms, told.base_ms), i, key, value, headers)
+        told.content_bytes += overhead_bytes + max(key, 0) + max(value, 0)
+        if headers:
+            size += headers_size(record.headers, i, &told.content_bytes)
+        if i and told.content_bytes > limit_bytes:
+            return None
+        if size > room - used - LONGEST_SIZE:
+            if size > MAX_INT32 - used - LONGEST_SIZE:
+                raise too_large(i)
+            room = used + size + LONGEST_SIZE + min(max(used, FIRST_BYTES), (count - i - 1) * (size + LONGEST_SIZE))
+            PyByteArray_Resize(buffer, room)
+            start = at_start(buffer)
+        at = write_head(start + used, size, subtract(ms, told.base_ms), i)
+        at = write_varint(write_bytes(write_bytes(at, record.key), record.value), headers)
+        if headers:
+            at = write_headers(at, record.headers)
+        used = at - start
+    PyByteArray_Resize(buffer, used)
+    told.least_ms, told.largest_ms = least, largest
+    return buffer
+
+
+cdef inline list listed(records):
+    return <list>records if type(records) is list else list(records)
+
+
+def encode_records(records):
+    cdef list rows = listed(records)
+    cdef Told told
+    buffer = write_records(rows, -1, INT64_MAX, 0, &told)
+    return Body(buffer, len(rows), len(rows) - 1, told.base_ms, told.largest_ms)
+
+
+def encode_plain(records, int64_t now_ms, int64_t limit_bytes, int64_t overhead_bytes):
+    """As ``RecordFormat.encode_plain``."""
+    cdef list rows = listed(records)
+    cdef Told told
+    cdef Header header
+    try:
+        buffer = write_records(rows, now_ms, limit_bytes, overhead_bytes, &told)
+    except (InvalidRecordError, TypeError):  # to be told together with what else is wrong
+        return None
+    if buffer is None:
+        return None
+    header.base_offset, header.leader_epoch, header.attributes = 0, -1, 0
+    header.last_offset_delta, header.record_count = len(rows) - 1, len(rows)
+    header.base_timestamp_ms, header.max_timestamp_ms = told.base_ms, told.largest_ms
+    header.producer_id = header.producer_epoch = header.base_sequence = -1
+    seal(at_start(buffer), len(buffer), &header)
+    return PlainBatch(buffer, len(rows), told.least_ms, told.largest_ms, told.has_null_key)
 
 
 # --- columns -----------------------------------------------------------------------------------------------------

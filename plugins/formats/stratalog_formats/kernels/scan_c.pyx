@@ -275,19 +275,34 @@ def seal_batch(
         raise ValueError(f"a batch of {size} bytes")
     if not -0x8000 <= producer_epoch <= 0x7FFF or not 0 <= attributes <= 0x7FFF:
         raise OverflowError("producer epoch and attributes have 16 bits")
-    put_64(at, base_offset)
+    cdef Header header
+    header.base_offset, header.leader_epoch, header.attributes = base_offset, leader_epoch, attributes
+    header.last_offset_delta, header.record_count = last_offset_delta, record_count
+    header.base_timestamp_ms, header.max_timestamp_ms = base_timestamp_ms, max_timestamp_ms
+    header.producer_id, header.producer_epoch, header.base_sequence = producer_id, producer_epoch, base_sequence
+    seal(at, size, &header)
+
+
+cdef void seal(uint8_t* at, int64_t size, const Header* header) noexcept nogil:
+    """Write the header of the batch at ``at``, whose records are there."""
+    put_64(at, header.base_offset)
     put_32(at + 8, <uint32_t>(size - OVERHEAD_BYTES))
-    put_32(at + 12, leader_epoch)
+    put_32(at + 12, header.leader_epoch)
     at[16] = 2
-    at[21], at[22] = <uint8_t>(attributes >> 8), <uint8_t>attributes
-    put_32(at + 23, last_offset_delta)
-    put_64(at + 27, base_timestamp_ms)
-    put_64(at + 35, max_timestamp_ms)
-    put_64(at + 43, producer_id)
-    at[51], at[52] = <uint8_t>(producer_epoch >> 8), <uint8_t>producer_epoch
-    put_32(at + 53, base_sequence)
-    put_32(at + 57, record_count)
-    put_32(at + BATCH_CRC_POSITION, crc32c_of(at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM))
+    at[21], at[22] = <uint8_t>(header.attributes >> 8), <uint8_t>header.attributes
+    put_32(at + 23, header.last_offset_delta)
+    put_64(at + 27, header.base_timestamp_ms)
+    put_64(at + 35, header.max_timestamp_ms)
+    put_64(at + 43, header.producer_id)
+    at[51], at[52] = <uint8_t>(header.producer_epoch >> 8), <uint8_t>header.producer_epoch
+    put_32(at + 53, header.base_sequence)
+    put_32(at + 57, header.record_count)
+    put_32(at + BATCH_CRC_POSITION, checksum_of(at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM))
+
+
+cdef uint32_t checksum_of(const uint8_t* at, size_t size) noexcept nogil:
+    """The CRC-32C of ``size`` bytes."""
+    return crc32c_of(at, size)
 
 
 def choose_checksums(bint may_fold, bint may_use_instruction):

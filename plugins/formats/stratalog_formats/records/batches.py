@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from stratalog.spi import (
@@ -22,6 +23,7 @@ from stratalog.spi import (
     CodecTable,
     CorruptBatchError,
     Fields,
+    PlainBatch,
     Record,
     RecordBatch,
     RecordColumns,
@@ -34,7 +36,7 @@ from stratalog.spi import (
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
-from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
+from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES, OVERHEAD_BYTES
 from stratalog_formats.records.retain import restamp_batch, retain_batches
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
 """Bytes, the batches whose records are in them, and where, as kernels take them."""
 
+_FRONT: Final = Struct(">qii")  # base offset, size, leader epoch
 _JOINED_BYTES: Final = 1 << 18  # what decompressed batches of one arena have in all; a larger one has its own
 
 
@@ -153,6 +156,11 @@ class BatchFormat(RecordFormat):
         pick = self._kernels.pick_batches
         return None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told)
 
+    def plain_batch(self, data: Buffer) -> PlainBatch | None:
+        """What a compiled kernel sees in one call."""
+        look = self._kernels.plain_batch
+        return None if look is None else look(data)
+
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def encode(
@@ -160,6 +168,13 @@ class BatchFormat(RecordFormat):
     ) -> bytearray:
         """One batch."""
         return self._sealed(self._kernels.encode_records(records), header, codec, level)
+
+    def encode_plain(
+        self, records: Sequence[Record], now_ms: int, *, limit_bytes: int, overhead_bytes: int
+    ) -> PlainBatch | None:
+        """What a compiled kernel writes in one pass."""
+        encode = self._kernels.encode_plain
+        return None if encode is None else encode(records, now_ms, limit_bytes, overhead_bytes)
 
     def encode_columns(
         self,
@@ -200,6 +215,10 @@ class BatchFormat(RecordFormat):
             body.record_count,
         )
         return buffer
+
+    def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
+        """No CRC covers either; the size between them stays."""
+        _FRONT.pack_into(data, 0, base_offset, len(data) - OVERHEAD_BYTES, leader_epoch)
 
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
