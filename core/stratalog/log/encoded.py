@@ -13,8 +13,7 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
 from stratalog.log.validate import (
-    PRODUCER_CODEC,
-    UNCOMPRESSED,
+    NOT_COMPRESSED,
     Prepared,
     check_columns,
     codec_of,
@@ -22,6 +21,8 @@ from stratalog.log.validate import (
     encoded,
     is_create_time,
     may_break_a_rule,
+    passes,
+    stays_plain,
     timestamp_type,
 )
 from stratalog.model.batches import (
@@ -40,9 +41,8 @@ from stratalog.model.batches import (
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MIN_SIZE, scan
-from stratalog.spi.formats import BatchHeader, RecordFormat
+from stratalog.spi.formats import BatchHeader, PlainBatch, RecordFormat
 
-_NOT_COMPRESSED: Final = (PRODUCER_CODEC, UNCOMPRESSED)
 _UNUSUAL: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # bits of attributes
 
 
@@ -100,6 +100,14 @@ def prepare_batches(
     return prepared
 
 
+def plain_batch(data: Buffer, found: RecordFormat, config: TopicConfig, parts: Components) -> PlainBatch | None:
+    """One batch that stays as it is, if ``data`` is that, and takes no closer look; else None."""
+    if not stays_plain(config):
+        return None
+    batch = found.plain_batch(data)
+    return batch if batch is not None and passes(batch, config, parts.env.clock.now_ms()) else None
+
+
 def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
     """The batches that somebody sent, CRCs checked; a trailing partial entry is left out.
 
@@ -115,7 +123,7 @@ def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
 
 def _as_sent(data: Buffer, table: BatchTable, config: TopicConfig, parts: Components) -> Prepared | None:
     """Batches of data that break no rule and stay as they are: most that there are. None if it takes a closer look."""
-    if table.magic != config.record_version or config.compression_type not in _NOT_COMPRESSED:
+    if table.magic != config.record_version or config.compression_type not in NOT_COMPRESSED:
         return None
     found = parts.formats.of(table.magic, "append", 0)
     seen = found.survey(data, table)

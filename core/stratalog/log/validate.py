@@ -14,12 +14,14 @@ from stratalog.errors import InvalidRecordError, InvalidTimestampError, RecordTo
 from stratalog.model.batches import BATCH_COLUMNS, NO_TIMESTAMP, BatchTable, TimestampType
 from stratalog.model.records import Record, RecordColumns, Survey, int64_column, survey
 from stratalog.segment.components import Components
-from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
+from stratalog.spi.formats import BatchHeader, Codec, PlainBatch, RecordFormat
 
 BATCH_BYTES_WANTED: Final = 1 << 20
 RECORD_OVERHEAD_BYTES: Final = 30
 PRODUCER_CODEC: Final = "producer"
 UNCOMPRESSED: Final = "uncompressed"
+NOT_COMPRESSED: Final = (PRODUCER_CODEC, UNCOMPRESSED)  # where what comes without a codec stays so
+CREATE_TIME: Final = "CreateTime"
 COMPACT: Final = "compact"
 _COUNT_COLUMN: Final = BATCH_COLUMNS.index("record_count")
 _LEAST_MS: Final = -(1 << 63)
@@ -32,6 +34,30 @@ class Prepared:
     format: RecordFormat
     data: bytearray
     table: BatchTable
+
+
+def plain_records(
+    records: Sequence[Record], found: RecordFormat, config: TopicConfig, parts: Components
+) -> PlainBatch | None:
+    """Records as ``prepare_records`` encodes them, if they make one batch and no rule needs a look at each; else None."""
+    if not stays_plain(config):
+        return None
+    now = parts.env.clock.now_ms()
+    limit = min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
+    batch = found.encode_plain(records, now, limit_bytes=limit, overhead_bytes=RECORD_OVERHEAD_BYTES)
+    return batch if batch is not None and passes(batch, config, now) else None
+
+
+def stays_plain(config: TopicConfig) -> bool:
+    """Whether a topic has batches without a codec written as they are, times included."""
+    return config.compression_type in NOT_COMPRESSED and config.message_timestamp_type == CREATE_TIME
+
+
+def passes(batch: PlainBatch, config: TopicConfig, now_ms: int) -> bool:
+    """Whether a batch keeps the rules of the topic; if not, a look at each record tells what is wrong with it."""
+    if len(batch.data) > config.max_message_bytes:
+        return False
+    return not may_break_a_rule(batch.least_ms, batch.largest_ms, batch.has_null_key, config, now_ms)
 
 
 def prepare_records(
@@ -87,9 +113,11 @@ def _groups(records: Sequence[Record], limit: int) -> Iterator[Survey]:
 
 def may_break_a_rule(least_ms: int, largest_ms: int, null_key: object, config: TopicConfig, now_ms: int) -> bool:
     """Whether it takes a look at each record to know that all keep the rules of the topic; ``null_key``: any is null."""
-    earliest, latest = _window(config, now_ms)
-    late = is_create_time(config) and not earliest <= least_ms <= largest_ms <= latest
-    return late or bool(null_key and COMPACT in config.cleanup_policy)
+    if null_key and COMPACT in config.cleanup_policy:
+        return True
+    is_early = least_ms < now_ms - config.message_timestamp_before_max_ms
+    is_late = largest_ms > now_ms + config.message_timestamp_after_max_ms
+    return (is_early or is_late) and is_create_time(config)
 
 
 def encoded(
@@ -202,7 +230,7 @@ def _window(config: TopicConfig, now_ms: int) -> tuple[int, int]:
 
 def is_create_time(config: TopicConfig) -> bool:
     """Whether records keep the producer's time."""
-    return config.message_timestamp_type == "CreateTime"
+    return config.message_timestamp_type == CREATE_TIME
 
 
 def timestamp_type(config: TopicConfig) -> TimestampType:

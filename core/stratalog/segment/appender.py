@@ -48,7 +48,9 @@ class Appender:
         self.segment, self._parts, self._config, self._jitter_ms = segment, parts, config, jitter_ms
         self._created_ms = parts.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
+        self._latest_ms: int | None = None  # what goes into the segment is no newer; None: the clock says, or not known
         self._builders: dict[IndexRole, IndexBuilder] = {}
+        self._is_full: bool | None = None  # whether any of them takes no further entry; None: one may have changed
         self._is_ready = False  # whether all indexes are open
         if not segment.size_bytes:
             self._open_indexes()
@@ -67,20 +69,20 @@ class Appender:
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Whether a set of this size, end and time must go to a new segment."""
-        self._open_indexes()
+        if not self._is_ready:
+            self._open_indexes()
         segment = self.segment
-        if segment.size_bytes and segment.size_bytes + size_bytes > self._config.segment_bytes:
+        size = segment.size_bytes
+        if size and (size + size_bytes > self._config.segment_bytes or self._is_late(max_timestamp_ms)):
             return True
-        if segment.size_bytes and self._waited_ms(max_timestamp_ms) > self._roll_ms():
-            return True
-        if self.is_full:
-            return True
-        return not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+        return self.is_full or not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
     def is_full(self) -> bool:
         """Whether an index takes no further entry."""
-        return any(builder.full for builder in self._builders.values())
+        if self._is_full is None:
+            self._is_full = any(builder.full for builder in self._builders.values())
+        return self._is_full
 
     def has_waited(self) -> bool:
         """Whether the segment holds something and ``segment.ms`` has passed, by the clock, since its first record."""
@@ -90,6 +92,8 @@ class Appender:
     def configure(self, config: TopicConfig) -> None:
         """Take new settings of the topic; the jitter stays as it was drawn."""
         self._config = config
+        if self._first_timestamp_ms is not None:
+            self._begins_at(self._first_timestamp_ms)
 
     def append(
         self,
@@ -123,9 +127,31 @@ class Appender:
             if batch.max_timestamp_ms > largest.timestamp_ms:
                 largest = TimestampOffset(batch.max_timestamp_ms, batch.last_offset)
         if self._first_timestamp_ms is None:
-            self._first_timestamp_ms = batches[0].max_timestamp_ms
+            self._begins_at(batches[0].max_timestamp_ms)
         segment.largest = largest
         segment.end_offset = batches[-1].next_offset
+
+    def append_batch(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """As ``append``, of one batch, with these offsets and this time, that ends no transaction."""
+        segment, some_full = self.segment, self.is_full
+        start = segment.log.append((data,))
+        told = Appended(start, len(data), base_offset, last_offset, max_timestamp_ms)
+        try:
+            for role, builder in self._builders.items():
+                if some_full and builder.full:
+                    continue
+                entries = builder.add(told)
+                if entries:
+                    self._write_index(role, entries)
+                    self._is_full = some_full = some_full or builder.full
+        except StorageError:
+            self._take_back(start)
+            raise
+        if max_timestamp_ms > segment.largest.timestamp_ms:
+            segment.largest = TimestampOffset(max_timestamp_ms, last_offset)
+        if self._first_timestamp_ms is None:
+            self._begins_at(max_timestamp_ms)
+        segment.end_offset = last_offset + 1
 
     def append_table(self, data: Buffer, table: BatchTable) -> None:
         """As ``append``, of batches behind each other that end no transaction: ``table`` is a scan of ``data`` from 0."""
@@ -137,6 +163,7 @@ class Appender:
             for role, builder in self._builders.items():
                 if not builder.full:
                     self._write_index(role, builder.add_table(table, start))
+            self._is_full = None
         except StorageError:
             self._take_back(start)
             raise
@@ -145,7 +172,7 @@ class Appender:
         if top > largest.timestamp_ms:
             largest = TimestampOffset(top, table.last_offset[stamps.tolist().index(top)])
         if self._first_timestamp_ms is None:
-            self._first_timestamp_ms = stamps[0]
+            self._begins_at(stamps[0])
         segment.largest = largest
         segment.end_offset = table.last_offset[-1] + 1
 
@@ -164,6 +191,7 @@ class Appender:
                     due[role].append(builder.add(told))
         for role, entries in due.items():
             self._write_index(role, b"".join(entries))
+        self._is_full = None
 
     def _take_back(self, start: int) -> None:
         """Cut what an append wrote from ``start`` on: its index entries did not go in.
@@ -199,6 +227,7 @@ class Appender:
         batches that nothing before them is newer.
         """
         segment, largest = self.segment, self.segment.largest
+        self._is_full = None
         builder = self._builders[role] = found.builder(segment.base_offset, self._config, entries=entries)
         if role is not IndexRole.TIME or largest.timestamp_ms < 0 or builder.full:
             return b""
@@ -227,11 +256,22 @@ class Appender:
         return max(roll_after_ms(self._config) - self._jitter_ms, 0)  # settings may have changed since it was drawn
 
     def _waited_ms(self, max_timestamp_ms: int) -> int:
-        if self._first_timestamp_ms is None:
-            self._first_timestamp_ms = self._stored_first_timestamp_ms()
-        if self._first_timestamp_ms >= 0:
-            return max_timestamp_ms - self._first_timestamp_ms
-        return self._parts.env.clock.now_ms() - self._created_ms
+        first = self._first_timestamp_ms
+        if first is None:
+            first = self._stored_first_timestamp_ms()
+            self._begins_at(first)
+        return max_timestamp_ms - first if first >= 0 else self._parts.env.clock.now_ms() - self._created_ms
+
+    def _begins_at(self, first_timestamp_ms: int) -> None:
+        """Note the time of the segment's first batch, -1 if it has none."""
+        self._first_timestamp_ms = first_timestamp_ms
+        self._latest_ms = first_timestamp_ms + self._roll_ms() if first_timestamp_ms >= 0 else None
+
+    def _is_late(self, max_timestamp_ms: int) -> bool:
+        """Whether it is time for a new segment before what has this time."""
+        if self._latest_ms is None:
+            return self._waited_ms(max_timestamp_ms) > self._roll_ms()
+        return max_timestamp_ms > self._latest_ms
 
     def _stored_first_timestamp_ms(self) -> int:
         first = batch_at(self.segment, 0, self._parts)

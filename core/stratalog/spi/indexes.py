@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from stratalog.config.topic import TopicConfig
 from stratalog.model.batches import BatchTable, Buffer
@@ -28,8 +27,7 @@ class IndexRole(StrEnum):
     EXTRA = "extra"
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """One batch that was written to a segment.
 
     ``position`` is where it starts in the ``.log`` file. ``aborted`` is the transaction that this batch, an abort
@@ -50,7 +48,7 @@ class IndexBuilder(ABC):
     @property
     @abstractmethod
     def full(self) -> bool:
-        """Whether the segment must be rolled before the next batch."""
+        """Whether the segment must be rolled before the next batch. It may change when entries are made, not else."""
 
     @abstractmethod
     def add(self, appended: Appended) -> bytes:

@@ -170,6 +170,38 @@ def test_records_time_decides(bed: LogBed, waited: int, *, rolls: bool) -> None:
         assert again.should_roll(100, 2, 20_000 + waited) is rolls
 
 
+def test_new_settings_move_the_time_of_a_segment_that_has_begun(bed: LogBed) -> None:
+    with closing(new_segment(bed, 0)) as segment:
+        appender = Appender(segment, bed.parts, TopicConfig(segment_ms=500))
+        append(appender, bed, one(bed, 0, 20_000))
+        assert not appender.should_roll(100, 1, 20_400)
+        appender.configure(TopicConfig(segment_ms=300))
+        assert appender.should_roll(100, 1, 20_400)
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 1000])
+def test_one_batch_by_itself_leaves_what_it_leaves_among_others(bed: LogBed, timestamp_ms: int) -> None:
+    """Bytes, indexes, bounds; and when indexes are full."""
+    config = TopicConfig(index_interval_bytes=100, segment_index_bytes=48)
+    found, full = list[tuple[object, ...]](), {True: list[bool](), False: list[bool]()}
+    for base, alone in ((0, True), (1000, False)):
+        with closing(new_segment(bed, base)) as segment:
+            appender = Appender(segment, bed.parts, config)
+            for number in range(8):
+                offset, stamp = base + number, timestamp_ms + number * (timestamp_ms > 0)
+                if alone:
+                    appender.append_batch(one(bed, offset, stamp), offset, offset, stamp)
+                else:
+                    append(appender, bed, one(bed, offset, stamp))
+                full[alone].append(appender.is_full)
+            indexes = [bytes(segment.index_entries(role)) for role in (IndexRole.OFFSET, IndexRole.TIME)]
+            newest = (segment.largest.timestamp_ms, segment.largest.offset - base if timestamp_ms > 0 else 0)
+            found.append((indexes, newest, segment.size_bytes, segment.end_offset - base))
+    assert found[0] == found[1]
+    assert full[True] == full[False]
+    assert (full[True][0], full[True][-1]) == (False, True)
+
+
 @pytest.mark.parametrize(("waited", "rolls"), [(500, False), (501, True)])
 def test_without_timestamps_the_clock_decides(bed: LogBed, waited: int, *, rolls: bool) -> None:
     with closing(new_segment(bed, 0)) as segment:

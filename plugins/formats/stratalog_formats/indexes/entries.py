@@ -130,9 +130,11 @@ class IntervalBuilder(IndexBuilder):
                 "",
                 appended.position,
             )
-        due = self._bytes_since > self._interval_bytes
-        self._bytes_since = appended.size_bytes + (0 if due else self._bytes_since)
-        return due
+        if self._bytes_since > self._interval_bytes:
+            self._bytes_since = appended.size_bytes
+            return True
+        self._bytes_since += appended.size_bytes
+        return False
 
     def _due_rows(self, table: BatchTable) -> list[int]:
         """Count all batches of a table, whose offsets are good; those that get an entry, if there is room."""

@@ -83,7 +83,7 @@ class OffsetBuilder(IntervalBuilder):
         Raises:
             CorruptBatchError: the offset is outside the segment, or not above the last entry's.
         """
-        if not self._due(appended) or self.full:
+        if not self._due(appended) or self._count >= self._max_entries:
             return b""
         if appended.last_offset <= self._last_offset:
             raise not_ascending("offset", appended.last_offset, self._last_offset, appended.position)
