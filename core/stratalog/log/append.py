@@ -35,6 +35,8 @@ from stratalog.spi.formats import PlainBatch, RecordFormat
 
 MAX_OFFSET: Final = (1 << 63) - 1  # of a log's end: the last record is one below it
 
+_DURABLE: Final = Durability.DURABLE  # looked up at each append
+
 Placed: TypeAlias = tuple[memoryview, RecordBatch]
 """A batch with its bytes, which say at which offsets it goes."""
 
@@ -110,7 +112,7 @@ def write_plain(
         finally:
             state.publish()
         due = last_offset + 1 - state.recovery_point >= state.config.flush_messages
-    if due or durability is Durability.DURABLE:
+    if due or durability is _DURABLE:
         (sync or sync_records)(state, last_offset + 1)
     return AppendResult(base, last_offset, now)
 
@@ -155,7 +157,7 @@ def write(
             result = _duplicate(state, prepared)  # another try may have come while this one waited
         result = result or _written(state, prepared, has_producers=has_producers)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
-    if due or durability is Durability.DURABLE:  # a retry, too, waits for what its first try may not have waited for
+    if due or durability is _DURABLE:  # a retry, too, waits for what its first try may not have waited for
         (sync or sync_records)(state, result.last_offset + 1)
     return result
 

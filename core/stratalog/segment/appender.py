@@ -50,6 +50,9 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._latest_ms: int | None = None  # what goes into the segment is no newer; None: the clock says, or not known
         self._builders: dict[IndexRole, IndexBuilder] = {}
+        self._growing: list[
+            tuple[IndexRole, IndexBuilder, IndexFile | None]
+        ] = []  # each with its file, if that is there
         self._is_full: bool | None = None  # whether any of them takes no further entry; None: one may have changed
         self._is_ready = False  # whether all indexes are open
         if not segment.size_bytes:
@@ -133,17 +136,22 @@ class Appender:
 
     def append_batch(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp_ms: int) -> None:
         """As ``append``, of one batch, with these offsets and this time, that ends no transaction."""
-        segment, some_full = self.segment, self.is_full
+        segment, some_full, size = self.segment, self.is_full, len(data)
+        if not self._growing:
+            self._growing = self._grows()
         start = segment.log.append((data,))
-        told = Appended(start, len(data), base_offset, last_offset, max_timestamp_ms)
         try:
-            for role, builder in self._builders.items():
+            for role, builder, index in self._growing:
                 if some_full and builder.full:
                     continue
-                entries = builder.add(told)
-                if entries:
+                entries = builder.add_batch(start, size, base_offset, last_offset, max_timestamp_ms)
+                if not entries:
+                    continue
+                if index is None:
                     self._write_index(role, entries)
-                    self._is_full = some_full = some_full or builder.full
+                else:
+                    index.append(entries)
+                self._is_full = some_full = some_full or builder.full
         except StorageError:
             self._take_back(start)
             raise
@@ -152,6 +160,10 @@ class Appender:
         if self._first_timestamp_ms is None:
             self._begins_at(max_timestamp_ms)
         segment.end_offset = last_offset + 1
+
+    def _grows(self) -> list[tuple[IndexRole, IndexBuilder, IndexFile | None]]:
+        opened = self.segment.indexes()
+        return [(role, builder, opened.get(role)) for role, builder in self._builders.items()]
 
     def append_table(self, data: Buffer, table: BatchTable) -> None:
         """As ``append``, of batches behind each other that end no transaction: ``table`` is a scan of ``data`` from 0."""
@@ -228,6 +240,7 @@ class Appender:
         """
         segment, largest = self.segment, self.segment.largest
         self._is_full = None
+        self._growing = []
         builder = self._builders[role] = found.builder(segment.base_offset, self._config, entries=entries)
         if role is not IndexRole.TIME or largest.timestamp_ms < 0 or builder.full:
             return b""
@@ -250,6 +263,7 @@ class Appender:
             index.truncate(0)
             index.append(entries)
         self.segment.use_index(role, index)
+        self._growing = []
         return index
 
     def _roll_ms(self) -> int:

@@ -54,6 +54,12 @@ class IndexBuilder(ABC):
     def add(self, appended: Appended) -> bytes:
         """Tell of a batch; returns the entry bytes due now, often ``b""``."""
 
+    def add_batch(
+        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> bytes:
+        """``add`` of a batch that ends no aborted transaction; an append of one batch asks, with nothing made for it."""
+        return self.add(Appended(position, size_bytes, base_offset, last_offset, max_timestamp_ms))
+
     def add_table(self, table: BatchTable, position: int) -> bytes:
         """Tell of many batches, none of which ends an aborted transaction: the entries are those of ``add``, row by row.
 
@@ -69,7 +75,7 @@ class IndexBuilder(ABC):
         for start, size_bytes, base_offset, last_offset, max_timestamp_ms in zip(*columns, strict=True):
             if self.full:
                 break
-            made.append(self.add(Appended(position + start, size_bytes, base_offset, last_offset, max_timestamp_ms)))
+            made.append(self.add_batch(position + start, size_bytes, base_offset, last_offset, max_timestamp_ms))
         return b"".join(made)
 
     @abstractmethod

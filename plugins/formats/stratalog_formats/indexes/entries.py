@@ -118,22 +118,24 @@ class IntervalBuilder(IndexBuilder):
         self._count, self._max_entries = count, max_entries
         self._bytes_since = 0
 
-    def _due(self, appended: Appended) -> bool:
+    def add(self, appended: Appended) -> bytes:
+        """As ``add_batch``: what a batch aborts is in no entry."""
+        return self.add_batch(*appended[:5])
+
+    def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
         """Count a batch; whether it gets an entry, if there is room.
 
         Raises:
             CorruptBatchError: the batch's last offset is below the base or too far above it.
         """
-        if not 0 <= appended.last_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
+        if not 0 <= last_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
             raise CorruptBatchError(
-                f"offset {appended.last_offset} cannot be in a segment that begins at {self._base_offset}",
-                "",
-                appended.position,
+                f"offset {last_offset} cannot be in a segment that begins at {self._base_offset}", "", position
             )
         if self._bytes_since > self._interval_bytes:
-            self._bytes_since = appended.size_bytes
+            self._bytes_since = size_bytes
             return True
-        self._bytes_since += appended.size_bytes
+        self._bytes_since += size_bytes
         return False
 
     def _due_rows(self, table: BatchTable) -> list[int]:

@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Final
 
 from stratalog.spi import (
-    Appended,
     BatchTable,
     Buffer,
     IndexBuilder,
@@ -77,19 +76,22 @@ class OffsetBuilder(IntervalBuilder):
         """Whether ``segment.index.bytes`` holds no further entry."""
         return self._count >= self._max_entries
 
-    def add(self, appended: Appended) -> bytes:
+    def add_batch(
+        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> bytes:
         """The entry for a batch, if one is due and there is room.
 
         Raises:
             CorruptBatchError: the offset is outside the segment, or not above the last entry's.
         """
-        if not self._due(appended) or self._count >= self._max_entries:
+        del base_offset, max_timestamp_ms
+        if not self._due(position, size_bytes, last_offset) or self._count >= self._max_entries:
             return b""
-        if appended.last_offset <= self._last_offset:
-            raise not_ascending("offset", appended.last_offset, self._last_offset, appended.position)
-        self._last_offset = appended.last_offset
+        if last_offset <= self._last_offset:
+            raise not_ascending("offset", last_offset, self._last_offset, position)
+        self._last_offset = last_offset
         self._count += 1
-        return LAYOUT.pack(appended.last_offset - self._base_offset, appended.position)
+        return LAYOUT.pack(last_offset - self._base_offset, position)
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
         """The same for many batches; where one is refused, as ``add`` does."""

@@ -15,7 +15,6 @@ from typing import Final
 
 from stratalog.spi import (
     NO_TIMESTAMP,
-    Appended,
     BatchTable,
     Buffer,
     IndexBuilder,
@@ -63,40 +62,43 @@ class TimeBuilder(IntervalBuilder):
         written = TimeReader(entries, base_offset)
         max_entries = config.segment_index_bytes // LAYOUT.size
         super().__init__(base_offset, config.index_interval_bytes, len(written), max_entries)
-        self._last = written[-1] if len(written) else TimestampOffset(NO_TIMESTAMP, base_offset)
-        self._largest = self._last
+        self._last_ms, self._last_offset = written[-1] if len(written) else (NO_TIMESTAMP, base_offset)
+        self._largest_ms, self._largest_offset = self._last_ms, self._last_offset
 
     @property
     def full(self) -> bool:
         """Whether only the closing entry still fits ``segment.index.bytes``."""
         return self._count >= self._max_entries - 1
 
-    def add(self, appended: Appended) -> bytes:
+    def add_batch(
+        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> bytes:
         """The entry for the batches so far, if one is due, there is room and it says something new.
 
         Raises:
             CorruptBatchError: the offset is outside the segment, or below the last entry's.
         """
-        due = self._due(appended)
-        if appended.max_timestamp_ms > self._largest.timestamp_ms:
-            if appended.last_offset < self._last.offset:
-                raise not_ascending("offset", appended.last_offset, self._last.offset, appended.position)
-            self._largest = TimestampOffset(appended.max_timestamp_ms, appended.last_offset)
-        return self._pair() if due and not self.full else b""
+        del base_offset
+        due = self._due(position, size_bytes, last_offset)
+        if max_timestamp_ms > self._largest_ms:
+            if last_offset < self._last_offset:
+                raise not_ascending("offset", last_offset, self._last_offset, position)
+            self._largest_ms, self._largest_offset = max_timestamp_ms, last_offset
+        return self._pair() if due and self._count < self._max_entries - 1 else b""
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
         """The same for many batches; where one is refused, as ``add`` does. A full index learns the maximum still."""
         if not len(table):
             return b""
-        if not self._are_good(table) or table.last_offset[0] < self._last.offset:
+        if not self._are_good(table) or table.last_offset[0] < self._last_offset:
             return super().add_table(table, position)
         stamps, lasts, made, at = table.max_timestamp_ms.tolist(), table.last_offset, list[bytes](), 0
         tops = list(accumulate(stamps, max))
         rows = self._due_rows(table)
         for row in (*rows, len(stamps) - 1):
-            if tops[row] > self._largest.timestamp_ms:
+            if tops[row] > self._largest_ms:
                 at = stamps.index(tops[row], at)  # the first batch that has it
-                self._largest = TimestampOffset(tops[row], lasts[at])
+                self._largest_ms, self._largest_offset = tops[row], lasts[at]
             if len(made) < len(rows):
                 made.append(b"" if self.full else self._pair())
         return b"".join(made)
@@ -106,11 +108,11 @@ class TimeBuilder(IntervalBuilder):
         return self._pair() if self._count < self._max_entries else b""
 
     def _pair(self) -> bytes:
-        if self._largest.timestamp_ms <= self._last.timestamp_ms:
+        if self._largest_ms <= self._last_ms:
             return b""
-        self._last = self._largest
+        self._last_ms, self._last_offset = self._largest_ms, self._largest_offset
         self._count += 1
-        return LAYOUT.pack(self._last.timestamp_ms, self._last.offset - self._base_offset)
+        return LAYOUT.pack(self._last_ms, self._last_offset - self._base_offset)
 
 
 class TimeIndex(IndexFormat[TimestampOffset]):

@@ -92,6 +92,13 @@ class TransactionBuilder(IndexBuilder):
             VERSION, aborted.producer_id, aborted.first_offset, aborted.last_offset, aborted.last_stable_offset
         )
 
+    def add_batch(
+        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> bytes:
+        """Nothing: the batch ends no aborted transaction."""
+        del position, size_bytes, base_offset, last_offset, max_timestamp_ms
+        return b""
+
     def add_table(self, table: BatchTable, position: int) -> bytes:
         """Nothing: none of the batches ends an aborted transaction."""
         del table, position
