@@ -34,11 +34,6 @@ class Disk:
     small_limit_bytes: int
     closed: bool = False
 
-    @property
-    def writable(self) -> bool:
-        """Whether the store takes changes: ``check_writable`` would pass."""
-        return not (self.closed or self.read_only)
-
     def check_open(self, path: str) -> None:
         """Raise ClosedError if the store is closed."""
         if self.closed:

@@ -56,7 +56,8 @@ class PooledFile:
 
     def check_writable(self) -> None:
         """Raise what keeps the file from being changed, if anything does."""
-        if self._closed or not self._writable or self._failed is not None or not self._disk.writable:
+        disk = self._disk
+        if self._closed or not self._writable or self._failed is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
