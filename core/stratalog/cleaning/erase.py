@@ -1,107 +1,71 @@
-"""Forgetting a key: every local segment that holds a record of it is written anew without these records.
+"""Forgetting a key: every segment that holds a record of it, on local disk and in the tier, is written anew without these.
 
 Offsets, batch headers, markers and what is known of producers stay: a batch that loses all of its records stays as its
-header alone. Segments take each other's place as in compaction, one by one, so that a crash leaves each either as it was or
-without the key, and a second call goes on where the first ended.
+header alone. Segments take each other's place as in compaction, so that a crash leaves each either as it was or without the
+key, and a second call goes on where the first ended. In the tier the commit that does it ends the history before it, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
-from stratalog.cleaning.verdicts import DROP, KEEP, by_batch
-from stratalog.errors import CorruptBatchError, SegmentGoneError, StorageError
+from stratalog.cleaning.erase_tier import erase_in_tier
+from stratalog.cleaning.erased import ErasedSegment, EraseResult, Remnant
+from stratalog.cleaning.keyless import records_of, write_without
+from stratalog.errors import CorruptionError, SegmentGoneError, StorageError
 from stratalog.log.log import Log
-from stratalog.model.batches import CONTROL_BIT, BatchTable, Buffer
-from stratalog.model.names import TopicPartition
-from stratalog.model.records import Fields, RecordColumns
-from stratalog.segment.framing import Chunk, walk
-from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import decode, transaction_index
 from stratalog.segment.segment import Segment
+from stratalog.tier.log import TierLog
 
 _HASHED_BYTES: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ErasedSegment:
-    """A segment that was written anew; digests are those of its ``.log``, before and after."""
-
-    base_offset: int
-    end_offset: int
-    records: int
-    bytes_before: int
-    bytes_after: int
-    sha256_before: str
-    sha256_after: str
-
-
-@dataclass(frozen=True, slots=True)
-class Remnant:
-    """What may still hold the key.
-
-    ``kind`` is "tier" (an object), "local copy" (of one: it stays what the tier has), "deleted file" (goes at
-    ``until_ms``, at an orderly stop at the latest), or "damaged segment" (``reason`` says how). ``until_ms`` is -1 where
-    nothing ends it by itself.
-    """
-
-    kind: str
-    where: str
-    until_ms: int = -1
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class EraseResult:
-    """What was done to one log. ``end`` is the log end when it began: later records of the key are none of its business.
-
-    ``error`` is what ended it early; a second call goes on.
-    """
-
-    log: TopicPartition
-    end: int
-    segments: tuple[ErasedSegment, ...]
-    remnants: tuple[Remnant, ...]
-    error: StorageError | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no reader can find the key below ``end``: only files that nobody reads may still hold it."""
-        return self.error is None and all(found.kind == "deleted file" for found in self.remnants)
-
-
-def erase(log: Log, key: bytes, *, dry_run: bool = False) -> EraseResult:
+def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = False) -> EraseResult:
     """Forget a key of one log; ``dry_run`` only tells (digests after are "" then). The active segment is rolled first.
 
     Waits for a round of compaction, or an offload, that is under way.
+
+    Args:
+        log: whose.
+        key: the whole key.
+        tier: what the log has in a tier, if anything.
+        dry_run: change nothing.
     """
     end = log.offsets().log_end
-    done, error = list[ErasedSegment](), None
-    damaged = list[Remnant]()
-    with log.cleaning.busy:
+    done, remnants = list[ErasedSegment](), list[Remnant]()
+    error: StorageError | None = None
+    with log.cleaning.tier_busy:
         try:
-            if not dry_run and _active_holds(log, key):
-                log.roll()
+            with log.cleaning.busy:
+                if not dry_run and _active_holds(log, key):
+                    log.roll()
+                _erase_locally(log, key, end, done, remnants, dry_run=dry_run)
+            if tier is not None:
+                if not log.is_leader:
+                    remnants += _in_tier(log, key)
+                else:
+                    erase_in_tier(log, tier, key, done, remnants, dry_run=dry_run)
         except StorageError as wrong:
-            return EraseResult(log.name, end, (), (), wrong)
-        view, remote_end = log.view(), _remote_end(log)
-        for segment in view.segments:
-            if segment.base_offset < remote_end or segment.base_offset >= end:
-                continue
-            try:
-                if count := _records_of(log, segment, key):
-                    done.append(_told(segment, count) if dry_run else _erased(log, segment, key, count))
-            except CorruptBatchError as wrong:
-                damaged.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
-            except StorageError as wrong:
-                error = wrong
-                break
-        remnants = [*damaged, *_in_tier(log, key)]
+            error = wrong
     remnants += [Remnant("deleted file", path, until_ms) for path, until_ms in log.leaving()]
-    return EraseResult(log.name, end, tuple(done), tuple(remnants), error)
+    return EraseResult(log.name, end, tuple(done), tuple(remnants), error, log.parts.env.clock.now_ms())
+
+
+def _erase_locally(
+    log: Log, key: bytes, end: int, done: list[ErasedSegment], remnants: list[Remnant], *, dry_run: bool
+) -> None:
+    """Those segments that local disk has alone; what is done by the time of an error is told."""
+    remote_end = _remote_end(log)
+    for segment in log.view().segments:
+        if segment.base_offset < remote_end or segment.base_offset >= end:
+            continue
+        try:
+            if count := records_of(log, segment, key):
+                done.append(_told(segment, count) if dry_run else _erased(log, segment, key, count))
+        except CorruptionError as wrong:
+            remnants.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
 
 
 # --- finding ---------------------------------------------------------------------------------------------------------
@@ -109,8 +73,8 @@ def erase(log: Log, key: bytes, *, dry_run: bool = False) -> EraseResult:
 
 def _active_holds(log: Log, key: bytes) -> bool:
     try:
-        return bool(_records_of(log, log.view().segments[-1], key))
-    except CorruptBatchError:  # nothing is dropped from it, and it is told of
+        return bool(records_of(log, log.view().segments[-1], key))
+    except CorruptionError:  # nothing is dropped from it, and it is told of
         return False
 
 
@@ -119,64 +83,31 @@ def _remote_end(log: Log) -> int:
     return 0 if remote is None else remote.end_offset
 
 
-def _records_of(log: Log, segment: ReadableSegment, key: bytes) -> int:
-    """How many records of the key a segment holds."""
-    chunks = walk(segment, 0, log.parts)
-    tables = ((chunk, table) for chunk in chunks for table in chunk.tables)
-    return sum(words.count(DROP) for chunk, table in tables for words in _verdicts(log, segment, chunk, table, key))
-
-
 def _in_tier(log: Log, key: bytes) -> Iterator[Remnant]:
-    """Objects that hold the key, and local copies of objects that do; what the log start has passed counts too."""
+    """Committed segments that hold the key, and local copies of them."""
     view = log.view()
-    if view.remote is None:
-        return
-    for segment in view.remote.segments:
+    for segment in () if view.remote is None else view.remote.segments:
         try:
-            if not _records_of(log, segment, key):
+            if not records_of(log, segment, key):
                 continue
-        except CorruptBatchError as wrong:
+        except CorruptionError as wrong:
             yield Remnant("damaged segment", segment.label, reason=str(wrong))
             continue
-        yield Remnant("tier", segment.label, reason="segments in a tier are not written anew yet")
+        yield Remnant("tier", segment.label, reason="the leader of the log erases it")
         for local in view.segments:
             if local.base_offset < segment.end_offset and segment.base_offset < local.end_offset:
                 yield Remnant("local copy", local.label, reason="it is a copy of what the tier has")
-
-
-def _verdicts(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, key: bytes) -> list[bytes]:
-    """One list of verdicts a batch; markers stay."""
-    is_data = [not attributes & CONTROL_BIT for attributes in table.attributes]
-    wanted = table if all(is_data) else table.keep(is_data)
-    decoded = decode(chunk, wanted, segment, log.parts, Fields.OFFSET | Fields.KEY)
-    judged = ((columns, _words(columns, key)) for columns in decoded)
-    words = by_batch(wanted, judged)
-    return [
-        bytes(next(words)) if data else KEEP * count for data, count in zip(is_data, table.record_count, strict=True)
-    ]
-
-
-def _words(records: RecordColumns, key: bytes) -> bytearray:
-    keys = records.keys()
-    return bytearray(b"".join(DROP if found == key else KEEP for found in keys))
 
 
 # --- writing anew ----------------------------------------------------------------------------------------------------
 
 
 def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment:
-    ticket, parts = log.cleaning.changes, log.parts
+    ticket = log.cleaning.changes
     before, size_bytes = _digest(segment), segment.size_bytes
-    ended = {entry.last_offset: entry for entry in transaction_index(segment, parts)}
     made = log.new_cleaned(segment.base_offset)
-    after = hashlib.sha256()
     try:
-        for chunk in walk(segment, 0, parts, below=segment.end_offset):
-            for table in chunk.tables:
-                data = _retained(log, segment, chunk, table, key)
-                if data:
-                    made.append(data, ended)
-                    after.update(data)
+        after = write_without(log, segment, key, made)
         bytes_after = made.size_bytes
         made.finish(segment.log.modified_ms)
         if not log.replace(made, [segment], ticket):
@@ -184,21 +115,7 @@ def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment
     except BaseException:
         made.discard()
         raise
-    return ErasedSegment(
-        segment.base_offset, segment.end_offset, count, size_bytes, bytes_after, before, after.hexdigest()
-    )
-
-
-def _retained(log: Log, segment: Segment, chunk: Chunk, table: BatchTable, key: bytes) -> bytes:
-    verdicts: list[Buffer] = [*_verdicts(log, segment, chunk, table, key)]
-    found = log.parts.formats.of(table.magic, segment.label, chunk.position)
-    keeps_headers = [True] * len(table) if table.magic >= 2 else None
-    limit_bytes = log.parts.limits.decompressed_bytes
-    try:
-        pieces = found.retain(chunk.data, table, verdicts, None, retain_empty=keeps_headers, limit_bytes=limit_bytes)
-        return b"".join(pieces)
-    except CorruptBatchError as error:
-        raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
+    return ErasedSegment(segment.base_offset, segment.end_offset, count, size_bytes, bytes_after, before, after)
 
 
 def _told(segment: Segment, count: int) -> ErasedSegment:

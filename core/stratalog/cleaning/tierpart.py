@@ -107,8 +107,11 @@ class TierSource:
         return self.remote.index_entries(role)
 
     def forget(self) -> bool:
-        """Drop what is cached: it may have been damaged on the way."""
-        return self._local is None and self.remote.forget()
+        """Drop what is cached, as it may have been damaged on the way; a damaged copy is not read again."""
+        if self._local is None:
+            return self.remote.forget()
+        self._local = None
+        return True
 
 
 class TierPart:
@@ -143,7 +146,7 @@ class TierPart:
         self._end = view.remote.end_offset
         copies = {segment.base_offset: segment for segment in view.segments[:-1]}
         committed = [
-            TierSource(found, _copy_of(found, copies), traffic)
+            TierSource(found, _copy_of(found, copies, log.cleaning.tier_doubt), traffic)
             for found in view.remote.segments
             if isinstance(found, RemoteSegment)
         ]
@@ -184,18 +187,19 @@ class TierPart:
             self.commit()
         return True
 
-    def commit(self, first_dirty_offset: int | None = None) -> None:
+    def commit(self, first_dirty_offset: int | None = None, *, always: bool = False) -> None:
         """Put what was made in the place of what it was made of.
 
         Args:
             first_dirty_offset: how far the log is compacted now; None leaves that as it is.
+            always: even if nothing was made.
 
         Raises:
             FencedEpochError: another writer owns the log, which takes no appends here any more.
             RewriteStoppedError: the log leads in another epoch by now.
             StoreError: the store failed; whether it was committed shows when the head is read again.
         """
-        if not self._made and first_dirty_offset is None:
+        if not self._made and first_dirty_offset is None and not always:
             return
         log, replacer = self._log, self._writer()
         if log.leader_epoch != replacer.leader_epoch:
@@ -295,9 +299,11 @@ def _entry(segment: ReadableSegment) -> StoredSegment:
     return segment.stored
 
 
-def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment]) -> Segment | None:
-    """The local copy of a committed segment, if its bounds and size are those of the tier's."""
+def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) -> Segment | None:
+    """The local copy of a committed segment, if its bounds and size are those of the tier's, and it is not in doubt."""
     found = local.get(remote.base_offset)
     if found is None or (found.end_offset, found.size_bytes) != (remote.end_offset, remote.size_bytes):
+        return None
+    if found.label in doubt:
         return None
     return found

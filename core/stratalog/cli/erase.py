@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
-from stratalog.cleaning.erase import EraseResult
+from stratalog.cleaning.erased import EraseResult
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
 
 _SEGMENTS = (
     "topic",
     "partition",
+    "part",
     "base_offset",
     "end_offset",
     "records",
@@ -28,52 +32,93 @@ _REMNANTS = ("topic", "partition", "kind", "where", "until_ms", "reason")
 @click.option("--key", "-k", required=True, help="The whole key, as text (UTF-8).")
 @click.option("--hex", "is_hex", is_flag=True, help="The key is written in hexadecimal digits.")
 @click.option("--dry-run", is_flag=True, help="Only say which segments hold the key.")
+@click.option(
+    "--check",
+    "proof",
+    type=click.File(encoding="utf-8"),
+    help="Erase nothing: look whether what this proof (what --json printed) says may still hold the key is gone.",
+)
 @place_options
 @json_option
-def erase(place: Place, output: Output, topic: str, key: str, *, is_hex: bool, dry_run: bool) -> int:
-    """Write every local segment of TOPIC that holds a record of a key anew, without these records; offsets stay.
+def erase(
+    place: Place, output: Output, topic: str, key: str, *, is_hex: bool, dry_run: bool, proof: TextIO | None
+) -> int:
+    """Write every segment of TOPIC that holds a record of a key anew, without these records; offsets stay.
 
-    What is printed is the proof: which segments, with digests before and after, and what may still hold the key until
-    when. The exit code is 1 if readers may still find it (in a tier, in a damaged segment): a second run goes on.
+    On local disk and in the tier. What is printed is the proof: which segments, with digests before and after, and what
+    may still hold the key until when; keep that of --json for --check. The exit code is 1 if readers may still find the
+    key (in a damaged segment, say): a second run goes on.
     """
+    wanted = _bytes_of(key, is_hex=is_hex)
+    if proof is not None:
+        if dry_run:
+            raise click.UsageError("--check changes nothing: leave --dry-run out")
+        return _check(place, output, topic, wanted, proof)
     with place.engine() as engine:
-        results = engine.erase(topic, _bytes_of(key, is_hex=is_hex), dry_run=dry_run)
-    if output.as_json:
-        for result in results:
-            output.item(_proof(result))
-    else:
-        segments = [
-            (
-                *result.log,
-                one.base_offset,
-                one.end_offset,
-                one.records,
-                one.bytes_before,
-                one.bytes_after,
-                one.sha256_after,
-            )
-            for result in results
-            for one in result.segments
-        ]
-        output.table("would be written anew" if dry_run else "written anew", _SEGMENTS, segments)
-        remnants = [(*result.log, *dataclasses.astuple(one)) for result in results for one in result.remnants]
-        output.table("may still hold the key", _REMNANTS, remnants)
-        for result in results:
-            if result.error is not None:
-                output.note(f"{result.log}: {result.error}")
+        results = engine.erase(topic, wanted, dry_run=dry_run)
+        if output.as_json:
+            for result in results:
+                output.item(engine.proof_of(result, wanted))
+    if not output.as_json:
+        _show(output, results, dry_run=dry_run)
     return 0 if all(result.is_complete for result in results) else 1
 
 
-def _proof(result: EraseResult) -> dict[str, object]:
-    return {
-        "topic": result.log.topic,
-        "partition": result.log.partition,
-        "end_offset": result.end,
-        "complete": result.is_complete,
-        "segments": [dataclasses.asdict(one) for one in result.segments],
-        "remnants": [dataclasses.asdict(one) for one in result.remnants],
-        "error": "" if result.error is None else str(result.error),
-    }
+def _show(output: Output, results: Sequence[EraseResult], *, dry_run: bool) -> None:
+    segments = [
+        (
+            *result.log,
+            one.part,
+            one.base_offset,
+            one.end_offset,
+            one.records,
+            one.bytes_before,
+            one.bytes_after,
+            one.sha256_after,
+        )
+        for result in results
+        for one in result.segments
+    ]
+    output.table("would be written anew" if dry_run else "written anew", _SEGMENTS, segments)
+    remnants = [(*result.log, *dataclasses.astuple(one)) for result in results for one in result.remnants]
+    output.table("may still hold the key", _REMNANTS, remnants)
+    for result in results:
+        if result.error is not None:
+            output.note(f"{result.log}: {result.error}")
+
+
+def _check(place: Place, output: Output, topic: str, key: bytes, proof: TextIO) -> int:
+    proofs = _proofs(proof)
+    if any(found.get("topic") != topic for found in proofs):
+        raise click.BadParameter(f"{proof.name} is not about {topic} alone", param_hint="--check")
+    with place.engine() as engine:
+        checks = [engine.check_erasure(found, key) for found in proofs]
+    rows = [
+        *(
+            (one.topic, one.partition, found.kind, found.where, found.until_ms, found.reason)
+            for one in checks
+            for found in one.remnants
+        ),
+        *(
+            (one.topic, one.partition, "segment", label, -1, "it holds the key: erase again")
+            for one in checks
+            for label in one.holding
+        ),
+    ]
+    output.table("still there", _REMNANTS, rows)
+    if not rows:
+        output.note("nothing that this proof names is left, and no segment holds the key")
+    return 1 if rows else 0
+
+
+def _proofs(proof: TextIO) -> list[dict[str, object]]:
+    try:
+        found = [json.loads(line) for line in proof if line.strip()]
+    except ValueError as error:
+        raise click.BadParameter(f"{proof.name} is not what --json printed ({error})", param_hint="--check") from error
+    if not found or not all(isinstance(one, dict) for one in found):
+        raise click.BadParameter(f"{proof.name} is not what --json printed", param_hint="--check")
+    return found
 
 
 def _bytes_of(text: str, *, is_hex: bool) -> bytes:

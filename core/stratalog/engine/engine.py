@@ -11,8 +11,10 @@ from typing import Self, Unpack
 
 from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
 from stratalog.cleaning.dryrun import RoundPreview
-from stratalog.cleaning.erase import EraseResult, erase
+from stratalog.cleaning.erase import erase
+from stratalog.cleaning.erased import EraseResult
 from stratalog.cleaning.explain import Explanation, explain
+from stratalog.cleaning.proof import ErasureCheck, check_erasure, proof_of
 from stratalog.cleaning.runner import RetentionResult
 from stratalog.client.clients import Clients, ProducerKeywords
 from stratalog.client.consumer import Consumer
@@ -386,7 +388,8 @@ class Engine:
     def erase(self, topic: str, key: bytes, *, dry_run: bool = False) -> tuple[EraseResult, ...]:
         """Forget every record of a key in all partitions of a topic, of the log as it ends now; a result for each.
 
-        Records of the key that are in a tier are found and told, and stay: see ``EraseResult.is_complete``.
+        In a tier the history before it ends with it: what older roots name goes after the collector's grace time, whatever
+        ``tier.history.ms`` says. ``EraseResult`` tells what may hold the key until when; ``cleaning.proof`` makes JSON of it.
 
         Args:
             topic: its name.
@@ -401,7 +404,7 @@ class Engine:
         logs = [self.log(*name) for name in self.partitions() if name.topic == topic]
         if not logs:
             raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
-        return tuple(erase(log, key, dry_run=dry_run) for log in logs)
+        return tuple(erase(log, key, self._opener.remote_of(log), dry_run=dry_run) for log in logs)
 
     def metrics(self) -> tuple[Sample, ...]:
         """Figures of logs, directories, duties and the tier, as of now: ``docs/reference/metrics.md`` says what each means.
@@ -421,6 +424,29 @@ class Engine:
             throttled_ms=0 if self._tiering is None else self._tiering.throttled_ms,
         )
         return tuple(samples(state))
+
+    def proof_of(self, result: EraseResult, key: bytes) -> dict[str, object]:
+        """The proof of an erasure as a JSON object, for ``check_erasure``; the key itself is not in it."""
+        return proof_of(result, self.log(*result.log), key)
+
+    def check_erasure(self, proof: Mapping[str, object], key: bytes) -> ErasureCheck:
+        """Look whether what may have held an erased key is gone; reads the partition, both tiers of it, for the key.
+
+        Args:
+            proof: as ``proof_of`` gave it.
+            key: the key.
+
+        Raises:
+            ConfigError: the proof is none, or of another key or topic.
+            UnknownTopicError: its topic is not here.
+            StorageError: the log or the store failed.
+        """
+        self._check_open()
+        topic, partition = proof.get("topic"), proof.get("partition")
+        if not isinstance(topic, str) or type(partition) is not int:
+            raise ConfigError("the proof names no topic and partition")
+        log = self.log(topic, partition)
+        return check_erasure(proof, log, key, self._opener.remote_of(log))
 
     @property
     def tier(self) -> Tier | None:

@@ -5,7 +5,7 @@ Rules, each with the loss it prevents:
 - The head stays. Superseded roots go oldest first, so that what is left is always a chain that ends in the head.
   The one exception is the head of a deleted topic, which goes last of all, after the grace time.
 - A root stays for the grace time after it was superseded: a reader may still go by it, and a slow writer that
-  creates a version again is told by its successor. It stays longer if history is to be kept.
+  creates a version again is told by its successor. It stays longer if history is to be kept, unless a key was erased since.
 - Objects and pages go with the last root that names them, before that root, so that a crash in between repeats harmlessly.
   An entry that a commit removed never comes back: what the next root of the chain does not name, no later one does.
 - A root that its successor does not name as parent is a stale one, created again after it had been collected; only
@@ -112,10 +112,11 @@ class Collector:
         roots = objects = 0
         current = self._finder.read(listed[0][0])
         for (version, _), (following, info) in pairwise(listed):
-            if not self._is_past(info.modified_ms, self._history_ms):
+            age_ms = self._grace_ms if version < head.root.history_start else self._history_ms
+            if not self._is_past(info.modified_ms, age_ms):
                 break
             successor = self._finder.read(following)
-            if current is None or successor is None or not self._is_past(successor.root.created_ms, self._history_ms):
+            if current is None or successor is None or not self._is_past(successor.root.created_ms, age_ms):
                 break
             if successor.root.parent_sha256 == current.sha256:
                 dead = removed_objects(current.root, successor.root, (head.root,), self._pages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from stratalog.config.engine import Limits
@@ -94,6 +94,10 @@ class Fetcher:
         self._indexes.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
         if self._folder is not None:
             self._folder.indexes.drop(self._group(stored))
+
+    def forget_objects(self, keys: Collection[str]) -> None:
+        """Drop what is cached of the bytes of objects, in memory and on disk."""
+        self._chunks.drop(keys)
 
     def close(self) -> None:
         """End the threads that read ahead, and let go of the caches on disk. Twice is fine."""

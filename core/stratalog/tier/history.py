@@ -47,10 +47,11 @@ class History:
     def as_of(self, wanted: AsOf) -> Head | None:
         """The root of that version or moment; None if the log has no root at all.
 
-        A moment takes about as many requests as the number of roots has binary digits.
+        A moment takes about as many requests as the number of roots has binary digits, and one for the head, which says
+        from where on history counts.
 
         Raises:
-            ConfigError: it is not kept any more, or not there yet.
+            ConfigError: it is not kept any more, not there yet, or from before a key was erased.
             CorruptManifestError, StoreError: as ``newest_first``.
         """
         versions = self._versions()
@@ -60,6 +61,13 @@ class History:
             found = self._at(versions, wanted)
         else:
             found = self._finder.read(wanted) if wanted in versions else None
+        head = self._finder.read(versions[-1])
+        start = head.root.history_start if head is not None else 0
+        if found is not None and found.root.version < start:
+            raise ConfigError(
+                f"{self._finder.log} cannot be read as of {wanted}: a key was erased since, so its history goes from version "
+                f"{start} on"
+            )
         if found is None:
             oldest = self._finder.read(versions[0])
             began = f", made at {_text(oldest.root.created_ms)}" if oldest is not None else ""

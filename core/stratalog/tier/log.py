@@ -11,7 +11,7 @@ from stratalog.config.engine import Limits
 from stratalog.env import Env
 from stratalog.errors import ReadOnlyError, StoreError
 from stratalog.log.remote import RemoteView
-from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.names import TopicId, TopicPartition, segments_prefix
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
@@ -185,6 +185,10 @@ class TierLog:
         if root is None:
             return []
         return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
+
+    def stored_keys(self) -> set[str]:
+        """The keys of all objects with segments that are there now, committed or not; errors as ``refresh``."""
+        return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
         """Delete the objects of segments that were stored and not committed; what the head names stays.

@@ -15,7 +15,7 @@ from stratalog.tier.fields import Fields, canonical, exactly, load_object, sha25
 from stratalog.tier.pagejson import entry_from_json, entry_to_json, ref_from_json, ref_to_json
 from stratalog.tier.pages import Pages
 from stratalog.tier.promises import contradiction, regression
-from stratalog.tier.root import RECENT_COMMITS, Change, Head, Root, TopicNote, WriteMark, marked
+from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, TopicNote, WriteMark, marked
 from stratalog.tier.tree import grow
 
 FORMAT: Final = "stratalog-manifest"
@@ -24,7 +24,7 @@ _FIELDS: Final = frozenset({
     "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
     "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
     "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms", "topic_note",
-    "marks",
+    "marks", "history_start",
 })  # fmt: skip
 
 
@@ -46,11 +46,12 @@ def next_root(
         StoreError: a page cannot be read or stored.
     """
     before = head.root if head else None
+    version = before.version + 1 if before else 1
     contents = grow(before, change, pages, leader_epoch)
     root = Root(
         log=log,
         topic_id=topic_id,
-        version=before.version + 1 if before else 1,
+        version=version,
         commit_id=commit_id,
         parent_sha256=head.sha256 if head else "",
         leader_epoch=leader_epoch,
@@ -69,6 +70,7 @@ def next_root(
         created_ms=created_ms,
         topic=change.topic or (before.topic if before else None),
         marks=marked(before.marks if before else (), change.mark),
+        history_start=version if change.kind is ChangeKind.ERASE else before.history_start if before else 0,
     )
     wrong = contradiction(root) or (regression(before, root) if before else "")
     if wrong:
@@ -104,6 +106,7 @@ def encode_root(root: Root) -> bytes:
             "created_ms": root.created_ms,
             **({} if root.topic is None else {"topic_note": _note_to_json(root.topic)}),
             **({"marks": [[mark.writer, mark.number] for mark in root.marks]} if root.marks else {}),
+            **({"history_start": root.history_start} if root.history_start else {}),
         }
     )
 
@@ -166,6 +169,7 @@ def _root_from(fields: Fields) -> Root:
         created_ms=fields.integer("created_ms"),
         topic=_note_from(fields.get("topic_note")),
         marks=tuple(_mark(item) for item in exactly(list, fields.get("marks") or [], "marks")),
+        history_start=exactly(int, fields.get("history_start") or 0, "history_start"),
     )
 
 

@@ -45,6 +45,7 @@ def contradiction(root: Root) -> str:
             and all(is_writer(mark.writer) and 0 <= mark.number <= _INT64_MAX for mark in root.marks),
             lambda: "marks of writers that are malformed, twice the same, or too many",
         ),
+        (0 <= root.history_start <= root.version, lambda: f"history begins at version {root.history_start}"),
         (root.first_dirty_offset >= 0, lambda: f"first dirty offset {root.first_dirty_offset}"),
     )
     wrong = next((text() for good, text in checks if not good), "")
@@ -55,6 +56,8 @@ def regression(before: Root, root: Root) -> str:
     """What may not follow ``before``, or ""."""
     if root.leader_epoch < before.leader_epoch:
         return f"leader epoch {root.leader_epoch} after {before.leader_epoch}"
+    if root.history_start < before.history_start:
+        return f"history from version {root.history_start} on after {before.history_start}"
     if root.log_start < before.log_start:
         return f"log start {root.log_start} after {before.log_start}"
     if root.end_offset < before.end_offset and root.change not in SHORTENING:

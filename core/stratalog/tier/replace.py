@@ -127,7 +127,8 @@ class _Placing:
         kept = dict(self._placeable(root))
         self.placed = tuple(kept.values())
         dirty = self._dirty_offset(root)
-        if not kept and dirty == root.first_dirty_offset:
+        is_said = self._kind is ChangeKind.ERASE and root.change == ChangeKind.ERASE
+        if not kept and dirty == root.first_dirty_offset and (self._kind is not ChangeKind.ERASE or is_said):
             return None
         return Change(
             kind=self._kind,
@@ -182,4 +183,4 @@ class _Placing:
         is_whole = all(found.old[-1].info.end_offset <= root.log_start for found in overtaken)
         if self._first_dirty_offset is None or not is_whole:
             return root.first_dirty_offset
-        return max(self._first_dirty_offset, root.first_dirty_offset)
+        return max(min(self._first_dirty_offset, root.end_offset), root.first_dirty_offset)

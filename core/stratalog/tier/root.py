@@ -24,6 +24,7 @@ class ChangeKind(StrEnum):
     OFFLOAD = "offload"
     EXPIRE = "expire"
     COMPACT = "compact"
+    ERASE = "erase"
     REPLACE = "replace"
     APPEND = "append"
     TRUNCATE = "truncate"
@@ -152,6 +153,7 @@ class Root:
         created_ms: the writer's wall clock.
         topic: of the log's topic, as it was at the last commit that told of it; None if none did.
         marks: one a writer, the one that wrote last at the end; at most ``MAX_MARKS``.
+        history_start: versions below it are not kept as history, and not read as such: a key was erased since.
     """
 
     log: TopicPartition
@@ -175,6 +177,7 @@ class Root:
     created_ms: int
     topic: TopicNote | None = None
     marks: tuple[WriteMark, ...] = ()
+    history_start: int = 0
 
     def number_of(self, writer: str) -> int:
         """The number of a writer's last round, -1 if it has none here."""

@@ -187,7 +187,7 @@ def test_wherever_it_fails_a_second_run_ends_it(bed: LogBed) -> None:
     assert failed > 10
 
 
-def test_what_a_tier_has_is_told_and_the_command_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_the_proof_and_checks_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bucket").mkdir()
     tier = f"file://{tmp_path / 'bucket'}"
     with open_engine(tmp_path / "data", tier=tier) as engine:
@@ -199,12 +199,40 @@ def test_what_a_tier_has_is_told_and_the_command_says_so(tmp_path: Path, capsys:
             engine.offload()
         log.append([Record(key=GONE, value=b"v")])
     place = ["--dir", str(tmp_path / "data"), "--tier", tier]
-    code = run(["erase", "t", "--key", GONE.hex(), "--hex", *place, "--json"])
-    (proof,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert (code, proof["complete"]) == (1, False)
-    assert [one["base_offset"] for one in proof["segments"]] == [4]
-    kinds = sorted(one["kind"] for one in proof["remnants"])
-    assert kinds == ["deleted file", "local copy", "local copy", "tier", "tier"]
+    erasing = ["erase", "t", "--key", GONE.hex(), "--hex", *place]
+    assert run([*erasing, "--dry-run", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert [(one["part"], one["base_offset"]) for one in planned["segments"]] == [
+        ("local", 4),
+        ("tier", 0),
+        ("tier", 2),
+    ]
+    assert run([*erasing, "--json"]) == 0
+    told = capsys.readouterr().out
+    proof = json.loads(told)
+    assert proof["complete"]
+    assert GONE.hex() not in told
+    assert [(one["part"], one["base_offset"]) for one in proof["segments"]] == [("local", 4), ("tier", 0), ("tier", 2)]
+    assert sorted(one["kind"] for one in proof["remnants"]).count("object") == 2
+    file = tmp_path / "proof.json"
+    file.write_text(told, encoding="utf-8")
+    assert run([*erasing, "--check", str(file), "--json"]) == 1
+    left = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["kind"] for one in left] == ["object", "object"]
+    assert run(["erase", "t", "--key", "other", *place, "--check", str(file)]) == 2
+    assert "another key" in capsys.readouterr().err
+    assert run(["erase", "other", "--key", "other", *place, "--check", str(file)]) == 2
+    assert run([*erasing, "--check", str(file), "--dry-run"]) == 2
+    for text in (
+        "",
+        "no json",
+        "[]",
+        "{}",
+        json.dumps({**proof, "remnants": [{}]}),
+        json.dumps({**proof, "key_salt": "x"}),
+    ):
+        file.write_text(text, encoding="utf-8")
+        assert run([*erasing, "--check", str(file)]) == 2, text
     assert run(["erase", "t", "--key", "nobody", *place]) == 0
     assert run(["erase", "t", "--key", "xyz", "--hex", *place]) == 2
     assert run(["erase", "missing", "--key", "k", *place]) == 2

@@ -240,6 +240,7 @@ def _root_item(root: Root) -> dict[str, object]:
         "end_offset": root.end_offset,
         "high_watermark": root.high_watermark,
         "first_dirty_offset": root.first_dirty_offset,
+        "history_start": root.history_start,
         "created_ms": root.created_ms,
         "start_offset": root.start_offset,
         "segments": root.segments,
