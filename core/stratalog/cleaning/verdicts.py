@@ -60,7 +60,7 @@ def by_batch(table: BatchTable, judgements: Iterable[tuple[RecordColumns, bytear
         if not count:
             yield left[:0]
             continue
-        if not left:
+        while not left:  # batches without records may have come as pieces, too
             left = memoryview(next(pieces)[1])
         if count < 0:
             count = len(left)  # noqa: PLW2901 - only what is inside a wrapper says how much that is

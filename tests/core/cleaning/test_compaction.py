@@ -118,6 +118,26 @@ def test_the_last_batch_of_a_producer_stays_without_records(bed: LogBed) -> None
     assert again.append_as_leader(bed.batch(0, following, producer=(7, 0, 1))).duplicate is False
 
 
+@pytest.mark.parametrize("codec", [None, "lz4"])
+def test_batches_without_records_are_passed_by_in_later_rounds(bed: LogBed, codec: str | None) -> None:
+    bed.topic = cleaning_logs.topic()
+    log = bed.open()
+
+    def add_batch(key: bytes, value: bytes, producer: int) -> None:
+        written = [Record(key=key, value=value, timestamp_ms=bed.clock.now_ms())]
+        log.append_as_leader(bed.batch(0, written, codec=codec, producer=(producer, 0, 0)))
+
+    for producer in (7, 8, 9):
+        add_batch(b"k", b"%d" % producer, producer)
+    log.roll()
+    add(log, (b"other", b"1"))
+    cleaned(bed, log)  # of 7 and 8 the last batches stay, without a record
+    assert left(log) == [(2, b"k", b"9"), (3, b"other", b"1")]
+    add(log, (b"other", b"2"), (b"k", b"10"))
+    cleaned(bed, log)
+    assert left(log) == [(4, b"other", b"2"), (5, b"k", b"10")]
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_marker_outlives_its_data_and_then_its_horizon(bed: LogBed, commit: bool) -> None:  # noqa: FBT001 - parametrized
     """KAFKA-8351, 13727: a marker that goes too early makes an aborted transaction look like an open or committed one."""
