@@ -39,3 +39,24 @@ def test_what_kafka_moved_away_is_read_as_its_clients_read_it(
         ]
         assert len(reader.partitions()) == len({path.parent for path in remote.glob("*/*.log")})
     assert {path: path.stat().st_mtime_ns for path in remote.rglob("*")} == before
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize(("directory", "name"), LOGS)
+def test_a_brokers_directory_and_what_it_moved_away_are_one_log(
+    golden: Unpacked, directory: str, name: TopicPartition, isolation: str
+) -> None:
+    found = golden(directory)
+    (remote,) = found.path.glob("remote/*")
+    expected = found.expected(name, isolation)
+    with stratalog.open_reader(found.logs, tier=f"file://{remote}") as reader:
+        log = reader.log(*name)
+        offsets = log.offsets()
+        end = offsets.high_watermark if isolation == "read_uncommitted" else offsets.last_stable
+        assert (offsets.log_start, end) == (expected.log_start, expected.end)
+        assert list(log.records(isolation=isolation)) == expected.records
+        for start in range(offsets.log_start, offsets.log_end, 7):
+            assert list(log.records(max(start, 1), isolation=isolation)) == expected.from_offset(max(start, 1))
+        for asked in found.listed_offsets(name):
+            told = log.offset_for_timestamp(asked.query_ms, asked.isolation)
+            assert (-1 if told is None else told) == asked.offset

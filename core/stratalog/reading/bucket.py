@@ -15,6 +15,8 @@ from stratalog.model.offsets import LogOffsets
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.segment.components import Components
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.foreign import foreign_view
 from stratalog.tier.history import AsOf
 from stratalog.tier.root import ChangeKind
 from stratalog.tier.tier import Tier, TierLogName
@@ -33,7 +35,9 @@ class BucketReader(Reader):
         super().__init__(location, host, tier)
         self._bucket, self._as_of = tier, as_of
         self._ids: dict[TopicPartition, TopicId] | None = None
-        self._foreign: dict[TierLogName, RemoteView] = {}  # what Kafka's own tier holds, where there is none of ours
+        self._foreign: dict[
+            TierLogName, list[StoredSegment]
+        ] = {}  # what Kafka's own tier holds, where there is none of ours
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
@@ -60,7 +64,8 @@ class BucketReader(Reader):
         topic_id = self._names()[name]
         foreign = self._foreign.get(TierLogName(name, topic_id))
         if foreign is not None:
-            return StaticLog(tier_view(name, foreign, self._parts), topic_id, self._parts)
+            view = foreign_view(foreign, self._bucket.fetcher)
+            return StaticLog(tier_view(name, view, self._parts), topic_id, self._parts)
         found = self._bucket.log(name, topic_id)
         remote = found.view() if self._as_of is None else found.view_as_of(self._as_of)
         return StaticLog(tier_view(name, remote, self._parts), topic_id, self._parts)

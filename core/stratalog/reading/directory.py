@@ -6,15 +6,18 @@ from collections.abc import Collection
 
 from stratalog.config.topic import TopicConfig
 from stratalog.log.directory import partition_folders, read_directory, read_topic_id
-from stratalog.log.load import LoadRequest, load
+from stratalog.log.load import LoadedLog, LoadRequest, load
+from stratalog.log.remote import RemoteView
 from stratalog.log.state import make_view
 from stratalog.model.names import TopicId, TopicPartition
-from stratalog.reading.bucket import tier_view
+from stratalog.reading.bucket import KAFKA_LAYOUT, tier_view
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.reading.topics import TopicTable
+from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segments import SegmentStore
-from stratalog.tier.tier import Tier
+from stratalog.tier.foreign import foreign_part
+from stratalog.tier.tier import Tier, TierLogName
 
 
 class DirectoryReader(Reader):
@@ -27,6 +30,7 @@ class DirectoryReader(Reader):
     def __init__(self, location: str, host: ComponentHost, store: SegmentStore, tier: Tier | None) -> None:
         super().__init__(location, host, tier)
         self._store = store
+        self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed when first asked for
         self._folders = partition_folders(store)
         self._state = read_directory(store, live=store.is_acquired_elsewhere())
         self._topics = TopicTable(
@@ -55,11 +59,11 @@ class DirectoryReader(Reader):
         )
         topic_id = self._topic_id(name)
         loaded = load(files, self._parts, TopicConfig(), request)
-        remote = None
+        tiered: RemoteView | None = None
         if self.tier is not None and topic_id is not None:
-            remote = self.tier.log(name, topic_id)
-            if not loaded.segments and remote.view().segments:
-                return StaticLog(tier_view(name, remote.view(), self._parts), topic_id, self._parts)
+            tiered = self._tiered(name, topic_id, loaded)
+            if not loaded.segments and tiered.segments:
+                return StaticLog(tier_view(name, tiered, self._parts), topic_id, self._parts)
         stopped_in_disorder = not state.clean and not state.live
         high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
         view = make_view(
@@ -70,10 +74,24 @@ class DirectoryReader(Reader):
             log_start=loaded.log_start,
             recovery_point=loaded.recovery_point,
             high_watermark=high_watermark,
-            remote=None if remote is None else remote.view().within(loaded.epochs.entries),
+            remote=tiered,
             damage=None if state.live else loaded.damage,
         )
         return StaticLog(view, topic_id, self._parts, tuple(loaded.producers.entries()))
+
+    def _tiered(self, name: TopicPartition, topic_id: TopicId, loaded: LoadedLog) -> RemoteView:
+        """What the tier has of a log's own history: ours, or what a broker moved there itself."""
+        assert self.tier is not None
+        view = self.tier.log(name, topic_id).view()
+        if view.version:
+            return view.within(loaded.epochs.entries)
+        if self._foreign is None:
+            self._foreign = self.tier.foreign(KAFKA_LAYOUT)
+        segments = self._foreign.get(TierLogName(name, topic_id), [])
+        if not segments:
+            return view
+        local_start = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
+        return foreign_part(segments, self.tier.fetcher, loaded.epochs.entries, loaded.log_start, local_start)
 
     def _close(self) -> None:
         self._store.close()

@@ -196,7 +196,9 @@ def _held(log: LogReader, view: LogView, span: tuple[int, int], isolation: Isola
             return
         if segment.size_bytes:
             first, last = max(segment.base_offset, start), min(segment.end_offset, end)
-            yield _Part(_piece(log, view, segment, (first, last), hidden), segment, log.parts)
+            if first < last:
+                yield _Part(_piece(log, view, segment, (first, last), hidden), segment, log.parts)
+                start = last  # the next one may begin before this one ends: borders differ from tier to tier
 
 
 def _end(log: LogReader, bound: int, damage: CorruptBatchError) -> Piece:

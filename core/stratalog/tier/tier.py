@@ -12,7 +12,6 @@ from typing import Final, NamedTuple, Self
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.errors import ClosedError, ConfigError, UnknownComponentError
-from stratalog.log.remote import RemoteView
 from stratalog.model.names import (
     TopicId,
     TopicPartition,
@@ -22,10 +21,10 @@ from stratalog.model.names import (
     parse_log_prefix,
 )
 from stratalog.segment.cache import CacheMetrics
+from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import ObjectStore
 from stratalog.tier.cache import CacheFolder
 from stratalog.tier.fetch import Fetcher
-from stratalog.tier.foreign import foreign_views
 from stratalog.tier.layers import LIST_LIMIT, TierStore
 from stratalog.tier.layouts import LayoutTable
 from stratalog.tier.log import TierLog
@@ -183,14 +182,13 @@ class Tier:
                 remote.add_rebuilt(entries, report.start_offset, leader_epoch=report.leader_epoch)
         return report
 
-    def foreign(self, layout: str) -> dict[TierLogName, RemoteView]:
-        """The logs that somebody else wrote in this layout, without manifests; lists everything and looks at each segment.
+    def foreign(self, layout: str) -> dict[TierLogName, list[StoredSegment]]:
+        """The segments that somebody else wrote in this layout, without manifests; lists everything, looks at each segment.
 
         None where objects of ours come first, or where the layout is not installed.
 
         Raises:
             CorruptObjectError: a segment cannot be understood.
-            StorageError: a log has a gap between its segments.
         """
         first = self._store.list("", limit=1)
         if not first or parse_log_prefix(first[0].key) is not None:
@@ -199,9 +197,15 @@ class Tier:
             reading = self._fetcher.layouts.by_name(layout)
         except UnknownComponentError:
             return {}
-        found = reading.discover(list(self._store.list_all("")), self._store.read_exactly)
-        views = foreign_views(found, self._fetcher)
-        return {TierLogName(*name): view for name, view in views.items()}
+        found = dict[TierLogName, list[StoredSegment]]()
+        for stored in reading.discover(list(self._store.list_all("")), self._store.read_exactly):
+            found.setdefault(TierLogName(stored.info.log, stored.info.topic_id), []).append(stored)
+        return found
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """What reads the bytes of segments."""
+        return self._fetcher
 
     def _listed(self) -> Iterator[tuple[TierLogName, bool]]:
         seen = after = ""
