@@ -94,9 +94,9 @@ def _rename_in(state: LogState, made: Sequence[CleanedSegment]) -> None:
 def _named(state: LogState, made: Sequence[CleanedSegment], end: int) -> list[Segment]:
     """Give the files their final names, logs before indexes, and open them as closed segments."""
     files = state.files
-    for segment in made:
+    for segment in made:  # one after the other: opening takes what lies between two that are left for replaced
         files.rename(_swap(segment, LOG_SUFFIX), segment_file(segment.base_offset, LOG_SUFFIX))
-    files.sync()
+        files.sync()
     for segment in made:
         for suffix in segment.suffixes[1:]:
             files.rename(_swap(segment, suffix), segment_file(segment.base_offset, suffix))

@@ -88,7 +88,8 @@ def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
     """Remove and rename in the plan's order, each part durable before the next, so that a crash finds its way again."""
     logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
     indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
-    for removals, renames in ((plan.undone, ()), (plan.removals, ()), ((), logs), ((), indexes)):
+    one_by_one = (((), [pair]) for pair in logs)  # what lies between two that are left would pass for replaced
+    for removals, renames in ((plan.undone, ()), (plan.removals, ()), *one_by_one, ((), indexes)):
         for name in removals:
             files.remove(name)
         for old, new in renames:

@@ -9,7 +9,7 @@ from itertools import takewhile
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import ReadOnlyError, StoreError
+from stratalog.errors import ObjectNotFoundError, ReadOnlyError, StoreError
 from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition, segments_prefix
 from stratalog.segment.components import Components
@@ -189,6 +189,30 @@ class TierLog:
     def stored_keys(self) -> set[str]:
         """The keys of all objects with segments that are there now, committed or not; errors as ``refresh``."""
         return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
+
+    def check_stored(self, entries: Iterable[StoredSegment]) -> None:
+        """Look whether the objects of stored segments are there, whole; a listing from the first of them on.
+
+        Raises:
+            ObjectNotFoundError: one is missing, or shorter than what it must hold.
+            StoreError: the store failed or refused.
+        """
+        needed: dict[str, int] = {}
+        for entry in entries:
+            for place in entry.slices.values():
+                needed[place.key] = max(needed.get(place.key, 0), place.position + place.size_bytes)
+            for key in entry.keys:
+                needed.setdefault(key, 0)
+        if not needed:
+            return
+        last = max(needed)
+        for info in self._store.list_all(segments_prefix(self._finder.prefix), after=min(needed)[:-1]):
+            if info.key > last:
+                break
+            if info.size_bytes >= needed.get(info.key, 0):
+                needed.pop(info.key, None)
+        if needed:
+            raise ObjectNotFoundError("what was staged is not there any more, or not whole", min(needed))
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
         """Delete the objects of segments that were stored and not committed; what the head names stays.

@@ -68,6 +68,10 @@ class BulkWriter(ABC):
         """The topics that are there, and how many partitions each has."""
 
     @abstractmethod
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; UnknownTopicError if it is not there."""
+
+    @abstractmethod
     def config(self, topic: str) -> TopicConfig:
         """The settings of a topic; UnknownTopicError if it is not there."""
 

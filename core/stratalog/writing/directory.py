@@ -176,6 +176,10 @@ class DirectoryWriter(BulkWriter):
         """As ``BulkWriter.topics``."""
         return {name: len(found.partitions) for name, found in self._topics().items()}
 
+    def partitions(self, topic: str) -> int:
+        """As ``BulkWriter.partitions``."""
+        return len(self._topic(topic).partitions)
+
     def config(self, topic: str) -> TopicConfig:
         """As ``BulkWriter.config``."""
         return self._topic(topic).config

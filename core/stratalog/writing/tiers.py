@@ -7,6 +7,7 @@ topic's settings allow, and what was copied is deleted.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from stratalog.errors import (
     ConfigError,
     FencedEpochError,
     OffsetsOutOfOrderError,
+    StorageError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -47,6 +49,7 @@ from stratalog.writing.encode import Encoder, placed_tables
 from stratalog.writing.values import Published, Span, StagedSegment
 
 _TRIES: Final = 8  # of one commit, while others append to the log
+_TIDY_EVERY: Final = 64  # versions
 _IDS: Final = uuid.UUID(
     "0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11"
 )  # persistent: names the space of ids of topics made here
@@ -222,6 +225,10 @@ class TierWriter(BulkWriter):
         names = sorted({name.log.topic for name in self._listed()})
         return {topic: found.partitions for topic in names if (found := self._look(topic)) is not None}
 
+    def partitions(self, topic: str) -> int:
+        """As ``BulkWriter.partitions``."""
+        return self._topic(topic).partitions
+
     def config(self, topic: str) -> TopicConfig:
         """As ``BulkWriter.config``."""
         return self._topic(topic).config
@@ -358,6 +365,7 @@ class TierWriter(BulkWriter):
             start = _start(root, entries, keep_offsets=keep_offsets)
             placed = self._placed(place, staged, start, keep_offsets=keep_offsets)
             copies = [entry for entry in placed if entry not in entries]
+            remote.check_stored(entry for entry in placed if entry in entries)
             wanted = Appending(entries=tuple(placed), log_start=start, mark=mark, topic=self._note(root, log.topic))
             try:
                 remote.append(wanted, leader_epoch=place.leader_epoch)
@@ -368,8 +376,17 @@ class TierWriter(BulkWriter):
                 remote.refresh()
                 continue
             remote.discard([entry for entry in entries if entry not in placed])
+            self._tidy(remote)
             return _published(log, placed, start)
         raise EndMovedError(f"{log} was appended to by others {_TRIES} times while this was published: try again")
+
+    def _tidy(self, remote: TierLog) -> None:
+        """Now and then, superseded roots go: no engine does it for a log that lives in the tier alone."""
+        root = remote.root
+        if root is not None and root.version % _TIDY_EVERY == 0:
+            history_ms = self._host.settings.engine.tier_history_ms
+            with contextlib.suppress(StorageError):  # it is done again later
+                remote.collect(history_ms=history_ms, with_orphans=False)
 
     def _note(self, root: Root | None, topic: str) -> TopicNote | None:
         """For the first root of a partition of which an engine never moved anything here."""
@@ -436,6 +453,7 @@ class TierWriter(BulkWriter):
         epoch = check_alone(remote.root, take_over=self._take_over)
         if epoch != span.leader_epoch:
             raise FencedEpochError(f"{span.log} was planned in leader epoch {span.leader_epoch}, it is {epoch} by now")
+        remote.check_stored(entries)
         remote.replace(
             Replacing(
                 entries=entries,

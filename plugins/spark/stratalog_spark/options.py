@@ -1,11 +1,11 @@
-"""The options of a read: those of Spark's Kafka source, with its meanings, and a few of our own."""
+"""The options of reads and writes: those of Spark's Kafka source and sink, with their meanings, and a few of our own."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias, TypeVar
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from stratalog import Isolation, TopicPartition
 from stratalog.errors import ConfigError, UnknownSettingError
 from stratalog.reading import ReadSource
+from stratalog.writing import WriteMark, WriteTarget
 
 TIER_PREFIX: Final = "tier."
 NAMES: Final = (
@@ -37,6 +38,21 @@ NAMES: Final = (
     "minPartitions",
     "columns",
 )
+STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+SINK_NAMES: Final = (
+    "path",
+    "config",
+    "topic",
+    "partitions",
+    "compression",
+    "staging",
+    "takeOver",
+    "writeId",
+    "writeNumber",
+    "checkpointLocation",
+)
+_ENDING: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "as_of")
+_UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _WAYS: Final = ("subscribe", "subscribePattern", "assign")
 _POLICIES: Final = ("fail", "skip", "columns")
 EARLIEST: Final = -2
@@ -61,59 +77,105 @@ class Bound:
     time_ms: int | None = None
 
 
-class Options:
+class Given:
+    """Options as Spark hands them on, names in any case.
+
+    Args:
+        given: the options.
+        names: those that there are, beside ``tier.NAME``.
+
+    Raises:
+        UnknownSettingError: there is an unknown name; the nearest one is in the text.
+    """
+
+    def __init__(self, given: Mapping[str, str], names: Iterable[str]) -> None:
+        self._values = {name.lower(): str(given[name]) for name in given}
+        self._check_names({name.lower(): name for name in names})
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names alone: values may be credentials
+
+    def _get(self, name: str) -> str | None:
+        return self._values.get(name.lower())
+
+    def _check_names(self, known: Mapping[str, str]) -> None:
+        for name in self._values:
+            if name not in known and not (name.startswith(TIER_PREFIX) and len(name) > len(TIER_PREFIX)):
+                near = difflib.get_close_matches(name, known, n=1)
+                raise UnknownSettingError(name, 'format("stratalog")', known[near[0]] if near else "")
+
+    def _tier_options(self) -> dict[str, object]:
+        return {
+            name.removeprefix(TIER_PREFIX): _plain(value)
+            for name, value in self._values.items()
+            if name.startswith(TIER_PREFIX)
+        }
+
+    def _switch(self, name: str, *, default: bool) -> bool:
+        return self._choice(name, str(default).lower(), ("true", "false")) == "true"
+
+    def _choice(self, name: str, usual: str, choices: tuple[str, ...]) -> str:
+        value = (self._get(name) or usual).strip().lower()
+        if value not in choices:
+            raise ConfigError(f"option {name}={value!r} is none of {', '.join(choices)}")
+        return value
+
+    def _count(self, name: str) -> int | None:
+        """A number of 1 or more; None if it is not given."""
+        text = self._get(name)
+        number = None if text is None else _natural(name, text)
+        if number is not None and number < 1:
+            raise ConfigError(f"option {name} must be 1 or more")
+        return number
+
+
+class Options(Given):
     """The options of one read, checked.
 
     Args:
-        given: as Spark hands them on, names in any case.
+        given: as Spark hands them on.
+        streaming: of a stream, which has no end, and may begin at the latest record; None: of either.
 
     Raises:
         UnknownSettingError: there is an unknown name; the nearest one is in the text.
         ConfigError: a value is wrong, or two options contradict each other.
     """
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._values = {name.lower(): str(given[name]) for name in given}
-        self._check_names()
+    def __init__(self, given: Mapping[str, str], *, streaming: bool | None = False) -> None:
+        super().__init__(given, (*NAMES, *STREAM_NAMES))
+        self._check_kind(streaming=streaming)
         self.source = self._source()
         self.topics = self._topics()
-        self.start = self._bound("starting", EARLIEST)
+        self.start = self._bound("starting", LATEST if streaming else EARLIEST, any_word=streaming is not False)
         self.end = self._bound("ending", LATEST)
         self.or_latest = self._choice("startingOffsetsByTimestampStrategy", "error", ("error", "latest")) == "latest"
         self.headers = self._switch("includeHeaders", default=False)
         self.isolation = Isolation.of(self._get("isolation") or Isolation.READ_UNCOMMITTED)
         self.fail_on_loss = self._switch("failOnDataLoss", default=True)
         self.corrupt = self._choice("corruptBatches", "fail", _POLICIES)
-        self.min_partitions = self._count("minPartitions")
+        self.min_partitions = self._count("minPartitions") or 1
+        self.max_offsets = self._count("maxOffsetsPerTrigger")
+        self.min_offsets = self._count("minOffsetsPerTrigger")
+        self.max_delay_ms = _duration_ms("maxTriggerDelay", self._get("maxTriggerDelay") or "15m")
+        if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
+            raise ConfigError("option minOffsetsPerTrigger is above maxOffsetsPerTrigger")
         self.columns = tuple(name.strip() for name in (self._get("columns") or "").split(",") if name.strip())
 
-    def __repr__(self) -> str:
-        return f"Options({', '.join(sorted(self._values))})"  # names alone: values may be credentials
-
-    def _get(self, name: str) -> str | None:
-        return self._values.get(name.lower())
-
-    def _check_names(self) -> None:
-        known = {name.lower(): name for name in NAMES}
-        for name in self._values:
-            if name not in known and not (name.startswith(TIER_PREFIX) and len(name) > len(TIER_PREFIX)):
-                near = difflib.get_close_matches(name, known, n=1)
-                raise UnknownSettingError(name, 'format("stratalog")', known[near[0]] if near else "")
+    def _check_kind(self, *, streaming: bool | None) -> None:
+        wrong = {True: _ENDING, False: STREAM_NAMES, None: ()}[streaming]
+        for name in wrong:
+            if self._get(name) is not None:
+                raise ConfigError(f"option {name} is for a {'batch' if streaming else 'stream'} alone")
 
     def _source(self) -> ReadSource:
         path = self._get("path")
         if not path:
             raise ConfigError("say what to read: .load(PATH), a log directory or the URI of a tier")
-        options = {
-            name.removeprefix(TIER_PREFIX): _plain(value)
-            for name, value in self._values.items()
-            if name.startswith(TIER_PREFIX)
-        }
         as_of = self._get("as_of")
         return ReadSource(
             path,
             tier=self._get("tier"),
-            tier_options=options,
+            tier_options=self._tier_options(),
             as_of=None if as_of is None else _moment(as_of),
             config=self._get("config"),
         )
@@ -131,8 +193,8 @@ class Options:
             raise ConfigError("option subscribe names no topic")
         return given[0], text
 
-    def _bound(self, side: str, usual: int) -> Bound:
-        """One end, from the most specific option that is given, as in Kafka's source."""
+    def _bound(self, side: str, usual: int, *, any_word: bool = False) -> Bound:
+        """One end, from the most specific option that is given, as in Kafka's source; ``any_word``: earliest or latest."""
         option = f"{side}Timestamp"
         text = self._get(option)
         if text is not None:
@@ -147,26 +209,36 @@ class Options:
         everywhere = usual if text is None else words.get(text.strip().lower())
         found = None if everywhere is not None else _numbers(option, text or "", at_least=EARLIEST)
         other = EARLIEST + LATEST - usual
-        if everywhere == other or (found and other in found.values()):
+        if not any_word and (everywhere == other or (found and other in found.values())):
             word = "latest (-1)" if other == LATEST else "earliest (-2)"
             raise ConfigError(f"option {option} of a batch can not be {word}")
         return Bound(option, everywhere=everywhere, offsets=found)
 
-    def _switch(self, name: str, *, default: bool) -> bool:
-        return self._choice(name, str(default).lower(), ("true", "false")) == "true"
 
-    def _choice(self, name: str, usual: str, choices: tuple[str, ...]) -> str:
-        value = (self._get(name) or usual).strip().lower()
-        if value not in choices:
-            raise ConfigError(f"option {name}={value!r} is none of {', '.join(choices)}")
-        return value
+class SinkOptions(Given):
+    """The options of one write, checked. Errors as ``Options``."""
 
-    def _count(self, name: str) -> int:
-        text = self._get(name)
-        number = 1 if text is None else _natural(name, text)
-        if number < 1:
-            raise ConfigError(f"option {name} must be 1 or more")
-        return number
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given, SINK_NAMES)
+        path = self._get("path")
+        if not path:
+            raise ConfigError("say where to write: .save(PATH) or .start(PATH), a log directory or the URI of a tier")
+        self.target = WriteTarget(
+            path,
+            tier_options=self._tier_options(),
+            config=self._get("config"),
+            staging=self._get("staging"),
+            take_over=self._switch("takeOver", default=False),
+        )
+        self.topic = self._get("topic")
+        self.partitions = self._count("partitions")
+        self.compression = self._get("compression")
+        if self.partitions and not self.topic:
+            raise ConfigError("option partitions makes the topic that option topic names")
+        writer, number = self._get("writeId"), self._get("writeNumber")
+        if (writer is None) != (number is None):
+            raise ConfigError("options writeId and writeNumber go together")
+        self.mark = None if writer is None or number is None else WriteMark(writer, _natural("writeNumber", number))
 
 
 def assigned(option: str, text: str) -> list[TopicPartition]:
@@ -213,6 +285,15 @@ def _parsed(option: str, text: str, read: Callable[[str], T]) -> T:
         return read(text)
     except (ValueError, TypeError, AttributeError, re.error) as error:
         raise ConfigError(f"option {option}={text!r} can not be understood: {error}") from None
+
+
+def _duration_ms(option: str, text: str) -> int:
+    """``15m``, ``30s``, ``1h``; without a unit milliseconds."""
+    found = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
+    unit = found and (found[2] or "ms")
+    if found is None or unit not in _UNITS_MS:
+        raise ConfigError(f"option {option}={text!r} is no duration such as 30s, 15m or 1h")
+    return int(found[1]) * _UNITS_MS[unit]
 
 
 def _moment(text: str) -> int | datetime:

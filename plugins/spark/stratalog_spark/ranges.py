@@ -59,14 +59,24 @@ def resolve(options: Options, reader: Reader) -> list[OffsetRange]:
         UnknownTopicError: a topic or a partition is not there.
     """
     names = chosen(options, reader)
-    for bound in (options.start, options.end):
-        _check_all_named(bound, names)
+    _check_all_named(options.end, names)
+    starts = start_offsets(options, reader, names)
     found = []
     for name in names:
         log = reader.log(*name)
         last = log.offsets().bound(options.isolation)
-        start, end = _start(options, log, last), _end(options, log, last)
+        start, end = starts[name], _end(options, log, last)
         found.append(OffsetRange(name, start, max(start, end)))
+    return found
+
+
+def start_offsets(options: Options, reader: Reader, names: list[TopicPartition]) -> dict[TopicPartition, int]:
+    """Where each partition is read from; errors as ``resolve``."""
+    _check_all_named(options.start, names)
+    found = {}
+    for name in names:
+        log = reader.log(*name)
+        found[name] = _start(options, log, log.offsets().bound(options.isolation))
     return found
 
 
@@ -82,11 +92,13 @@ def _check_all_named(bound: Bound, names: list[TopicPartition]) -> None:
 
 def _start(options: Options, log: LogReader, last: int) -> int:
     bound, first = options.start, log.offsets().log_start
-    if bound.everywhere is not None:
+    word = bound.everywhere if bound.offsets is None else bound.offsets[log.name]
+    if word == EARLIEST:
         return first
-    if bound.offsets is not None:
-        wanted = bound.offsets[log.name]
-        return first if wanted == EARLIEST else _there(options, log, wanted, last)
+    if word == LATEST:
+        return last
+    if word is not None:
+        return _there(options, log, word, last)
     time_ms = _time(bound, log)
     found = log.offset_for_timestamp(time_ms, options.isolation)
     if found is None and not options.or_latest:

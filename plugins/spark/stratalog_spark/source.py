@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from stratalog.reading import Damage, Lost, ReadSource, Split, plan_splits, scan
-from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA, Rows, check_names, ddl
-from stratalog_spark.options import Options
+from stratalog.reading import Split, plan_splits
+from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA, check_names, ddl
+from stratalog_spark.options import Options, SinkOptions
 from stratalog_spark.ranges import resolve
+from stratalog_spark.rows import SplitPartition, read_split
 from stratalog_spark.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
-
-_LOG: Final = logging.getLogger(__name__)
 
 
 class StratalogSource(DataSource):
@@ -35,7 +40,7 @@ class StratalogSource(DataSource):
 
     def schema(self) -> str:
         """The columns, as far as the options choose them. Text: there may be no Spark here to parse it."""
-        options = Options(self.options)
+        options = Options(self.options, streaming=None)
         if options.columns:
             return ddl(check_names(options.columns))
         corrupt = CORRUPT if options.corrupt == "columns" else ()
@@ -43,16 +48,37 @@ class StratalogSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``; ``schema`` is the user's, if there is one, and chooses the columns."""
-        kinds = [field.dataType.simpleString() for field in schema.fields]
-        return BatchReader(Options(self.options), check_names(schema.names, kinds))
+        return BatchReader(Options(self.options), _names(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """For ``spark.readStream``; the schema as for ``reader``."""
+        options, names = Options(self.options, streaming=True), _names(schema)
+        try:
+            from stratalog_spark.limited import LimitedStreamReader  # noqa: PLC0415 - not before Spark 4.2
+        except ImportError:
+            from stratalog_spark.stream import PlainStreamReader  # noqa: PLC0415 - then this one
+
+            return PlainStreamReader(options, names)
+        return LimitedStreamReader(options, names)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
+        """For ``df.write``, always with ``mode("append")``."""
+        from stratalog_spark.sink import BatchWriter, check_append  # noqa: PLC0415 - readers need none of it
+
+        check_append(overwrite=overwrite)
+        return BatchWriter(SinkOptions(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's
+        """For ``df.writeStream``, in output mode append or update."""
+        from stratalog_spark.sink import StreamWriter, check_append  # noqa: PLC0415 - readers need none of it
+
+        check_append(overwrite=overwrite)
+        return StreamWriter(SinkOptions(self.options), schema)
 
 
-class SplitPartition(InputPartition):
-    """What one task reads. Neither credentials nor settings are in it."""
-
-    def __init__(self, split: Split) -> None:
-        super().__init__(None)
-        self.split = split
+def _names(schema: StructType) -> tuple[str, ...]:
+    """The columns that a schema chooses, checked."""
+    return check_names(schema.names, [field.dataType.simpleString() for field in schema.fields])
 
 
 class BatchReader(DataSourceReader):
@@ -75,31 +101,3 @@ class BatchReader(DataSourceReader):
         assert isinstance(partition, SplitPartition)  # as planned
         freeze_once()
         return read_split(self._options, self._names, self._options.source, partition.split)
-
-
-def read_split(
-    options: Options, names: Sequence[str], source: ReadSource, split: Split
-) -> Iterator[pyarrow.RecordBatch]:
-    """The rows of a split, in batches of 1 to 4 MiB: tuples would be eight times slower."""
-    rows, found = Rows(names), list[Damage]()
-
-    def damaged(damage: Damage) -> None:
-        _LOG.warning("a corrupt batch is left out: %s", damage)
-        if options.corrupt == "columns":
-            found.append(damage)
-
-    def lost(loss: Lost) -> None:
-        _LOG.warning("records are gone, and failOnDataLoss is off: %s", loss)
-
-    scanned = scan(
-        source,
-        split,
-        on_damage=None if options.corrupt == "fail" else damaged,
-        on_loss=None if options.fail_on_loss else lost,
-    )
-    for batch in scanned:
-        yield rows.of(batch)
-        while found:
-            yield rows.of_damage(found.pop(0))
-    for damage in found:
-        yield rows.of_damage(damage)

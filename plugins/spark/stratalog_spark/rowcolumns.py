@@ -1,0 +1,245 @@
+"""Rows that Spark writes, as records: the columns of Spark's Kafka sink, and a timestamp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pyspark.sql.types import StructType
+
+from stratalog import RecordColumns
+from stratalog.errors import ConfigError, InvalidRecordError
+from stratalog_spark.columns import HEADERS
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_BYTES: Final = ("binary", "string")
+_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+Column: TypeAlias = Any  # a pyarrow array: its published types know no buffers
+_LARGEST_BYTES: Final = (1 << 31) - 1
+
+
+def check_schema(schema: StructType, topic: str | None) -> None:
+    """Raise ConfigError unless rows of this schema can be written."""
+    found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "value" not in found:
+        raise ConfigError(f"a column 'value' is needed, there are {', '.join(found) or 'none'}")
+    for name, kind in found.items():
+        if name not in _TYPES:
+            raise ConfigError(f"column {name!r} cannot be written: there are {', '.join(_TYPES)}")
+        if kind not in _TYPES[name]:
+            raise ConfigError(f"column {name!r} must be of type {' or '.join(_TYPES[name])}, not {kind}: cast it")
+    if topic is None and "topic" not in found:
+        raise ConfigError("say where rows go: option topic, or a column 'topic'")
+
+
+def by_log(
+    batch: pa.RecordBatch, topic: str | None, places: Mapping[str, int]
+) -> Iterator[tuple[tuple[str, int], Any]]:
+    """The rows of a batch, parted by where they go: with topic and partition.
+
+    Args:
+        batch: with the columns of ``check_schema``.
+        topic: of all rows; None takes the column's.
+        places: looked up by topic: how many partitions it has.
+
+    Raises:
+        InvalidRecordError: a row says no topic, or a partition that its topic does not have.
+        UnknownTopicError: as ``places`` raises it.
+    """
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    for name, rows in _by_topic(batch, topic):
+        chosen = partitions_of(rows, places[name])
+        order = np.argsort(chosen, kind="stable")
+        borders = np.flatnonzero(np.diff(chosen[order])) + 1
+        for part in np.split(order, borders):
+            if len(part):
+                taken = rows if len(part) == rows.num_rows else rows.take(part)
+                yield (name, int(chosen[part[0]])), taken
+
+
+def _by_topic(batch: pa.RecordBatch, topic: str | None) -> Iterator[tuple[str, pa.RecordBatch]]:
+    import pyarrow.compute as pc  # noqa: PLC0415 - comes with Spark's extra
+
+    if not batch.num_rows:
+        return
+    if topic is not None:
+        yield topic, batch
+        return
+    column: Column = batch.column("topic")
+    if column.null_count:
+        raise InvalidRecordError("a row has no topic: give all rows one, or option topic")
+    for name in column.unique().to_pylist():
+        yield name, batch.filter(pc.equal(column, name))
+
+
+def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
+    """Where each row goes: to the partition that it names, by Kafka's hash of its key, or of its value where it has none.
+
+    A row goes to the same place whenever it is written again, so that a round that is repeated fits what there is of it.
+    """
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    given = np.full(rows.num_rows, -1, dtype=np.int32)
+    if "partition" in rows.schema.names:
+        given = np.asarray(rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32)
+        wrong = given[(given < -1) | (given >= partitions)]
+        if len(wrong):
+            raise InvalidRecordError(f"a row names partition {wrong[0]}, and the topic has {partitions}")
+    left = np.flatnonzero(given < 0)
+    if not len(left):
+        return given
+    hashes = murmur2(rows.column("value"))
+    if "key" in rows.schema.names:
+        keys = rows.column("key")
+        hashes = np.where(np.asarray(keys.is_null()), hashes, murmur2(keys))
+    found = given.copy()
+    found[left] = ((hashes & 0x7FFFFFFF) % partitions).astype(np.int32)[left]
+    return found
+
+
+def murmur2(column: Column) -> NDArray[np.uint32]:
+    """Kafka's 32-bit murmur2 of each of the bytes or texts; of null as of nothing."""
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    starts, sizes, data = _bytes_of(column)
+    found = np.empty(len(sizes), dtype=np.uint32)
+    factor, mask = np.uint32(0x5BD1E995), np.uint32(24)
+    for size in np.unique(sizes):
+        rows = np.flatnonzero(sizes == size)
+        hashed = np.full(len(rows), 0x9747B28C ^ int(size), dtype=np.uint32)
+        block = data[starts[rows][:, None] + np.arange(size)] if size else np.empty((len(rows), 0), dtype=np.uint8)
+        whole = int(size) & ~3
+        for word in np.ascontiguousarray(block[:, :whole]).view("<u4").T if whole else ():
+            mixed = word * factor
+            mixed ^= mixed >> mask
+            hashed = (hashed * factor) ^ (mixed * factor)
+        if whole < size:
+            tail = np.zeros((len(rows), 4), dtype=np.uint8)
+            tail[:, : size - whole] = block[:, whole:]
+            hashed = (hashed ^ tail.view("<u4")[:, 0]) * factor
+        hashed = (hashed ^ (hashed >> np.uint32(13))) * factor
+        found[rows] = hashed ^ (hashed >> np.uint32(15))
+    return found
+
+
+def columns_of(rows: pa.RecordBatch) -> RecordColumns:
+    """Rows as columns of records with all fields; a row without a timestamp gets -1.
+
+    Raises:
+        InvalidRecordError: all together are above 2 GiB.
+    """
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    arena = _Arena()
+    count, names = rows.num_rows, rows.schema.names
+    keys = arena.put(rows.column("key")) if "key" in names else (arena.zeros(count), arena.none(count))
+    values = arena.put(rows.column("value"))
+    first, counts = arena.zeros(count), arena.zeros(count)
+    header_keys = header_values = (arena.zeros(0), arena.zeros(0))
+    if HEADERS in names:
+        listed: Column = rows.column(HEADERS)
+        ends = np.frombuffer(listed.buffers()[1], dtype=np.int32)[listed.offset : listed.offset + count + 1]
+        first, counts = ends[:-1] - ends[0], np.diff(ends)
+        counts = np.where(np.asarray(listed.is_null()), 0, counts).astype(np.int32)
+        pairs = listed.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+        header_keys, header_values = arena.put(pairs.field(0)), arena.put(pairs.field(1))
+    stamps = np.full(count, -1, dtype=np.int64)
+    if "timestamp" in names:
+        column: Column = rows.column("timestamp")
+        column = column.cast("int64").fill_null(-1000)
+        stamps = np.asarray(column.to_numpy(zero_copy_only=False)) // 1000
+    return RecordColumns(
+        arena.joined(),
+        count,
+        *(
+            _view(column)
+            for column in (
+                np.arange(count, dtype=np.int64),
+                stamps,
+                arena.zeros(count),
+                arena.none(count),
+                *keys,
+                *values,
+                first,
+                counts,
+                *header_keys,
+                *header_values,
+            )
+        ),
+    )
+
+
+def _view(column: NDArray[Any]) -> memoryview:
+    """The numbers under the format that record columns have, which numpy calls by another letter."""
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    flat = np.ascontiguousarray(column).data.cast("B") if len(column) else memoryview(b"")
+    return flat.cast("q") if column.dtype.itemsize == 8 else flat.cast("i")
+
+
+class _Arena:
+    """Bytes of several columns behind each other."""
+
+    def __init__(self) -> None:
+        self._parts: list[memoryview] = []
+        self._size = 0
+
+    def put(self, column: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Add a column; where each value is, and its size, -1 for null."""
+        import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+        starts, sizes, data = _bytes_of(column)
+        low = int(starts[0]) if len(starts) else 0
+        high = int(starts[-1] + sizes[-1]) if len(starts) else 0
+        positions = starts - low + self._size
+        self._parts.append(data.data[low:high])
+        self._size += high - low
+        if self._size > _LARGEST_BYTES:
+            raise InvalidRecordError(
+                "rows of more than 2 GiB in one Arrow batch: lower spark.sql.execution.arrow.maxRecordsPerBatch"
+            )
+        nulls = np.asarray(column.is_null())
+        return positions.astype(np.int32), np.where(nulls, -1, sizes).astype(np.int32)
+
+    @staticmethod
+    def zeros(count: int) -> NDArray[np.int32]:
+        """A column of 0."""
+        import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+        return np.zeros(count, dtype=np.int32)
+
+    @staticmethod
+    def none(count: int) -> NDArray[np.int32]:
+        """A column of -1."""
+        import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+        return np.full(count, -1, dtype=np.int32)
+
+    def joined(self) -> bytes:
+        """All of them."""
+        return b"".join(self._parts)
+
+
+def _bytes_of(column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
+    """Where each value begins, how many bytes it has (null: none), and the bytes. Offsets of 32 or 64 bits."""
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+    import pyarrow as pa  # noqa: PLC0415 - the same
+
+    large = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
+    _, ends, data = column.buffers()
+    width = np.int64 if large else np.int32
+    offsets = np.frombuffer(ends, dtype=width)[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    content = np.frombuffer(data, dtype=np.uint8) if data is not None and data.size else np.empty(0, dtype=np.uint8)
+    return offsets[:-1], np.diff(offsets), content

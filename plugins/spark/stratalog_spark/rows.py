@@ -1,0 +1,54 @@
+"""What one task reads, and the rows of it: the same for batches and streams."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from stratalog.reading import Damage, Lost, ReadSource, Split, scan
+from stratalog_spark.columns import Rows
+from stratalog_spark.options import Options
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+class SplitPartition(InputPartition):
+    """What one task reads. Neither credentials nor settings are in it."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(None)
+        self.split = split
+
+
+def read_split(
+    options: Options, names: Sequence[str], source: ReadSource, split: Split
+) -> Iterator[pyarrow.RecordBatch]:
+    """The rows of a split, in batches of 1 to 4 MiB: tuples would be eight times slower."""
+    rows, found = Rows(names), list[Damage]()
+
+    def damaged(damage: Damage) -> None:
+        _LOG.warning("a corrupt batch is left out: %s", damage)
+        if options.corrupt == "columns":
+            found.append(damage)
+
+    def lost(loss: Lost) -> None:
+        _LOG.warning("records are gone, and failOnDataLoss is off: %s", loss)
+
+    scanned = scan(
+        source,
+        split,
+        on_damage=None if options.corrupt == "fail" else damaged,
+        on_loss=None if options.fail_on_loss else lost,
+    )
+    for batch in scanned:
+        yield rows.of(batch)
+        while found:
+            yield rows.of_damage(found.pop(0))
+    for damage in found:
+        yield rows.of_damage(damage)

@@ -1,0 +1,149 @@
+"""The power is cut before every change of the disk while segments are added: all of a round is there, or none of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import OffsetsOutOfOrderError, StorageError
+from stratalog.log.log import Log
+from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed, records
+from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
+
+SAMPLES = 3
+WRITER = "query"
+TOPIC = TopicConfig(segment_bytes=2_000, index_interval_bytes=200)
+
+
+def add(bed: LogBed, log: Log, number: int, counts: list[int]) -> None:
+    """One round: segments of so many records."""
+    made, base = [], log.offsets().log_end
+    for count in counts:
+        segment = log.new_cleaned(base)
+        for _ in range(2):
+            segment.append(bed.batch(base, [Record(timestamp_ms=base, value=b"%d" % number) for _ in range(count)]))
+            base += count
+        segment.finish(1_000)
+        made.append(segment)
+    log.append_segments(made, base, (WRITER, number))
+
+
+@dataclass
+class Search:
+    """A log with records of its own, then two rounds; ``ends`` are the log ends after each step that was finished."""
+
+    tmp_path: Path
+    registry: Registry
+    files_class: type[PowerLossVfs] = PowerLossVfs
+    ends: list[int] = field(default_factory=list)
+    checked: int = 0
+    seen: set[int] = field(default_factory=set)
+    outcomes: set[tuple[int, int]] = field(default_factory=set)
+
+    def run(self) -> None:
+        self.chance = random.Random(5)  # noqa: S311 - the same in every run
+        bed = LogBed(self.tmp_path / "data", self.registry, TOPIC)
+        log = bed.open()
+        log.append(records(20), durability="durable")
+        bed.close()
+        self.ends = [20]
+        files = self.files_class(bed.folder, lambda _: self.look(files))
+        bed.files_port = files
+        with bed:
+            log = bed.open()
+            for number, counts in enumerate([[7, 5, 6], [9]]):
+                add(bed, log, number, counts)
+                self.ends.append(log.offsets().log_end)
+                log.append(records(1), durability="durable")
+                self.ends.append(log.offsets().log_end)
+
+    def look(self, files: PowerLossVfs) -> None:
+        for image in files.images(self.chance, SAMPLES):
+            state = hash(frozenset(image.items()))
+            if state not in self.seen:
+                self.seen.add(state)
+                self.recover(image)
+
+    def recover(self, image: Image) -> None:
+        """Whatever was finished is there; of the round under way all or nothing; and the log says which."""
+        self.checked += 1
+        bed = LogBed(self.tmp_path / "after", self.registry, TOPIC)
+        bed.write(image)
+        with bed:
+            log = bed.open(clean=False)
+            end, number = log.offsets().log_end, log.marks().number_of(WRITER)
+            found = list(log.records())
+            assert [record.offset for record in found] == list(range(end))
+            assert end >= self.ends[-1]
+            assert end in {20, 56, 57, 75, 76}
+            assert number == {20: -1, 56: 0, 57: 0, 75: 1, 76: 1}[end]
+            assert [sum(record.value == b"%d" % n for record in found[20:]) for n in (0, 1)] == [
+                36 * (number >= 0),
+                18 * (number >= 1),
+            ]
+            assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
+            self.outcomes.add((len(self.ends), end))
+            log.append(records(1), durability="durable")
+            assert bed.open(clean=False).offsets().log_end == end + 1
+
+
+def test_a_round_is_there_as_a_whole_or_not_at_all(tmp_path: Path, bed: LogBed) -> None:
+    search = Search(tmp_path, bed.registry)
+    search.run()
+    assert search.checked > 50
+    assert {end for _, end in search.outcomes} == {20, 56, 57, 75, 76}
+
+
+@pytest.mark.parametrize("broken", [LazyNames, LazySync])
+def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
+    with pytest.raises((AssertionError, StorageError)):
+        Search(tmp_path, bed.registry, broken).run()
+
+
+def test_readers_see_what_was_added_and_appends_go_on(bed: LogBed) -> None:
+    bed.topic = TOPIC
+    log = bed.open()
+    log.append(records(3))
+    add(bed, log, 0, [4, 4])
+    log.append(records(2))
+    assert [record.offset for record in log.records(start=0)] == list(range(21))
+    assert log.offsets().high_watermark == 21
+    assert log.marks().number_of(WRITER) == 0
+    again = bed.open()
+    assert len(list(again.records())) == 21
+    assert again.marks().number_of(WRITER) == 0
+
+
+def test_an_empty_log_takes_segments_first(bed: LogBed) -> None:
+    bed.topic = TOPIC
+    add(bed, bed.open(), 0, [4])
+    assert len(list(bed.open().records())) == 8
+
+
+def test_segments_that_do_not_go_on_at_the_end_are_refused(bed: LogBed) -> None:
+    bed.topic = TOPIC
+    log = bed.open()
+    made = log.new_cleaned(5)
+    made.append(bed.batch(5, [Record(timestamp_ms=1, value=b"v")]))
+    made.finish(1_000)
+    with pytest.raises(OffsetsOutOfOrderError, match="ends at 0"):
+        log.append_segments([made], 6)
+    made.discard()
+    assert log.healthy
+    assert log.append(records(1)).base_offset == 0
+
+
+def test_a_log_that_is_only_read_settles_nothing(bed: LogBed) -> None:
+    bed.topic = TOPIC
+    add(bed, bed.open(), 0, [4])
+    bed.close()
+    before = bed.contents()
+    bed.open_reader()
+    bed.close()
+    assert bed.contents() == before
