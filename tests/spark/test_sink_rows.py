@@ -1,0 +1,302 @@
+"""The sink without Spark's processes: rows become records, each at its place, and rounds are published once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Record, TopicPartition, open_engine, open_reader
+from stratalog.client.partitioner import partition_of_key
+from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
+from stratalog.writing import WriteMark, WriteTarget
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+HEADERS = "array<struct<key:string,value:binary>>"
+
+
+def arrow(rows: Sequence[dict[str, Any]], *, large: bool = False) -> Any:
+    import pyarrow as pa  # noqa: PLC0415 - comes with Spark's extra
+
+    text, binary = (pa.large_string(), pa.large_binary()) if large else (pa.string(), pa.binary())
+    kinds = {
+        "key": binary,
+        "value": binary,
+        "headers": pa.list_(pa.struct([("key", text), ("value", binary)])),
+        "topic": text,
+        "partition": pa.int32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+    }
+    return pa.RecordBatch.from_pylist(list(rows), schema=pa.schema([(name, kinds[name]) for name in rows[0]]))
+
+
+def made_rows(count: int, start: int = 0) -> list[dict[str, Any]]:
+    return [
+        {
+            "key": None if number % 5 == 2 else b"key %d" % (number % 40),
+            "value": None if number % 11 == 3 else b"value %d" % number,
+            "headers": None
+            if number % 4 == 1
+            else [{"key": "h", "value": b"%d" % number}, {"key": "none", "value": None}][: number % 3],
+            "timestamp": datetime.fromtimestamp(1_700_000_000 + number, UTC),
+        }
+        for number in range(start, start + count)
+    ]
+
+
+@pytest.fixture(params=["directory", "tier"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "directory":
+        return str(tmp_path / "data")
+    (tmp_path / "tier").mkdir()
+    return (tmp_path / "tier").as_uri()
+
+
+def sink(place: str, **options: object) -> Any:
+    from stratalog_spark.options import SinkOptions  # noqa: PLC0415 - needs pyspark
+
+    given = {"path": place, "topic": "orders", **{name: str(value) for name, value in options.items()}}
+    return SinkOptions({name: value for name, value in given.items() if value})
+
+
+@pytest.fixture
+def topic(place: str) -> None:
+    with sink(place).target.open() as writer:
+        writer.create_topic("orders", 3)
+
+
+def read(place: str, topic: str = "orders") -> list[Record]:
+    with open_reader(place) as reader:
+        return [
+            record._replace(partition=name.partition)
+            for name in reader.partitions()
+            if name.topic == topic
+            for record in reader.log(*name).records(start=0)
+        ]
+
+
+def stage(options: Any, batches: Iterator[Any], mark: WriteMark | None = None) -> Any:
+    from stratalog_spark.sink import stage as carried_out  # noqa: PLC0415 - needs pyspark
+
+    return carried_out(options, batches, mark)
+
+
+def publish(options: Any, messages: list[Any], mark: WriteMark | None = None) -> Any:
+    from stratalog_spark.sink import publish as carried_out  # noqa: PLC0415 - needs pyspark
+
+    return carried_out(options, messages, mark)
+
+
+def test_a_key_is_hashed_as_kafka_hashes_it() -> None:
+    from stratalog_spark.rowcolumns import partitions_of  # noqa: PLC0415 - needs pyspark
+
+    chance = random.Random(1)  # noqa: S311 - the same in every run
+    keys = [chance.randbytes(chance.randrange(24)) for _ in range(500)]
+    for large in (False, True):
+        batch = arrow([{"key": key, "value": b"v"} for key in keys], large=large)
+        for part in (batch, batch.slice(100, 50)):
+            taken = part.column("key").to_pylist()
+            assert partitions_of(part, 7).tolist() == [partition_of_key(key, 7) for key in taken]
+
+
+def test_a_row_without_a_key_goes_where_its_value_says_each_time() -> None:
+    from stratalog_spark.rowcolumns import partitions_of  # noqa: PLC0415 - needs pyspark
+
+    rows = [{"key": None, "value": b"%d" % number} for number in range(100)]
+    shuffled = random.Random(2).sample(rows, 100)  # noqa: S311 - the same in every run
+    first, second = (
+        {row["value"]: place for row, place in zip(listed, partitions_of(arrow(listed), 5).tolist(), strict=True)}
+        for listed in (rows, shuffled)
+    )
+    assert first == second
+    assert set(first.values()) == set(range(5))
+    assert partitions_of(arrow([{"key": None, "value": None}]), 5).tolist()[0] in range(5)
+
+
+def test_a_partition_that_a_row_names_is_taken() -> None:
+    from stratalog_spark.rowcolumns import partitions_of  # noqa: PLC0415 - needs pyspark
+
+    rows = [{"key": b"k", "value": b"v", "partition": number} for number in (2, None, 0)]
+    assert partitions_of(arrow(rows), 3).tolist() == [2, partition_of_key(b"k", 3), 0]
+    for wrong in (3, -2):
+        with pytest.raises(InvalidRecordError, match=f"partition {wrong}, and the topic has 3"):
+            partitions_of(arrow([{"value": b"v", "partition": wrong}]), 3)
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize("compression", ["", "zstd"])
+def test_rows_arrive_as_records_with_all_they_have(place: str, compression: str) -> None:
+    options = sink(place, compression=compression)
+    rows = made_rows(400)
+    batches = [arrow(rows[:150]), arrow(rows[150:300], large=True), arrow(rows[290:]).slice(10)]
+    publish(options, [stage(options, iter(batches))])
+    sent = sorted((row["timestamp"], row["key"], row["value"], row["headers"] or []) for row in rows)
+    got = sorted(
+        (
+            datetime.fromtimestamp(record.timestamp_ms / 1000, UTC),
+            record.key,
+            record.value,
+            [{"key": name, "value": value} for name, value in record.headers],
+        )
+        for record in read(place)
+    )
+    assert got == sent
+    assert {record.partition for record in read(place) if record.key == b"key 0"} == {partition_of_key(b"key 0", 3)}
+
+
+@pytest.mark.usefixtures("topic")
+def test_rows_say_their_topic_where_the_option_does_not(place: str) -> None:
+    options = sink(place, topic="")
+    with options.target.open() as writer:
+        writer.create_topic("payments", 1)
+    rows = [{"topic": name, "value": name.encode()} for name in ("orders", "payments", "orders")]
+    publish(options, [stage(options, iter([arrow(rows)]))])
+    assert [record.value for record in read(place)] == [b"orders", b"orders"]
+    assert [record.value for record in read(place, "payments")] == [b"payments"]
+    with pytest.raises(InvalidRecordError, match="no topic"):
+        stage(options, iter([arrow([{"topic": None, "value": b"v"}])]))
+    with pytest.raises(UnknownTopicError, match="nowhere"):
+        stage(options, iter([arrow([{"topic": "nowhere", "value": b"v"}])]))
+
+
+def dying_at_the_second(opened: Callable[..., Any]) -> Callable[..., Any]:
+    """An ``open`` whose writer dies when it is to publish for the second time."""
+
+    def dying(target: Any) -> Any:
+        writer = opened(target)
+        real, calls = writer.append, list[TopicPartition]()
+
+        def append(log: TopicPartition, *arguments: Any) -> Any:
+            calls.append(log)
+            if len(calls) == 2:
+                raise KeyboardInterrupt
+            return real(log, *arguments)
+
+        writer.append = append
+        return writer
+
+    return dying
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver dies between two commits; what it does again is another attempt, its rows in another order."""
+    options, mark, rows = sink(place), WriteMark("query", 4), made_rows(300)
+    first = [stage(options, iter([arrow(rows[:100])]), mark), stage(options, iter([arrow(rows[100:])]), mark)]
+    monkeypatch.setattr(WriteTarget, "open", dying_at_the_second(WriteTarget.open))
+    with pytest.raises(KeyboardInterrupt):
+        publish(options, first, mark)
+    monkeypatch.undo()
+    assert 0 < len(read(place)) < 300
+    again = random.Random(3).sample(rows, 300)  # noqa: S311 - the same in every run
+    second = [stage(options, iter([arrow(again[:200])]), mark), stage(options, iter([arrow(again[200:])]), mark)]
+    done = publish(options, second, mark)
+    assert [found.duplicate for found in done] == [True, False, False]
+    assert publish(options, second, mark)[1].duplicate
+    key = repr
+    assert sorted((record.value for record in read(place)), key=key) == sorted((row["value"] for row in rows), key=key)
+
+
+@pytest.mark.usefixtures("topic")
+def test_what_failed_says_what_was_published_before(place: str) -> None:
+    options = sink(place)
+    message = stage(options, iter([arrow(made_rows(100))]))
+    wrong = [found for found in message.staged if found.log.partition == 2]
+    with options.target.open() as writer:
+        writer.discard(wrong)
+    with pytest.raises(StorageError) as raised:
+        publish(options, [message])
+    assert raised.value.__notes__ == ["published before it failed at orders-2: orders-0, orders-1"]
+    assert {record.partition for record in read(place)} == {0, 1}
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_task_that_fails_leaves_nothing(place: str, tmp_path: Path) -> None:
+    options = sink(place)
+
+    def failing() -> Iterator[Any]:
+        yield arrow(made_rows(3000))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        stage(options, failing())
+    assert read(place) == []
+    assert not [path for path in tmp_path.rglob("*") if path.suffix == ".seg" or "staged" in path.name]
+
+
+def test_a_directory_that_an_engine_has_open_is_not_written_to(tmp_path: Path) -> None:
+    options = sink(str(tmp_path / "data"))
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders", partitions=1)
+        message = stage(options, iter([arrow(made_rows(10))]))
+        with pytest.raises(StorageError, match="holds the directory"):
+            publish(options, [message])
+    publish(options, [message])
+    assert len(read(str(tmp_path / "data"))) == 10
+
+
+def test_schemas_that_cannot_be_written_are_refused() -> None:
+    from pyspark.sql.types import (  # noqa: PLC0415 - may not be there
+        ArrayType,
+        BinaryType,
+        IntegerType,
+        LongType,
+        StringType,
+        StructType,
+        TimestampType,
+    )
+
+    from stratalog_spark.rowcolumns import check_schema  # noqa: PLC0415 - needs pyspark
+
+    header = StructType().add("key", StringType()).add("value", BinaryType())
+    good = StructType().add("key", StringType()).add("value", BinaryType()).add("headers", ArrayType(header))
+    check_schema(good.add("partition", IntegerType()).add("timestamp", TimestampType()), "orders")
+    check_schema(StructType().add("value", StringType()).add("topic", StringType()), None)
+    for schema, topic, message in (
+        (StructType().add("key", StringType()), "orders", "'value' is needed"),
+        (StructType().add("value", LongType()), "orders", "'value' must be of type binary or string, not bigint"),
+        (StructType().add("value", StringType()).add("offset", LongType()), "orders", "'offset' cannot be written"),
+        (StructType().add("value", StringType()), None, "where rows go"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_schema(schema, topic)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": ""}, "say where to write"),
+        ({"topic": "", "partitions": "3"}, "makes the topic"),
+        ({"partitions": "0"}, "1 or more"),
+        ({"writeId": "job"}, "go together"),
+        ({"takeOver": "maybe"}, "none of true, false"),
+        ({"topics": "orders"}, "did you mean"),
+    ],
+)
+def test_options_of_a_write_are_checked(options: dict[str, str], message: str) -> None:
+    given = {"path": "/nowhere", **options}
+    with pytest.raises(ConfigError, match=message):
+        sink(given.pop("path"), **given)
+
+
+def test_rows_of_an_older_spark_become_arrow() -> None:
+    from pyspark.sql import Row  # noqa: PLC0415 - may not be there
+    from pyspark.sql.types import BinaryType, StructType, TimestampType  # noqa: PLC0415 - the same
+
+    from stratalog_spark.arrowsink import as_arrow  # noqa: PLC0415 - needs pyspark
+
+    schema = StructType().add("value", BinaryType()).add("timestamp", TimestampType())
+    moment = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    local = moment.astimezone().replace(tzinfo=None)  # as Spark hands it on
+    rows = [Row(value=b"%d" % number, timestamp=local) for number in range(3)]
+    (batch,) = as_arrow(iter(rows), schema)
+    assert batch.column("value").to_pylist() == [b"0", b"1", b"2"]
+    assert batch.column("timestamp").to_pylist() == [moment] * 3
+    assert list(as_arrow([batch], schema)) == [batch]

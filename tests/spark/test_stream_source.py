@@ -1,0 +1,268 @@
+"""The stream source without Spark's processes: which offsets come next, and which rows they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from stratalog import Engine, Record, TopicPartition, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import ConfigError, OffsetOutOfRangeError, StorageError, UnknownSettingError, UnknownTopicError
+
+if TYPE_CHECKING:
+    from stratalog_spark.stream import Planner
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+P0, P1, P2 = (TopicPartition("orders", partition) for partition in range(3))
+Plan = Callable[..., "Planner"]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[Engine]:
+    """A live one, with a tier, and a topic of 2 partitions with 30 and 10 records."""
+    (tmp_path / "tier").mkdir()
+    with open_engine(tmp_path / "data", tier=(tmp_path / "tier").as_uri()) as opened:
+        opened.create_topic("orders", partitions=2, config={"segment.bytes": 500, "retention.ms": -1})
+        append(opened, 0, 30)
+        append(opened, 1, 10)
+        yield opened
+
+
+def append(engine: Engine, partition: int, count: int) -> None:
+    log = engine.log("orders", partition)
+    for _ in range(count):
+        log.append([Record(timestamp_ms=1_000, value=b"%d" % log.offsets().log_end)])
+    engine._duties._write_high_watermarks()
+
+
+def offload(engine: Engine) -> None:
+    for name in engine.partitions():
+        engine.log(*name).roll()
+    engine.offload()
+
+
+@pytest.fixture(params=["directory", "tier"])
+def plan(request: pytest.FixtureRequest, engine: Engine, tmp_path: Path) -> Iterator[Plan]:
+    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.stream import Planner  # noqa: PLC0415 - the same
+
+    made: list[Planner] = []
+    path = tmp_path / "data" if request.param == "directory" else (tmp_path / "tier").as_uri()
+    offload(engine)
+
+    def planner(clock: ManualClock | None = None, **options: object) -> Planner:
+        given = {"path": str(path), "subscribe": "orders", **{name: str(value) for name, value in options.items()}}
+        made.append(Planner(Options(given, streaming=True), Env(clock=clock or ManualClock())))
+        return made[-1]
+
+    yield planner
+    for found in made:
+        found.close()
+
+
+def rows(planner: Planner, start: dict[TopicPartition, int], end: dict[TopicPartition, int]) -> list[tuple[int, int]]:
+    from stratalog_spark.rows import read_split  # noqa: PLC0415 - needs pyspark
+
+    options = planner._options
+    batches = [
+        batch
+        for split in planner.splits(start, end)
+        for batch in read_split(options, ("partition", "offset"), options.source, split)
+    ]
+    return sorted((row["partition"], row["offset"]) for batch in batches for row in batch.to_pylist())
+
+
+def expected(*spans: tuple[int, int, int]) -> list[tuple[int, int]]:
+    return [(partition, offset) for partition, start, end in spans for offset in range(start, end)]
+
+
+def test_a_query_begins_at_the_end_unless_it_says_otherwise(plan: Plan) -> None:
+    assert plan().first() == {P0: 30, P1: 10}
+    assert plan(startingOffsets="earliest").first() == {P0: 0, P1: 0}
+    assert plan(startingOffsets='{"orders": {"0": 7, "1": -1}}').first() == {P0: 7, P1: 10}
+    with pytest.raises(ConfigError, match="lacks orders-1"):
+        plan(startingOffsets='{"orders": {"0": 7}}').first()
+
+
+def test_where_a_query_began_does_not_move(plan: Plan, engine: Engine) -> None:
+    planner = plan()
+    before = planner.first()
+    append(engine, 0, 5)
+    offload(engine)
+    assert planner.first() == before
+
+
+def test_each_batch_has_what_came_since(plan: Plan, engine: Engine) -> None:
+    planner = plan(startingOffsets="earliest")
+    start = planner.first()
+    end = planner.next(start, None)
+    assert rows(planner, start, end) == expected((0, 0, 30), (1, 0, 10))
+    assert planner.next(end, None) == end
+    append(engine, 1, 4)
+    offload(engine)
+    later = planner.next(end, None)
+    assert rows(planner, end, later) == expected((1, 10, 14))
+
+
+def test_a_limit_is_shared_out_by_what_waits(plan: Plan) -> None:
+    planner = plan(startingOffsets="earliest", maxOffsetsPerTrigger=8)
+    start, seen = planner.first(), list[tuple[int, int]]()
+    assert planner.next(start, 8) == {P0: 6, P1: 2}
+    while (end := planner.next(start, 8)) != start:
+        found = rows(planner, start, end)
+        assert 1 <= len(found) <= 8
+        seen += found
+        start = end
+    assert sorted(seen) == expected((0, 0, 30), (1, 0, 10))
+
+
+def test_everything_is_everything_whatever_the_options_say(plan: Plan) -> None:
+    planner = plan(startingOffsets="earliest", maxOffsetsPerTrigger=8, minOffsetsPerTrigger=8)
+    assert planner.next(planner.first(), None) == {P0: 30, P1: 10}
+
+
+def test_few_records_wait_for_others_or_for_the_longest_delay(plan: Plan, engine: Engine) -> None:
+    clock = ManualClock()
+    planner = plan(clock, minOffsetsPerTrigger=5, maxTriggerDelay="1m", maxOffsetsPerTrigger=100)
+    start = planner.first()
+    append(engine, 0, 4)
+    offload(engine)
+    assert planner.next(start, 100) == start
+    clock.advance_ms(59_000)
+    assert planner.next(start, 100) == start
+    clock.advance_ms(1_000)
+    end = planner.next(start, 100)
+    assert end == {P0: 34, P1: 10}
+    append(engine, 1, 5)
+    offload(engine)
+    assert planner.next(end, 100) == {P0: 34, P1: 15}
+
+
+def test_available_now_ends_with_what_is_there(plan: Plan, engine: Engine) -> None:
+    planner = plan(startingOffsets="earliest", minOffsetsPerTrigger=25, maxOffsetsPerTrigger=25)
+    planner.stop_at_what_is_there()
+    start = planner.first()
+    append(engine, 0, 50)
+    offload(engine)
+    for _ in range(2):
+        end = planner.next(start, 25)
+        assert end != start
+        start = end
+    assert start == {P0: 30, P1: 10}
+    assert planner.next(start, 25) == start
+
+
+def test_a_new_partition_is_read_from_its_beginning(plan: Plan, engine: Engine, tmp_path: Path) -> None:
+    planner = plan()
+    start = planner.first()
+    engine.create_topic("other", partitions=3)
+    other = engine.log("other", 2)
+    other.append([Record(timestamp_ms=1, value=b"v")] * 6)
+    engine._duties._write_high_watermarks()
+    offload(engine)
+    assert tmp_path.exists()
+    again = plan(subscribe="orders, other")
+    end = again.next(start, None)
+    assert end[TopicPartition("other", 2)] == 6
+    assert rows(again, start, end) == expected((2, 0, 6))
+
+
+def test_retention_that_passes_a_query_is_told_or_passed_over(plan: Plan, engine: Engine) -> None:
+    strict, lax = plan(startingOffsets="earliest"), plan(startingOffsets="earliest", failOnDataLoss="false")
+    start = strict.first()
+    end = strict.next(start, None)
+    engine.log("orders", 0).delete_records(12)
+    engine.apply_retention()
+    engine._duties.write_checkpoints()
+    with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
+        strict.splits(start, end)
+    first = lax._now().log(*P0).offsets().log_start  # a tier loses whole segments
+    assert 0 < first <= 12
+    assert rows(lax, start, end) == expected((0, first, 30), (1, 0, 10))
+
+
+@pytest.mark.parametrize("plan", ["directory"], indirect=True)  # a tier keeps the end of a deleted topic for a while
+def test_a_topic_that_is_gone_is_told(plan: Plan, engine: Engine) -> None:
+    planner = plan(startingOffsets="earliest")
+    end = planner.next(planner.first(), None)
+    engine.delete_topic("orders")
+    with pytest.raises(UnknownTopicError, match="orders"):
+        planner.next(end, None)
+
+
+@pytest.mark.parametrize("plan", ["directory"], indirect=True)
+def test_a_log_that_was_cut_is_told_or_goes_on_at_its_end(plan: Plan, engine: Engine) -> None:
+    append(engine, 0, 9)
+    strict, lax = plan(), plan(failOnDataLoss="false")
+    end = strict.next(strict.first(), None)
+    assert end[P0] == 39
+    engine.log("orders", 0).truncate_to(33)
+    engine._duties._write_high_watermarks()
+    with pytest.raises(OffsetOutOfRangeError, match="orders-0"):
+        strict.next(end, None)
+    assert lax.next(end, None)[P0] == 33
+
+
+@pytest.mark.parametrize("plan", ["directory"], indirect=True)
+def test_what_a_writer_does_not_show_for_now_is_not_lost(plan: Plan, tmp_path: Path) -> None:
+    """After an unclean stop a directory is read to its end, and a writer that starts again shows less of it at first."""
+    planner = plan(startingOffsets="earliest")
+    start = planner.first()
+    end = planner.next(start, None)
+    checkpoint = tmp_path / "data" / "replication-offset-checkpoint"
+    shown = checkpoint.read_text()
+    checkpoint.write_text(shown.replace("orders 0 30", "orders 0 20"))
+    assert planner.next(end, None) == end
+    with pytest.raises(StorageError, match="orders-0"):
+        planner.splits(start, end)
+    checkpoint.write_text(shown)
+    assert rows(planner, start, end) == expected((0, 0, 30), (1, 0, 10))
+
+
+def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
+    from stratalog_spark.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
+
+    offsets = {TopicPartition("b", 10): 5, TopicPartition("b", 2): 1, TopicPartition("a", 0): 7}
+    assert to_json(offsets) == {"a": {"0": 7}, "b": {"2": 1, "10": 5}}
+    assert from_json(to_json(offsets)) == offsets
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "message"),
+    [
+        ({"endingOffsets": "latest"}, True, "endingOffsets is for a batch"),
+        ({"as_of": "3"}, True, "as_of is for a batch"),
+        ({"maxOffsetsPerTrigger": "3"}, False, "maxOffsetsPerTrigger is for a stream"),
+        ({"maxOffsetsPerTrigger": "0"}, True, "1 or more"),
+        ({"maxOffsetsPerTrigger": "3", "minOffsetsPerTrigger": "4"}, True, "above maxOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "soon"}, True, "maxTriggerDelay='soon'"),
+        ({"maxOffsetPerTrigger": "3"}, True, "did you mean"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], streaming: bool, message: str) -> None:  # noqa: FBT001 - a parameter of the test
+    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+
+    with pytest.raises((ConfigError, UnknownSettingError), match=message):
+        Options({"path": "/nowhere", "subscribe": "orders", **options}, streaming=streaming)
+
+
+def test_an_older_spark_knows_no_limits(engine: Engine, tmp_path: Path) -> None:
+    from stratalog_spark.options import Options  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.stream import PlainStreamReader  # noqa: PLC0415 - the same
+
+    assert engine.partitions()
+    given = {"path": str(tmp_path / "data"), "subscribe": "orders", "startingOffsets": "earliest"}
+    reader: Any = PlainStreamReader(Options(given, streaming=True), ["offset"])
+    start, end = reader.initialOffset(), reader.latestOffset()
+    assert (start, end) == ({"orders": {"0": 0, "1": 0}}, {"orders": {"0": 30, "1": 10}})
+    read = [batch.num_rows for task in reader.partitions(start, end) for batch in reader.read(task)]
+    assert sum(read) == 40
+    reader.commit(end)
+    reader.stop()
+    with pytest.raises(ConfigError, match="need Spark"):
+        PlainStreamReader(Options({**given, "maxOffsetsPerTrigger": "5"}, streaming=True), ["offset"])
