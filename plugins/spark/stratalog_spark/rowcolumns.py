@@ -62,7 +62,7 @@ def by_log(
     for name, rows in _by_topic(batch, topic):
         chosen = partitions_of(rows, places[name])
         order = np.argsort(chosen, kind="stable")
-        borders = np.flatnonzero(np.diff(chosen[order])) + 1
+        borders: NDArray[np.int64] = np.flatnonzero(np.diff(chosen[order])) + 1
         for part in np.split(order, borders):
             if len(part):
                 taken = rows if len(part) == rows.num_rows else rows.take(part)
@@ -91,7 +91,7 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
-    given = np.full(rows.num_rows, -1, dtype=np.int32)
+    given: NDArray[np.int32] = np.full(rows.num_rows, -1, dtype=np.int32)
     if "partition" in rows.schema.names:
         given = np.asarray(rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32)
         wrong = given[(given < -1) | (given >= partitions)]
@@ -114,11 +114,11 @@ def murmur2(column: Column) -> NDArray[np.uint32]:
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
     starts, sizes, data = _bytes_of(column)
-    found = np.empty(len(sizes), dtype=np.uint32)
+    found: NDArray[np.uint32] = np.empty(len(sizes), dtype=np.uint32)
     factor, mask = np.uint32(0x5BD1E995), np.uint32(24)
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
-        hashed = np.full(len(rows), 0x9747B28C ^ int(size), dtype=np.uint32)
+        hashed: NDArray[np.uint32] = np.full(len(rows), 0x9747B28C ^ int(size), dtype=np.uint32)
         block = data[starts[rows][:, None] + np.arange(size)] if size else np.empty((len(rows), 0), dtype=np.uint8)
         whole = int(size) & ~3
         for word in np.ascontiguousarray(block[:, :whole]).view("<u4").T if whole else ():
@@ -126,7 +126,7 @@ def murmur2(column: Column) -> NDArray[np.uint32]:
             mixed ^= mixed >> mask
             hashed = (hashed * factor) ^ (mixed * factor)
         if whole < size:
-            tail = np.zeros((len(rows), 4), dtype=np.uint8)
+            tail: NDArray[np.uint8] = np.zeros((len(rows), 4), dtype=np.uint8)
             tail[:, : size - whole] = block[:, whole:]
             hashed = (hashed ^ tail.view("<u4")[:, 0]) * factor
         hashed = (hashed ^ (hashed >> np.uint32(13))) * factor
@@ -155,30 +155,13 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
         counts = np.where(np.asarray(listed.is_null()), 0, counts).astype(np.int32)
         pairs = listed.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
         header_keys, header_values = arena.put(pairs.field(0)), arena.put(pairs.field(1))
-    stamps = np.full(count, -1, dtype=np.int64)
+    stamps: NDArray[np.int64] = np.full(count, -1, dtype=np.int64)
     if "timestamp" in names:
-        column: Column = rows.column("timestamp")
-        column = column.cast("int64").fill_null(-1000)
-        stamps = np.asarray(column.to_numpy(zero_copy_only=False)) // 1000
-    return RecordColumns(
-        arena.joined(),
-        count,
-        *(
-            _view(column)
-            for column in (
-                np.arange(count, dtype=np.int64),
-                stamps,
-                arena.zeros(count),
-                arena.none(count),
-                *keys,
-                *values,
-                first,
-                counts,
-                *header_keys,
-                *header_values,
-            )
-        ),
-    )
+        moments: Column = rows.column("timestamp")
+        stamps = np.asarray(moments.cast("int64").fill_null(-1000).to_numpy(zero_copy_only=False)) // 1000
+    numbers: list[NDArray[Any]] = [np.arange(count, dtype=np.int64), stamps, arena.zeros(count), arena.none(count)]
+    numbers += [*keys, *values, first, counts, *header_keys, *header_values]
+    return RecordColumns(arena.joined(), count, *map(_view, numbers))
 
 
 def _view(column: NDArray[Any]) -> memoryview:
