@@ -14,8 +14,20 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from harness import Case, Machine, Options, Reporter, Result, Verdict, WrongOutcomeError, measure, parse_options
+from harness import (
+    Case,
+    JavaMissingError,
+    Machine,
+    Options,
+    Reporter,
+    Result,
+    Verdict,
+    WrongOutcomeError,
+    measure,
+    parse_options,
+)
 from tier_parts.first import FIRST, first_verdicts
+from tier_parts.kafka import KAFKA_CASES, kafka_bounds, kafka_cases, kafka_plan
 from tier_parts.logs import Store, make_log, offload
 from tier_parts.memory import READER, UPLOAD, memory_verdicts
 from tier_parts.offloading import OFFLOAD, offload_bounds, offload_case
@@ -39,14 +51,15 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             for found in _measured(Path(scratch), options, reporter, stack):
                 if isinstance(found, Case):
-                    results[found.name] = measure(found, options.plan)
+                    plan = kafka_plan(found.name, options.plan) if found.name in KAFKA_CASES else options.plan
+                    results[found.name] = measure(found, plan)
                     reporter.result(results[found.name])
                 else:
                     verdicts.append(found)
         except WrongOutcomeError as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1
-    bounds = [*offload_bounds(), *reading_bounds()]
+    bounds = [*offload_bounds(), *reading_bounds(), *kafka_bounds()]
     reporter.verdicts([*(bound.verdict(results) for bound in bounds if options.wants(bound.case)), *verdicts])
     return 0
 
@@ -60,6 +73,11 @@ def _measured(scratch: Path, options: Options, reporter: Reporter, stack: ExitSt
             server.forget()
         if any(map(options.wants, (UPLOAD, READER))):
             yield from memory_verdicts(server, scratch, options, reporter)
+    if any(map(options.wants, KAFKA_CASES)):
+        try:
+            yield from kafka_cases(scratch / "kafka", options, stack)
+        except JavaMissingError as error:
+            reporter.missing([str(error)])
     if any(map(options.wants, (FIRST, COLD_FILE, COLD_DISK, WARM))):
         yield from _on_files(scratch, options, stack)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from harness.bounds import Bound, CpuBound, Rate, Verdict, ceiling
-from harness.java import KAFKA, WARM_UP_TIMES, JavaMissingError, java_worker
+from harness.java import KAFKA, WARM_UP_TIMES, JavaMissingError, find_support, java_worker
 from harness.machine import Machine
 from harness.memory import Peak, UnsupportedPlatformError, peak_of
 from harness.options import Options, parse_options
 from harness.report import Reporter
-from harness.rounds import Case, Figures, Result, measure
+from harness.rounds import Case, Figures, Plan, Result, measure
 from harness.sides import LocalSide, PreparedSide, Sample, Side, WrongOutcomeError
 from harness.workers import Job, Worker, WorkerError, WorkerSide, serve
 
@@ -25,6 +25,7 @@ __all__ = [
     "Machine",
     "Options",
     "Peak",
+    "Plan",
     "PreparedSide",
     "Rate",
     "Reporter",
@@ -38,6 +39,7 @@ __all__ = [
     "WorkerSide",
     "WrongOutcomeError",
     "ceiling",
+    "find_support",
     "java_worker",
     "measure",
     "parse_options",

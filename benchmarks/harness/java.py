@@ -16,14 +16,21 @@ WARM_UP_TIMES: Final = 8  # the JVM's second compiler comes in after some thousa
 _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 _SOURCES: Final = _ROOT / "benchmarks" / "java"
 _POM: Final = _ROOT / "tests" / "oracle" / "pom.xml"
+_SUPPORT: Final = _ROOT / "tests" / "support"
 
 
 class JavaMissingError(Exception):
     """Kafka's classes cannot run here; the text says what is missing."""
 
 
+def find_support() -> None:
+    """Let modules of the tests' support be imported: they are not installed, and found in the checkout alone."""
+    if str(_SUPPORT) not in sys.path:
+        sys.path.append(str(_SUPPORT))
+
+
 def java_worker(
-    program: str, scratch: Path, *arguments: str, heap: str = "512m", options: Sequence[str] = ()
+    program: str, scratch: Path, *arguments: str, heap: str = "512m", options: Sequence[str] = (), pom: Path = _POM
 ) -> Worker:
     """A JVM with Kafka's classes: the jars are those that the tests against real Kafka use.
 
@@ -33,18 +40,19 @@ def java_worker(
         arguments: of the program.
         heap: its size from beginning to end.
         options: more options of the JVM.
+        pom: names the jars.
 
     Raises:
         JavaMissingError: there is no JDK, no Maven for a first time, or the classes do not start.
     """
-    sys.path.append(str(_ROOT / "tests" / "support"))
+    find_support()
     from kafka_tools import KafkaTools, OracleMissingError  # noqa: PLC0415 - not installed: found in the checkout alone
 
     compiler = shutil.which("javac")
     if compiler is None:
         raise JavaMissingError(f"{KAFKA}: there is no javac; a JDK is needed")
     try:
-        tools = KafkaTools.find(_POM)
+        tools = KafkaTools.find(pom)
     except OracleMissingError as error:
         raise JavaMissingError(f"{KAFKA}: {error}") from error
     path = f"{scratch}:{tools.libraries}/*"

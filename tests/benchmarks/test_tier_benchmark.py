@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tier.py"
+from harness import KAFKA
+from quick_run import quick_run, verdicts
+from tier_parts import first, kafka, memory, offloading, reading
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads the kernel's accounts")
+ALONE = [
+    offloading.OFFLOAD,
+    *(reading.COLD_S3, reading.COLD_DISK, reading.COLD_FILE, reading.WARM),
+    *(memory.UPLOAD, memory.READER),
+]
+BESIDE_KAFKA = [kafka.SMALL, kafka.READ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="it reads the kernel's accounts")
+def only(cases: list[str]) -> list[str]:
+    return [word for case in cases for word in ("--only", case)]
+
+
 def test_every_bound_has_a_figure() -> None:
-    command = [sys.executable, str(SCRIPT), "--quick", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    verdicts = [found for line in done.stdout.splitlines() if (found := json.loads(line))["kind"] == "verdict"]
-    cases = {found["case"]: found for found in verdicts}
-    assert set(cases) == {
-        "tier/offload/s3",
-        *(f"tier/cold/{kind}" for kind in ("s3", "disk", "file")),
-        "tier/warm",
-        *(f"tier/first/{kind}" for kind in ("attached", "warm")),
-        *(f"tier/memory/{kind}" for kind in ("upload", "reader")),
-    }
-    assert all(found["figure"] > 0 or "memory" in found["case"] for found in verdicts)
-    assert all(cases[name]["reached"] for name in cases if "first" in name or "memory" in name)
+    cases = {found["case"]: found for found in verdicts(quick_run("tier.py", *only([*ALONE, first.FIRST])))}
+    promised = [f"{first.FIRST}/attached", f"{first.FIRST}/warm"]
+    assert set(cases) == {*ALONE, *promised}
+    assert all(cases[name]["reached"] for name in (*promised, memory.UPLOAD, memory.READER))
+    assert all(cases[name]["figure"] > 0 for name in cases if "memory" not in name)
+
+
+@pytest.mark.oracle
+def test_a_kafka_with_tiered_storage_takes_part_or_it_is_said_why_not() -> None:
+    told = quick_run("tier.py", *only(BESIDE_KAFKA))
+    missing = [line["reason"] for line in told if line["kind"] == "missing"]
+    found = {line["case"]: line["figure"] for line in verdicts(told)}
+    assert set(found) == set(BESIDE_KAFKA)
+    assert all(reason.startswith(KAFKA) for reason in missing)
+    assert all((figure is None) == bool(missing) for figure in found.values())

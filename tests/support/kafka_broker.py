@@ -170,10 +170,19 @@ class KafkaBroker:
         for future in admin.create_topics(new).values():
             future.result()
 
-    def take_over(self, source: Path) -> None:
-        """Put the segment files and leader epochs of the log in ``source`` in place of this stopped broker's own."""
+    @property
+    def pid(self) -> int:
+        """The running process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def take_over(self, source: Path, name: str = "") -> None:
+        """Put the segment files and leader epochs of the log in ``source`` in place of this stopped broker's own.
+
+        ``name`` is the broker's folder, if it is not that of ``source``.
+        """
         assert self._process is None
-        target = self.log_dir / source.name
+        target = self.log_dir / (name or source.name)
         for file in target.iterdir():
             if file.name != PARTITION_METADATA_FILE:  # the topic id is the cluster's
                 file.unlink()

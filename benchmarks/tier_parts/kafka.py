@@ -1,0 +1,305 @@
+"""A tier in a folder beside Kafka with LocalTieredStorage: a real broker, the same segments, the same disk.
+
+Kafka's own remote storage for tests copies files and syncs nothing. What it takes is measured from outside: from the
+moment a topic may be copied until all its segments are in the folder, and with a Java consumer that reads them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from harness import (
+    KAFKA,
+    Bound,
+    Case,
+    JavaMissingError,
+    LocalSide,
+    Options,
+    Plan,
+    PreparedSide,
+    Sample,
+    Side,
+    Worker,
+    WrongOutcomeError,
+    find_support,
+    java_worker,
+)
+from stratalog import open_reader
+from stratalog.env import Env
+from tier_parts.logs import REMOTE, MadeLog, Store, engine_on, make_log, offload
+
+if TYPE_CHECKING:
+    from kafka_broker import KafkaBroker
+
+OFFLOAD: Final = "tier/kafka/offload"
+SMALL: Final = "tier/kafka/small"
+READ: Final = "tier/kafka/read"
+_OURS: Final = "stratalog"
+_POM: Final = Path(__file__).resolve().parent.parent / "java" / "tiered.xml"
+_TITLES: Final = {
+    OFFLOAD: "offload to a folder",
+    SMALL: "offload of segments of 1 MB to a folder",
+    READ: "records read from a tier in a folder",
+}
+_AT_LEAST: Final = {OFFLOAD: 2.0, SMALL: 3.0, READ: 2.0}
+_MIB: Final = 1 << 20
+_MOST_ROUNDS: Final = 5
+_MOST_S: Final = 120.0
+_LOOK_MS: Final = 5
+_ERRORS: Final = 3  # of syslog's levels
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_COPIED: Final = {"remote.storage.enable": "true"}
+_EVICTED: Final = {"local.retention.ms": "1"}
+_SETTINGS: Final = {
+    "log.retention.check.interval.ms": "200",
+    "log.initial.task.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
+    "remote.log.storage.system.enable": "true",
+    "remote.log.storage.manager.class.name": "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+    "remote.log.storage.manager.impl.prefix": "rsm.config.",
+    "rsm.config.delete.on.close": "false",
+    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+    "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+    "remote.log.manager.task.interval.ms": "10",
+}
+
+
+KAFKA_CASES: Final = tuple(_TITLES)
+
+
+def kafka_bounds() -> list[Bound]:
+    """What is promised."""
+    return [Bound(title, case, _OURS, KAFKA, _AT_LEAST[case]) for case, title in _TITLES.items()]
+
+
+def kafka_plan(case: str, plan: Plan) -> Plan:
+    """How a case is measured: a topic can be copied once, so that every sample is one call, and there are few."""
+    rounds = min(_MOST_ROUNDS, plan.rounds)
+    return Plan(rounds, plan.sample_s, plan.warm_up_s) if case == READ else Plan(rounds, 0, 0)
+
+
+def kafka_cases(scratch: Path, options: Options, stack: ExitStack) -> Iterator[Case]:
+    """The cases that somebody wants.
+
+    Raises:
+        JavaMissingError: there is no Kafka here.
+    """
+    scratch.mkdir()
+    names, quick = [name for name in _TITLES if options.wants(name)], options.quick
+    size_bytes = 4 * _MIB if quick else 128 * _MIB
+    (scratch / "bucket").mkdir()
+    store = Store((scratch / "bucket").as_uri(), {})
+    logs = {
+        name: make_log(
+            scratch / name.rpartition("/")[2], store, size_bytes, _MIB if name == SMALL or quick else 32 * _MIB
+        )
+        for name in names
+    }
+    broker = stack.enter_context(_tiered_broker(scratch, logs, min(_MOST_ROUNDS, options.plan.rounds) + 2))
+    for name in names:
+        sides = (
+            _reading(broker, logs[name], scratch, stack)
+            if name == READ
+            else _offloading(broker, name, logs[name], scratch)
+        )
+        yield Case(
+            name,
+            f"{_TITLES[name]}; {logs[name].size_bytes >> 20} MiB",
+            sides,
+            logs[name].records,
+            logs[name].size_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiered:
+    """A broker with topics that have logs of ours, not yet copied. Each topic can be taken once.
+
+    Attributes:
+        broker: running.
+        remote: the folder of its remote storage.
+        topics: by case.
+    """
+
+    broker: KafkaBroker
+    remote: Path
+    topics: Mapping[str, Iterator[str]]
+
+    def copied(self, topic: str, made: MadeLog) -> Sample:
+        """Let a topic be copied and wait until all of it is there."""
+        wanted = sum(1 for file in made.files if file.suffix == ".log")
+        cpu_ns, wall_ns = self.cpu_ns(), time.perf_counter_ns()
+        self.alter(topic, _COPIED)
+        until = time.perf_counter() + _MOST_S
+        while (found := self._arrived(topic)) != (wanted, made.size_bytes):
+            if time.perf_counter() > until:
+                raise WrongOutcomeError(f"{KAFKA}: {found} of {wanted} segments of {topic} are in its remote storage")
+            Env().clock.sleep_ms(_LOOK_MS)
+        wall_ns, cpu_ns = time.perf_counter_ns() - wall_ns, self.cpu_ns() - cpu_ns
+        return Sample(wall_ns / 1e9, cpu_ns / 1e9)
+
+    def evict(self, topic: str) -> None:
+        """Wait until the broker has deleted what is copied of a topic."""
+        self.alter(topic, _EVICTED)
+        until = time.perf_counter() + _MOST_S
+        while len(list((self.broker.log_dir / f"{topic}-0").glob("*.log"))) > 1:
+            if time.perf_counter() > until:
+                raise WrongOutcomeError(f"{KAFKA}: {topic} stays on local disk")
+            Env().clock.sleep_ms(_LOOK_MS)
+
+    def alter(self, topic: str, config: Mapping[str, str]) -> None:
+        """Change settings of a topic."""
+        from confluent_kafka import admin  # noqa: PLC0415 - not everybody has it
+
+        known: Any = admin  # Any: its types leave out half of the names
+        entries = [
+            known.ConfigEntry(name, value, incremental_operation=known.AlterConfigOpType.SET)
+            for name, value in config.items()
+        ]
+        resource = known.ConfigResource(known.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        client = known.AdminClient({"bootstrap.servers": self.broker.address, "log_level": _ERRORS})
+        for future in client.incremental_alter_configs([resource]).values():
+            future.result()
+
+    def cpu_ns(self) -> int:
+        """Processor time of the broker so far."""
+        fields = Path(f"/proc/{self.broker.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) * _TICK_NS
+
+    def _arrived(self, topic: str) -> tuple[int, int]:
+        sizes = [file.stat().st_size for file in self.remote.glob(f"{topic}-0-*/*.log")]
+        return len(sizes), sum(sizes)
+
+
+@contextmanager
+def _tiered_broker(scratch: Path, logs: Mapping[str, MadeLog], topics: int) -> Iterator[_Tiered]:
+    """Start a broker, give it the logs, each so many times, and start it again."""
+    find_support()
+    try:
+        from kafka_broker import KafkaBroker  # noqa: PLC0415 - found in the checkout alone, and needs a client
+        from kafka_tools import KafkaTools, OracleMissingError  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise JavaMissingError(f"{KAFKA}: {error}") from error
+
+    class Server(KafkaTools):
+        """With all compilers: the tests' broker starts fast and runs slowly."""
+
+        def command(self, main: str, *arguments: str) -> list[str]:
+            slow = {"-XX:TieredStopAtLevel=1", "-Xmx512m", "-XX:+UseSerialGC"}
+            return [self.java, "-Xmx1g", *(word for word in super().command(main, *arguments)[1:] if word not in slow)]
+
+    try:
+        tools = Server.find(_POM)
+    except OracleMissingError as error:
+        raise JavaMissingError(f"{KAFKA}: {error}") from error
+    folder = scratch / "broker"
+    folder.mkdir()
+    tiered = {**_SETTINGS, "rsm.config.dir": str(folder / "remote")}
+    names = {case: [f"{case.rpartition('/')[2]}{number}" for number in range(topics)] for case in logs}
+    every = [topic for found in names.values() for topic in found]
+    with KafkaBroker(tools, folder) as broker:
+        broker.create_topics(dict.fromkeys(every, 1), {topic: {"segment.bytes": _MIB} for topic in every})
+        broker.stop()
+        for case, found in names.items():
+            for topic in found:
+                broker.take_over(logs[case].folder / f"{REMOTE}-0", f"{topic}-0")
+        with (folder / "server.properties").open("a", encoding="utf-8") as properties:
+            properties.writelines(f"{name}={value}\n" for name, value in tiered.items())
+        broker.start()
+        try:
+            remote = folder / "remote" / "kafka-tiered-storage"
+            yield _Tiered(broker, remote, {case: iter(found) for case, found in names.items()})
+        finally:
+            broker.kill()  # nothing of it is wanted any more, and an orderly stop takes long
+
+
+class _KafkaOffload(Side):
+    """The broker's copying."""
+
+    def __init__(self, broker: _Tiered, case: str, made: MadeLog) -> None:
+        self.name, self._broker, self._case, self._made = KAFKA, broker, case, made
+
+    def check(self) -> None:
+        """Everything arrives."""
+        self.sample(1)
+
+    def sample(self, calls: int) -> Sample:
+        """One topic a call; the broker's processor time."""
+        found = [self._broker.copied(next(self._broker.topics[self._case]), self._made) for _ in range(calls)]
+        return Sample(sum(one.wall_s for one in found), sum(one.cpu_s for one in found))
+
+
+class _KafkaRead(Side):
+    """A Java consumer of a topic that is in the remote storage alone; its processor time and the broker's."""
+
+    def __init__(self, broker: _Tiered, topic: str, made: MadeLog, worker: Worker, scratch: Path) -> None:
+        self.name, self.warm_up_times = KAFKA, 8.0
+        self._broker, self._worker, self._made = broker, worker, made
+        self._outcome, told = scratch / "outcome", scratch / "input"
+        told.write_text(f"{broker.broker.address} {topic} {made.records}", encoding="ascii")
+        worker.load(topic, told)
+        self._topic = topic
+
+    def check(self) -> None:
+        """Keys and values have the length that they were made with."""
+        self._worker.ask("outcome", "read", self._topic, str(self._outcome))
+        found = int(self._outcome.read_bytes())
+        if found != self._made.records * 110:
+            raise WrongOutcomeError(f"{KAFKA}: {found} bytes of {self._made.records} records")
+
+    def sample(self, calls: int) -> Sample:
+        """Both processes' time."""
+        before = self._broker.cpu_ns()
+        wall_ns, cpu_ns = map(int, self._worker.ask("sample", "read", self._topic, calls))
+        return Sample(wall_ns / 1e9, (cpu_ns + self._broker.cpu_ns() - before) / 1e9)
+
+
+def _offloading(broker: _Tiered, case: str, made: MadeLog, scratch: Path) -> list[Side]:
+    numbers = count()
+
+    @contextmanager
+    def engines(calls: int) -> Iterator[Callable[[], object]]:
+        with ExitStack() as stack:
+            opened = []
+            for _ in range(calls):
+                bucket = scratch / f"bucket-{made.folder.name}-{next(numbers)}"
+                bucket.mkdir()
+                folder = stack.enter_context(made.copied(scratch / f"copy-{bucket.name}"))
+                opened.append(stack.enter_context(engine_on(folder, Store(bucket.as_uri(), {}))))
+            yield lambda: opened.pop().offload()
+
+    def check() -> None:
+        with engines(1) as call:
+            found: Any = call()
+        if sum(one.size_bytes for one in found) != made.size_bytes:
+            raise WrongOutcomeError(f"{_OURS}: {found} of {made.size_bytes} bytes")
+
+    return [PreparedSide(_OURS, engines, check), _KafkaOffload(broker, case, made)]
+
+
+def _reading(broker: _Tiered, made: MadeLog, scratch: Path, stack: ExitStack) -> list[Side]:
+    """Both have nothing but the active segment on local disk; ours is a new reader each time, Kafka's broker stays."""
+    store = Store((scratch / "bucket").as_uri(), {})
+    topic = next(broker.topics[READ])
+    broker.copied(topic, made)
+    offload(made, store)
+    broker.evict(topic)
+    worker = stack.enter_context(java_worker("TierConsumer", scratch, heap="1g", pom=_POM))
+
+    def read() -> int:
+        with open_reader(store.uri) as reader:
+            return sum(columns.count for columns in reader.log(REMOTE, 0).columns())
+
+    def check() -> None:
+        if (found := read()) != made.records:
+            raise WrongOutcomeError(f"{_OURS}: {found} records of {made.records}")
+
+    return [LocalSide(_OURS, read, check), _KafkaRead(broker, topic, made, worker, scratch)]
