@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import TracebackType
@@ -19,12 +19,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from kafka_tools import KafkaTools
 from stratalog import Record, TimestampType
+from stratalog.env.clock import SystemClock
 from stratalog.model.names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, parse_segment_file
 
 CLUSTER_ID: Final = "c3RyYXRhbG9nLW9yYWNsZQ"  # any 16 bytes in Kafka's base64
 START_SECONDS: Final = 120
 STOP_SECONDS: Final = 60
 CLIENT_SECONDS: Final = 30
+DUTY_SECONDS: Final = 60
 _STARTED: Final = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
 # Of all that keeps and reads files; others tell of heartbeats that came late, say.
 _REMARK: Final = re.compile(
@@ -175,6 +177,14 @@ class KafkaBroker:
         """The running process."""
         assert self._process is not None
         return self._process.pid
+
+    def await_state(self, is_reached: Callable[[Path], bool], what: str) -> None:
+        """Look at the log directory of the running broker until its duties have made it so; fails after a minute."""
+        clock = SystemClock()
+        end_ns = clock.monotonic_ns() + DUTY_SECONDS * 1_000_000_000
+        while not is_reached(self.log_dir):
+            assert clock.monotonic_ns() < end_ns, f"not {what}; {self.remarks()[-3:]}"
+            clock.sleep_ms(50)
 
     def take_over(self, source: Path, name: str = "") -> None:
         """Put the segment files and leader epochs of the log in ``source`` in place of this stopped broker's own.
