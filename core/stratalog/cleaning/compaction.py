@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from stratalog.cleaning.digests import SegmentDigests
 from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStats, RewriteStoppedError, Rewriting, S
+from stratalog.cleaning.runner import deleted_to
 from stratalog.cleaning.summary import summarise_for_rewrite
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import Traffic, open_tier_part
@@ -127,7 +128,8 @@ def plan_parts(
         actions = _asked(log, chosen, summary, now_ms)
     except StorageError as error:
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
-    return [*plans, *(_joined(log, summary, actions, part) for part in asked)]
+    gone_to = deleted_to(log, policies, summary, now_ms=now_ms)
+    return [*plans, *(_joined(log, summary, actions, part, gone_to) for part in asked)]
 
 
 def _asked(
@@ -151,8 +153,10 @@ def _asked(
     return found
 
 
-def _joined(log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None) -> CompactionPlan:
-    """One plan of what the policies want of one part."""
+def _joined(
+    log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, gone_to: int
+) -> CompactionPlan:
+    """One plan of what the policies want of one part, above ``gone_to``, which retention deletes first."""
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
     mine = [action for action in actions if (action.start < border) == (tier is not None)]
@@ -163,9 +167,9 @@ def _joined(log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], ti
     if not wanted:
         return CompactionPlan(log, None, "; ".join(dict.fromkeys(action.reason for action in mine)), tier=tier)
     joined = Rewrite(
-        start=min(action.start for action in wanted),
+        start=max(min(action.start for action in wanted), gone_to),
         end=min(action.end for action in wanted),
-        dirty_start=min(action.dirty_start for action in wanted),
+        dirty_start=max(min(action.dirty_start for action in wanted), gone_to),
         reason="; ".join(dict.fromkeys(action.reason for action in wanted)),
         dirty_ratio=max(action.dirty_ratio for action in wanted),
     )
@@ -328,10 +332,17 @@ class _Round:
 
 
 def has_older(log: Log, job: RewriteJob) -> bool:
-    """Whether a tier has records that come before those of a round: neither tombstones nor markers may go then."""
-    remote = log.view().remote
+    """Whether records come before those of a round: neither tombstones nor markers may go then.
+
+    A tier has them, or retention is about to delete them, and may yet be told otherwise.
+    """
+    view = log.view()
+    remote = view.remote
     start = None if remote is None else remote.segments.start_offset
-    return start is not None and start < job.start
+    if start is not None and start < job.start:
+        return True
+    log_start = view.offsets.log_start
+    return any(segment.base_offset < job.start and segment.end_offset > log_start for segment in view.segments)
 
 
 def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:

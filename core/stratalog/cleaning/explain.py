@@ -89,8 +89,7 @@ def explain(
     plans = plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms)
     told = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
     deleted = set(summary.segments[: told.deleted_segments])
-    deleted_to = max((one.end_offset for one in deleted), default=0)
-    rounds = [_round(_clipped(plan, deleted_to), policies, limits, now_ms, sorted(asked)) for plan in plans]
+    rounds = [_round(plan, policies, limits, now_ms, sorted(asked)) for plan in plans]
     rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
     gone = Gone(deleted, set(rest[: told.evicted_segments]), "; ".join(told.reasons), now_ms)
     kept = [action for action in (*total, *local) if isinstance(action, Keep)]
@@ -125,15 +124,6 @@ class Round:
         """What the round makes of a segment, and its neighbours perhaps; None if it leaves it alone."""
         made = () if self.seen is None else self.seen.segments
         return next((one for one in made if one.start <= segment.base_offset < one.end), None)
-
-
-def _clipped(plan: CompactionPlan, deleted_to: int) -> CompactionPlan:
-    """What is left to compact once retention had its turn: a deletion wins over a rewrite."""
-    found = plan.rewrite
-    if found is None or found.start >= deleted_to:
-        return plan
-    found = replace(found, start=deleted_to, dirty_start=max(found.dirty_start, deleted_to))
-    return replace(plan, rewrite=found if found.dirty_start < found.end else None)
 
 
 def _round(

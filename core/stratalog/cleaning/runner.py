@@ -63,6 +63,18 @@ def plan_retention(
         summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset)
 
 
+def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
+    """The end (offset) of the segments that the next pass deletes; 0 if none, also if a policy fails: then none is."""
+    if summary.has_tier and not log.is_leader:
+        return 0  # its leader says
+    try:
+        actions = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
+    except StorageError:
+        return 0
+    end = _cut(actions, summary.offsets.high_watermark).end
+    return max((segment.end_offset for segment in summary.segments if segment.end_offset <= end), default=0)
+
+
 def _planned(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> tuple[Sequence[Action], Sequence[Action]]:

@@ -11,6 +11,7 @@ import cleaning_logs
 from cleaning_logs import LIMITS, Script
 from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, plan_compaction
 from stratalog.cleaning.rewrite import RewriteStoppedError
+from stratalog.cleaning.runner import apply_retention
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, DiskFullError, LogDirOfflineError, PluginError
@@ -62,6 +63,31 @@ def test_the_example_of_the_manual(bed: LogBed) -> None:
     second = cleaned(bed, log)
     assert (second.dirty_start, second.end) == (6, 9)
     assert left(log) == [(5, b"A", b"3"), (6, b"E", b"1"), (7, b"D", b"1"), (8, b"C", b"2")]
+
+
+def test_what_retention_is_about_to_delete_is_not_compacted_and_no_tombstone_goes_before_it(bed: LogBed) -> None:
+    bed.topic = cleaning_logs.topic(cleanup_policy="compact,delete", retention_ms=100_000, delete_retention_ms=0)
+    log = bed.open()
+    log.append([Record(key=b"k", value=b"old", timestamp_ms=bed.clock.now_ms())])
+    log.roll()
+    bed.clock.advance_ms(100_001)
+    for key, value in ((b"k", None), (b"x", b"1")):
+        log.append([Record(key=key, value=value, timestamp_ms=bed.clock.now_ms())])
+        log.roll()
+    policies = {name: bed.host.policy(name) for name in ("compact", "delete")}
+    for _ in range(2):
+        result = cleaning_logs.clean(bed, log, delete=policies["delete"])
+        assert result is not None
+        assert (result.start, result.dirty_start) == (1, 1)
+        assert left(log) == [(0, b"k", b"old"), (1, b"k", None), (2, b"x", b"1")]
+        log.resume_cleaning(0)
+    apply_retention(log, policies, None, now_ms=bed.clock.now_ms())
+    assert left(log) == [(1, b"k", None), (2, b"x", b"1")]
+    for _ in range(2):
+        log.resume_cleaning(1)
+        cleaning_logs.clean(bed, log, delete=policies["delete"])
+        bed.clock.advance_ms(1)
+    assert left(log) == [(2, b"x", b"1")]
 
 
 def test_a_tombstone_stays_until_its_horizon(bed: LogBed) -> None:
