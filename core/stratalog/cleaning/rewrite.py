@@ -155,7 +155,7 @@ class Rewriting(Generic[S]):
         """
         try:
             end = self._observe()
-            self._rewrite(end)
+            self.rewrite(end)
         except SegmentGoneError as error:
             raise RewriteStoppedError(f"a segment of {self.log.name} went away: {error}") from error
         return end
@@ -225,7 +225,8 @@ class Rewriting(Generic[S]):
 
     # --- pass 2 ------------------------------------------------------------------------------------------------------
 
-    def _rewrite(self, end: int) -> None:
+    def rewrite(self, end: int) -> None:
+        """The second pass alone, for filters that know all that the first would show them; errors as ``run``."""
         log, segments = self.log, self._segments(end)
         modified_ms = [log.modified_ms(found) for found in segments if found.base_offset < self.job.dirty_start]
         legacy_horizon_ms = modified_ms[-1] - self.log.config.delete_retention_ms if modified_ms else 0

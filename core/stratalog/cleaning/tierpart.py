@@ -178,7 +178,7 @@ class TierPart:
                 and digest_of(made) == entries[0].sha256
             ):
                 return True
-            stored = self._writer().upload(_source(made, old))
+            stored = self._writer().upload(source_of(made, old))
         finally:
             made.discard()
         self._traffic.uploaded_bytes += made.size_bytes
@@ -247,7 +247,7 @@ class TierPart:
             )
 
 
-def _source(made: SpooledSegment, old: Sequence[ReadableSegment]) -> SegmentSource:
+def source_of(made: SpooledSegment, old: Sequence[ReadableSegment]) -> SegmentSource:
     """What stands for ``old`` from now on, with all that travels with it."""
     infos = [_entry(segment).info for segment in old]
     epochs = merged_epochs(info.leader_epochs for info in infos)

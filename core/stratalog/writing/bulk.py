@@ -14,8 +14,9 @@ from typing import Self
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
+from stratalog.spi.cleanup import RecordFilter
 from stratalog.tier.root import WriteMark
-from stratalog.writing.values import Published, Span, StagedSegment
+from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
 
 
 class Stage(ABC):
@@ -134,6 +135,34 @@ class BulkWriter(ABC):
         Raises:
             UnknownTopicError: the log is not there.
             FencedEpochError: an engine writes to it.
+        """
+
+    @abstractmethod
+    def rewrite(
+        self,
+        span: Span,
+        part: tuple[int, int],
+        filters: Sequence[RecordFilter],
+        *,
+        now_ms: int,
+        keeps_tombstones: bool = False,
+    ) -> Rewritten:
+        """Stage what stays of a part of a span, as compaction does: with the offsets, headers and markers that there are.
+
+        What was aborted goes. The filters' ``judge`` is called, and not ``observe``.
+
+        Args:
+            span: as planned.
+            part: offsets [start, end), both among the borders of the span.
+            filters: all must say KEEP for a record to stay.
+            now_ms: by which tombstones are old; the same in all tasks.
+            keeps_tombstones: there are older records outside the span, or nobody is to lose markers.
+
+        Raises:
+            CorruptBatchError: an entry is damaged.
+            FencedEpochError: an engine writes to the log.
+            StorageError: other segments are there by now.
+            StoreError: the store failed.
         """
 
     @abstractmethod

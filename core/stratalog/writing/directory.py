@@ -36,11 +36,12 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
 from stratalog.segment.segment import Segment
+from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.segments import LogFiles, SegmentFile, SegmentStore
 from stratalog.tier.root import WriteMark
 from stratalog.writing.bulk import BulkWriter, Stage
 from stratalog.writing.encode import Encoder, placed_tables
-from stratalog.writing.values import Published, Span, StagedSegment
+from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
 _ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
@@ -306,6 +307,19 @@ class DirectoryWriter(BulkWriter):
         """As ``BulkWriter.span``."""
         del start, end
         raise ConfigError(_ENGINES_OWN.format(log))
+
+    def rewrite(
+        self,
+        span: Span,
+        part: tuple[int, int],
+        filters: Sequence[RecordFilter],
+        *,
+        now_ms: int,
+        keeps_tombstones: bool = False,
+    ) -> Rewritten:
+        """As ``BulkWriter.rewrite``."""
+        del part, filters, now_ms, keeps_tombstones
+        raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def replace(
         self, span: Span, staged: Sequence[StagedSegment], *, reason: str, first_dirty_offset: int | None = None

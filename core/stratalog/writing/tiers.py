@@ -36,6 +36,7 @@ from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import ComponentHost
 from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
+from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segments import SegmentStore
 from stratalog.tier.bulk import Appending, EndMovedError, Replacing, check_alone, digest_of, is_unused
@@ -43,10 +44,11 @@ from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
 from stratalog.tier.root import ChangeKind, Root, TopicNote, WriteMark
 from stratalog.tier.tier import Tier, TierLogName
+from stratalog.writing.anew import StagedPart, Standing, rewrite_part
 from stratalog.writing.build import SegmentBuilder
 from stratalog.writing.bulk import BulkWriter, Stage
 from stratalog.writing.encode import Encoder, placed_tables
-from stratalog.writing.values import Published, Span, StagedSegment
+from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
 
 _TRIES: Final = 8  # of one commit, while others append to the log
 _TIDY_EVERY: Final = 64  # versions
@@ -432,6 +434,36 @@ class TierWriter(BulkWriter):
             return None
         borders = (*(entry.info.base_offset for entry in held), held[-1].info.end_offset)
         return Span(log, remote.topic_id, borders[0], borders[-1], borders, epoch, digest_of(held))
+
+    def rewrite(
+        self,
+        span: Span,
+        part: tuple[int, int],
+        filters: Sequence[RecordFilter],
+        *,
+        now_ms: int,
+        keeps_tombstones: bool = False,
+    ) -> Rewritten:
+        """As ``BulkWriter.rewrite``."""
+        if part[0] not in span.borders or part[1] not in span.borders:
+            raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
+        place = self._place(span.log, keep_offsets=True)
+        root = place.remote.root
+        if place.remote.topic_id != span.topic_id or root is None:
+            raise StorageError(f"topic {span.log.topic} was deleted since this was planned")
+        entries = place.remote.entries(part[0], root.end_offset, root)
+        if not entries or not {*part} <= {entries[0].info.base_offset, *(entry.info.end_offset for entry in entries)}:
+            raise StorageError(f"the tier has other segments of {span.log} than when this was planned: begin again")
+        encoder = place.encoder
+        at = Standing(place.remote, place.leader_epoch, encoder.parts, encoder.config, self._temporaries())
+        return rewrite_part(
+            StagedPart(at, entries),
+            part,
+            filters,
+            first_dirty_offset=root.first_dirty_offset,
+            now_ms=now_ms,
+            keeps_tombstones=keeps_tombstones,
+        )
 
     def replace(
         self,

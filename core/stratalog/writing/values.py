@@ -68,3 +68,14 @@ class Published:
     segments: int
     size_bytes: int
     duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """What one task made of a part of a span: segments that cover it, and how much was read and stays."""
+
+    staged: tuple[StagedSegment, ...]
+    records_read: int
+    records_kept: int
+    bytes_read: int
+    bytes_written: int
