@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import stratalog_spark as jobs
-from stratalog import Record, open_engine
+from stratalog import Record, open_engine, open_reader
 from stratalog.errors import UnknownTopicError
 
 pytestmark = pytest.mark.usefixtures("has_spark")
@@ -101,6 +101,35 @@ def test_export_writes_what_is_new_as_parquet(
     ]
     assert command("export", tier.as_uri(), target, "--partition-by", "hour") == 2
     assert "exported with schema='json', not 'raw'" in capsys.readouterr().err
+
+
+def test_a_topic_is_compacted_erased_and_converted(
+    tier: Path, capsys: pytest.CaptureFixture[str], command: Callable[..., int]
+) -> None:
+    uri = tier.as_uri()
+    assert command("compact", uri, "-t", "orders", "--any-policy") == 2
+    assert "take_over" in capsys.readouterr().err
+    assert command("compact", uri, "-t", "orders", "--any-policy", "--take-over", "--json") == 0
+    *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (summary["before"], summary["after"]) == (600, 100)
+    assert 0 < summary["shuffled_bytes"] < 100 * 20 + 500
+    assert command("erase", uri, "--key", "key-1", "--key-hex", b"key-2".hex(), "--json") == 0
+    *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert summary["records"] == 4
+    assert command("convert", uri, "-t", "orders", "--compression", "zstd") == 0
+    with open_reader(uri) as reader:
+        for partition in (0, 1):
+            rows = list(reader.log("orders", partition).records())
+            assert {row.key for row in rows} == {b"key-%d" % number for number in range(50)} - {b"key-1", b"key-2"}
+            assert len(rows) == 48
+
+
+def test_partition_keys_are_those_of_sparks_hash(spark: Any) -> None:
+    from stratalog_spark.jobs.packing import partition_keys  # noqa: PLC0415 - needs numpy
+
+    keys = partition_keys(13)
+    rows = spark.createDataFrame([(key,) for key in keys], "key int").selectExpr("pmod(hash(key), 13) AS place")
+    assert [row["place"] for row in rows.collect()] == list(range(13))
 
 
 def test_the_command_prints_a_table_or_json_and_draws(

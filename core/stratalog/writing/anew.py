@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from stratalog.cleaning.rewrite import Rewriting
 from stratalog.cleaning.throttle import Throttle
@@ -12,17 +13,26 @@ from stratalog.cleaning.tierpart import TierSource, Traffic, source_of
 from stratalog.config.topic import TopicConfig
 from stratalog.log.cleaned import CleanedSegment, SpooledSegment
 from stratalog.log.tiered import producers_at
+from stratalog.log.validate import codec_of
+from stratalog.model.batches import DELETE_HORIZON_BIT, BatchTable, Buffer, RecordBatch, TimestampType
+from stratalog.model.records import Fields, RecordColumns
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode, transaction_index
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
+from stratalog.spi.formats import BatchHeader
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segments import SegmentStore
 from stratalog.tier.closed import INDEX_KINDS
 from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
+from stratalog.writing.encode import Encoder
 from stratalog.writing.values import Rewritten, StagedSegment
+
+MAGIC: Final = 2  # of what is written anew
 
 
 @dataclass(slots=True)
@@ -131,6 +141,90 @@ def rewrite_part(
     rewriting.rewrite(end)
     stats = rewriting.stats
     return Rewritten(tuple(part.staged), stats.records_read, stats.records_kept, stats.bytes_read, stats.bytes_written)
+
+
+def recode_part(part: StagedPart, span: tuple[int, int], encoder: Encoder, *, recompress: bool) -> Rewritten:
+    """Write the segments of [start, end) anew in record batches of magic 2, each record as it was.
+
+    Batches of magic 2 stay as they are, unless ``recompress`` asks for the encoder's codec: then all are written anew but
+    control batches, those without records, and those of whose records compaction has taken some.
+
+    Raises:
+        As ``rewrite_part``.
+    """
+    read = kept = bytes_read = 0
+    for segment in part.segments:
+        if not span[0] <= segment.base_offset < span[1]:
+            continue
+        made = part.new_cleaned(segment.base_offset)
+        try:
+            ended = {entry.last_offset: entry for entry in transaction_index(segment, part.parts)}
+            for chunk in walk(segment, 0, part.parts, below=segment.end_offset):
+                bytes_read += chunk.data.nbytes
+                for table in chunk.tables:
+                    recoded = _Recoded(part, segment, chunk, encoder, recompress=recompress)
+                    for data in recoded.of(table):
+                        made.append(data, ended)
+                    read, kept = read + recoded.records, kept + recoded.records
+            made.finish(part.modified_ms(segment))
+        except BaseException:
+            made.discard()
+            raise
+        part.replace(made, [segment], 0)
+    return Rewritten(tuple(part.staged), read, kept, bytes_read, sum(found.size_bytes for found in part.staged))
+
+
+@dataclass(slots=True)
+class _Recoded:
+    """The batches of a chunk as they are written anew."""
+
+    part: StagedPart
+    segment: ReadableSegment
+    chunk: Chunk
+    encoder: Encoder
+    recompress: bool
+    records: int = 0
+
+    def of(self, table: BatchTable) -> Iterator[Buffer]:
+        """The batches of one magic."""
+        if table.magic < MAGIC:
+            for columns in self._decoded(table):
+                self.records += columns.count
+                yield from (prepared.data for prepared in self.encoder.batches(columns, keep_offsets=True))
+            return
+        self.records += sum(table.record_count)
+        for row, batch in enumerate(table):
+            end = batch.position + batch.size_bytes
+            whole = self._only(table.take(row, row + 1), batch) if self.recompress else None
+            yield self.chunk.data[batch.position : end] if whole is None else self._encoded(whole, batch)
+
+    def _only(self, row: BatchTable, batch: RecordBatch) -> RecordColumns | None:
+        """The records of a batch of which nothing would be lost."""
+        if batch.is_control or not batch.record_count or batch.attributes & DELETE_HORIZON_BIT:
+            return None
+        [columns] = self._decoded(row)
+        is_whole = columns.offset[0] == batch.base_offset and columns.offset[-1] == batch.last_offset
+        return columns if is_whole else None
+
+    def _decoded(self, table: BatchTable) -> Iterator[RecordColumns]:
+        return decode(self.chunk, table, self.segment, self.part.parts, Fields.ALL)
+
+    def _encoded(self, columns: RecordColumns, batch: RecordBatch) -> bytearray:
+        is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
+        header = BatchHeader(
+            base_offset=batch.base_offset,
+            leader_epoch=batch.leader_epoch,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if is_append_time else TimestampType.CREATE_TIME,
+            append_time_ms=batch.max_timestamp_ms,
+            producer_id=batch.producer_id,
+            producer_epoch=batch.producer_epoch,
+            base_sequence=batch.base_sequence,
+            transactional=batch.is_transactional,
+        )
+        parts = self.part.parts
+        codec, level = codec_of(self.encoder.config, parts, 0)
+        found = parts.formats.of(MAGIC, self.segment.label, batch.position)
+        return found.encode_columns(columns, header, codec, level, keep_offsets=True)
 
 
 def _entry(segment: ReadableSegment) -> StoredSegment:

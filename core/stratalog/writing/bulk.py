@@ -166,6 +166,23 @@ class BulkWriter(ABC):
         """
 
     @abstractmethod
+    def recode(
+        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+    ) -> Rewritten:
+        """Stage a part of a span in record batches of magic 2: each record as it was, with its offset.
+
+        Args:
+            span: as planned.
+            part: offsets [start, end), both among the borders of the span.
+            compression: the codec of batches; None leaves those of magic 2 as they are.
+            layout: how segments are stored; None is as the topic says.
+
+        Raises:
+            UnknownComponentError: there is no such codec, or layout.
+            Others as ``rewrite``.
+        """
+
+    @abstractmethod
     def replace(
         self,
         span: Span,

@@ -321,6 +321,13 @@ class DirectoryWriter(BulkWriter):
         del part, filters, now_ms, keeps_tombstones
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
+    def recode(
+        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+    ) -> Rewritten:
+        """As ``BulkWriter.recode``."""
+        del part, compression, layout
+        raise ConfigError(_ENGINES_OWN.format(span.log))
+
     def replace(
         self, span: Span, staged: Sequence[StagedSegment], *, reason: str, first_dirty_offset: int | None = None
     ) -> Published:

@@ -44,7 +44,7 @@ from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
 from stratalog.tier.root import ChangeKind, Root, TopicNote, WriteMark
 from stratalog.tier.tier import Tier, TierLogName
-from stratalog.writing.anew import StagedPart, Standing, rewrite_part
+from stratalog.writing.anew import MAGIC, StagedPart, Standing, recode_part, rewrite_part
 from stratalog.writing.build import SegmentBuilder
 from stratalog.writing.bulk import BulkWriter, Stage
 from stratalog.writing.encode import Encoder, placed_tables
@@ -445,7 +445,29 @@ class TierWriter(BulkWriter):
         keeps_tombstones: bool = False,
     ) -> Rewritten:
         """As ``BulkWriter.rewrite``."""
-        if part[0] not in span.borders or part[1] not in span.borders:
+        at, entries, root = self._standing(span, part)
+        return rewrite_part(
+            StagedPart(at, entries),
+            part,
+            filters,
+            first_dirty_offset=root.first_dirty_offset,
+            now_ms=now_ms,
+            keeps_tombstones=keeps_tombstones,
+        )
+
+    def recode(
+        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+    ) -> Rewritten:
+        """As ``BulkWriter.recode``."""
+        at, entries, _ = self._standing(span, part)
+        if layout is not None:
+            at.config = at.config.replaced({"tier.layout": layout}, "layout")
+        encoder = Encoder.of(at.parts, at.config.replaced({"record.version": MAGIC}, "recode"), compression)
+        return recode_part(StagedPart(at, entries), part, encoder, recompress=compression is not None)
+
+    def _standing(self, span: Span, part: tuple[int, int]) -> tuple[Standing, list[StoredSegment], Root]:
+        """Where a part is written anew, the segments from its first one on, and the head."""
+        if not {*part} <= {*span.borders}:
             raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
         place = self._place(span.log, keep_offsets=True)
         root = place.remote.root
@@ -456,14 +478,7 @@ class TierWriter(BulkWriter):
             raise StorageError(f"the tier has other segments of {span.log} than when this was planned: begin again")
         encoder = place.encoder
         at = Standing(place.remote, place.leader_epoch, encoder.parts, encoder.config, self._temporaries())
-        return rewrite_part(
-            StagedPart(at, entries),
-            part,
-            filters,
-            first_dirty_offset=root.first_dirty_offset,
-            now_ms=now_ms,
-            keeps_tombstones=keeps_tombstones,
-        )
+        return at, entries, root
 
     def replace(
         self,

@@ -13,6 +13,9 @@ from stratalog.spi import Command, hookimpl
 
 if TYPE_CHECKING:
     from stratalog_spark.java import use_java
+    from stratalog_spark.jobs.compact import compact
+    from stratalog_spark.jobs.convert import convert
+    from stratalog_spark.jobs.erase import erase
     from stratalog_spark.jobs.export import export
     from stratalog_spark.jobs.iceberg import IcebergTable
     from stratalog_spark.jobs.stats import stats
@@ -20,11 +23,26 @@ if TYPE_CHECKING:
     from stratalog_spark.session import local_session, register
     from stratalog_spark.source import StratalogSource
 
-__all__ = ["IcebergTable", "StratalogSource", "export", "local_session", "register", "stats", "use_java", "verify"]
+__all__ = [
+    "IcebergTable",
+    "StratalogSource",
+    "compact",
+    "convert",
+    "erase",
+    "export",
+    "local_session",
+    "register",
+    "stats",
+    "use_java",
+    "verify",
+]
 
 _WHERE: Final = {
     "IcebergTable": "jobs.iceberg",
     "StratalogSource": "source",
+    "compact": "jobs.compact",
+    "convert": "jobs.convert",
+    "erase": "jobs.erase",
     "export": "jobs.export",
     "local_session": "session",
     "register": "session",

@@ -3,147 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from stratalog.errors import ConfigError, PluginImportError, StorageError
+from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog.spi import CommandOutput
+from stratalog_spark.command_options import Job, job_options, pairs, replacing_options, source_options, topics_option
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
-
-
-class SparkStartError(StorageError):
-    """There is no Spark where the job was to run: look at --master, and at what Java says."""
-
-
-def _quiet() -> dict[str, str]:
-    """Settings with which only what is wrong is printed beside the job's own progress."""
-    return {
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Where a job runs, and what it prints with."""
-
-    output: CommandOutput
-    master: str
-    settings: dict[str, str] = field(repr=False)
-
-    @contextmanager
-    def session(self) -> Iterator[SparkSession]:
-        """A session, which ends with the job."""
-        try:
-            from stratalog_spark.session import open_session  # noqa: PLC0415 - an extra, and 1 s
-        except ImportError as error:
-            raise PluginImportError(str(error), "spark", "stratalog[spark]") from error
-
-        from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
-
-        self.output.note(f"starting Spark on {self.master}")
-        try:
-            session = open_session(self.master, {**_quiet(), **self.settings})
-        except PySparkException as error:
-            raise SparkStartError(f"Spark cannot be started on {self.master}: {error}") from error
-        try:
-            yield session
-        finally:
-            session.stop()
-
-    @contextmanager
-    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """A bar of the tasks that are done."""
-        with self.output.progress(what, 0) as steps:
-            told = [0, 0]
-
-            def tell(done: int, total: int) -> None:
-                steps.add(total - told[1])
-                steps.advance(done - told[0])
-                told[:] = done, total
-
-            yield tell
-
-
-def job_options(function: Function) -> Function:
-    """``--master``, ``--conf``, ``--json``: handed to the command as ``job``."""
-
-    def wrapped(*args: object, master: str, conf: tuple[str, ...], as_json: bool, **others: object) -> object:
-        output = click.get_current_context().obj(as_json=as_json)
-        return function(*args, job=Job(output, master, dict(_pairs("--conf", conf))), **others)
-
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__dict__.update(function.__dict__)
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines."),
-        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; can be repeated."),
-        click.option(
-            "--master",
-            default="local[*, 4]",
-            show_default=True,
-            help="Where it runs: local[CORES, FAILURES], spark://HOST:PORT, yarn, k8s://..., or sc://HOST for Spark Connect.",
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]  # click's decorators keep the signature that click calls
-
-
-def source_options(function: Function) -> Function:
-    """``SOURCE`` and how to open it: handed to the command as ``source``."""
-
-    def wrapped(
-        *args: object,
-        location: str,
-        tier: str | None,
-        tier_options: tuple[str, ...],
-        config: str | None,
-        **others: object,
-    ) -> object:
-        options = dict(_pairs("--tier-option", tier_options))
-        source = ReadSource(location, tier=tier, tier_options=options, config=config)
-        return function(*args, source=source, **others)
-
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__dict__.update(function.__dict__)
-    for option in (
-        click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
-        click.option(
-            "--tier-option",
-            "tier_options",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="For the library that talks to the store; can be repeated. Others see what stands here: leave secrets to the environment.",
-        ),
-        click.option("--tier", metavar="URI", help="The object store behind a directory."),
-        click.argument("location", metavar="SOURCE"),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]  # the same
-
-
-def topics_option(function: Function) -> Function:
-    """``--topic``, repeated: handed to the command as ``topics``, None if not given."""
-    option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; can be repeated.")
-    return option(function)
-
-
-def _pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise ConfigError(f"{option} {text!r} is not of the form NAME=VALUE")
-        yield name.strip(), value
+    from stratalog_spark.jobs.runs import Replaced
 
 
 @click.group()
@@ -304,7 +176,7 @@ def export_command(
                 fields=None if fields is None else ddl_fields(fields),
                 avro_schemas=written or None,
                 fail_on_loss=not allow_loss,
-                options=dict(_pairs("--option", options)),
+                options=dict(pairs("--option", options)),
                 iceberg=None if iceberg is None else IcebergTable(iceberg, {}),
                 progress=progress,
                 **chosen,
@@ -316,6 +188,148 @@ def export_command(
     summary = {"run": found.run, "resumed": found.resumed, "rows": found.rows, "files": len(found.files)}
     _summary(job.output, {**summary, "bytes": found.size_bytes, "malformed": found.malformed, "lost": found.lost})
     return 0
+
+
+_topics_required: Final = click.option("--topic", "-t", "topics", multiple=True, required=True, help="Can be repeated.")
+
+
+@spark.command("compact")
+@source_options
+@_topics_required
+@click.option("--any-policy", is_flag=True, help="Though its cleanup.policy has no compact.")
+@replacing_options
+@job_options
+def compact_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, any_policy: bool, take_over: bool) -> int:
+    """Keep the newest record of each key of whole topics in a tier, however many keys there are."""
+    with job.session() as session:
+        from stratalog_spark.jobs.compact import compact  # noqa: PLC0415 - needs Spark
+
+        with job.progress("compacting") as progress:
+            found = compact(
+                session, source, topics=topics, any_policy=any_policy, take_over=take_over, progress=progress
+            )
+    _replaced(job.output, found.logs)
+    _summary(
+        job.output,
+        {"before": found.records_before, "after": found.records_after, "shuffled_bytes": found.shuffled_bytes},
+    )
+    return 0
+
+
+@spark.command("erase")
+@source_options
+@topics_option
+@click.option("--key", "keys", multiple=True, help="As text; can be repeated.")
+@click.option("--key-hex", "hex_keys", multiple=True, help="As hex digits; can be repeated.")
+@click.option(
+    "--keys-from",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="A file with a key a line, as text.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what is there.")
+@replacing_options
+@job_options
+def erase_command(
+    job: Job,
+    source: ReadSource,
+    topics: tuple[str, ...],
+    keys: tuple[str, ...],
+    hex_keys: tuple[str, ...],
+    keys_from: Path | None,
+    *,
+    dry_run: bool,
+    take_over: bool,
+) -> int:
+    """Forget all records of some keys in a tier, over all history.
+
+    Earlier states of the tier hold them until the collector takes these. The exit code of a dry run is 1 if it found some.
+    """
+    listed = [] if keys_from is None else keys_from.read_bytes().splitlines()
+    wanted = [*(key.encode() for key in keys), *map(_unhexed, hex_keys), *listed]
+    with job.session() as session:
+        from stratalog_spark.jobs.erase import erase  # noqa: PLC0415 - needs Spark
+
+        with job.progress("erasing") as progress:
+            found = erase(
+                session,
+                source,
+                wanted,
+                topics=topics or None,
+                dry_run=dry_run,
+                take_over=take_over,
+                progress=progress,
+            )
+    rows = [(log.topic, log.partition, count) for log, count in sorted(found.records.items())]
+    job.output.table("records of these keys", ("topic", "partition", "records"), rows)
+    _replaced(job.output, found.logs)
+    _summary(
+        job.output, {"records": sum(found.records.values()), "segments": found.segments, "replaced": len(found.logs)}
+    )
+    return 1 if dry_run and found.records else 0
+
+
+def _unhexed(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ConfigError(f"--key-hex {text!r}: {error}") from None
+
+
+@spark.command("convert")
+@source_options
+@_topics_required
+@click.option(
+    "--compression",
+    type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
+    help="Of all batches; else those of today's format stay as they are.",
+)
+@click.option("--layout", help="How segments are stored: single, plain, chunked, ...; else as the topic says.")
+@replacing_options
+@job_options
+def convert_command(
+    job: Job,
+    source: ReadSource,
+    topics: tuple[str, ...],
+    compression: str | None,
+    layout: str | None,
+    *,
+    take_over: bool,
+) -> int:
+    """Write segments of a tier anew: old formats as today's, in another codec, in another layout."""
+    with job.session() as session:
+        from stratalog_spark.jobs.convert import convert  # noqa: PLC0415 - needs Spark
+
+        with job.progress("converting") as progress:
+            found = convert(
+                session,
+                source,
+                topics=topics,
+                compression=compression,
+                layout=layout,
+                take_over=take_over,
+                progress=progress,
+            )
+    _replaced(job.output, found.logs)
+    return 0
+
+
+def _replaced(output: CommandOutput, logs: Sequence[Replaced]) -> None:
+    columns = ("topic", "partition", "records_before", "records_after", "bytes_before", "bytes_after", "segments_before", "segments_after")  # fmt: skip
+    rows = [
+        (
+            each.log.topic,
+            each.log.partition,
+            each.records_before,
+            each.records_after,
+            each.bytes_before,
+            each.bytes_after,
+            each.segments_before,
+            each.segments_after,
+        )
+        for each in logs
+    ]
+    if rows:
+        output.table("what was replaced", columns, rows)
 
 
 def _avro_schema(text: str) -> tuple[int | None, object]:

@@ -49,7 +49,7 @@ def hash_items(ends: Buffer, data: Buffer, first: int, count: int, secret: bytes
     return b"".join(made)
 
 
-def hash_keys(keys: pyarrow.BinaryArray, secret: bytes) -> Any:
+def hash_keys(keys: pyarrow.Array[Any], secret: bytes) -> Any:
     """The hashes of a column of binaries as a numpy array of shape (n, 2) and type uint64; both 0 where a key is null."""
     np = import_module("numpy")
     _, ends, data = keys.buffers()

@@ -1,0 +1,156 @@
+"""Options that the jobs' commands share, and where a job runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from stratalog.errors import ConfigError, PluginImportError, StorageError
+from stratalog.reading import ReadSource
+from stratalog.spi import CommandOutput
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_LOGGING: Final = Path(__file__).with_name("log4j2.properties")
+
+
+class SparkStartError(StorageError):
+    """There is no Spark where the job was to run: look at --master, and at what Java says."""
+
+
+def _quiet() -> dict[str, str]:
+    """Settings with which only what is wrong is printed beside the job's own progress."""
+    return {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Where a job runs, and what it prints with."""
+
+    output: CommandOutput
+    master: str
+    settings: dict[str, str] = field(repr=False)
+
+    @contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """A session, which ends with the job."""
+        try:
+            from stratalog_spark.session import open_session  # noqa: PLC0415 - an extra, and 1 s
+        except ImportError as error:
+            raise PluginImportError(str(error), "spark", "stratalog[spark]") from error
+
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
+
+        self.output.note(f"starting Spark on {self.master}")
+        try:
+            session = open_session(self.master, {**_quiet(), **self.settings})
+        except PySparkException as error:
+            raise SparkStartError(f"Spark cannot be started on {self.master}: {error}") from error
+        try:
+            yield session
+        finally:
+            session.stop()
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar of the tasks that are done."""
+        with self.output.progress(what, 0) as steps:
+            told = [0, 0]
+
+            def tell(done: int, total: int) -> None:
+                steps.add(total - told[1])
+                steps.advance(done - told[0])
+                told[:] = done, total
+
+            yield tell
+
+
+def job_options(function: Function) -> Function:
+    """``--master``, ``--conf``, ``--json``: handed to the command as ``job``."""
+
+    def wrapped(*args: object, master: str, conf: tuple[str, ...], as_json: bool, **others: object) -> object:
+        output = click.get_current_context().obj(as_json=as_json)
+        return function(*args, job=Job(output, master, dict(pairs("--conf", conf))), **others)
+
+    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
+    wrapped.__dict__.update(function.__dict__)
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines."),
+        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; can be repeated."),
+        click.option(
+            "--master",
+            default="local[*, 4]",
+            show_default=True,
+            help="Where it runs: local[CORES, FAILURES], spark://HOST:PORT, yarn, k8s://..., or sc://HOST for Spark Connect.",
+        ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]  # click's decorators keep the signature that click calls
+
+
+def source_options(function: Function) -> Function:
+    """``SOURCE`` and how to open it: handed to the command as ``source``."""
+
+    def wrapped(
+        *args: object,
+        location: str,
+        tier: str | None,
+        tier_options: tuple[str, ...],
+        config: str | None,
+        **others: object,
+    ) -> object:
+        options = dict(pairs("--tier-option", tier_options))
+        source = ReadSource(location, tier=tier, tier_options=options, config=config)
+        return function(*args, source=source, **others)
+
+    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
+    wrapped.__dict__.update(function.__dict__)
+    for option in (
+        click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
+        click.option(
+            "--tier-option",
+            "tier_options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="For the library that talks to the store; can be repeated. Others see what stands here: leave secrets to the environment.",
+        ),
+        click.option("--tier", metavar="URI", help="The object store behind a directory."),
+        click.argument("location", metavar="SOURCE"),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]  # the same
+
+
+def topics_option(function: Function) -> Function:
+    """``--topic``, repeated: handed to the command as ``topics``, None if not given."""
+    option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; can be repeated.")
+    return option(function)
+
+
+def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """``NAME=VALUE`` of a repeated option, each; ConfigError where one is not of that form."""
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"{option} {text!r} is not of the form NAME=VALUE")
+        yield name.strip(), value
+
+
+def replacing_options(function: Function) -> Function:
+    """``--take-over``, of jobs that replace segments."""
+    option = click.option(
+        "--take-over",
+        is_flag=True,
+        help="The engine that wrote to this tier is no more: begin its next epoch, which stops it if it is not.",
+    )
+    return option(function)

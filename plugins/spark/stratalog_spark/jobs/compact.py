@@ -1,0 +1,259 @@
+"""Compacting whole topics of a tier by their keys, however many there are; values never pass through the JVM.
+
+First pass, a task a run of segments: the newest offset of each key, as a hash, in messages of one bucket each. Between the
+passes, a task a bucket: of all runs, the newest of each key; what stays of each run. Second pass, a task a run: its segments
+written anew. Then one commit a partition. So memory is that of one bucket, whatever the number of keys.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+
+from stratalog.errors import ConfigError
+from stratalog.reading import ReadSource, scan
+from stratalog.spi import Env, Fields, RecordColumns, RecordFilter, Verdict
+from stratalog.writing import Span, WriteTarget
+from stratalog_spark.hashes import SECRET_BYTES, hash_keys
+from stratalog_spark.jobs.packing import Newest, newest_rows, pack_offsets, partition_keys, unpack_offsets
+from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.tasks import Progress, explained, source_of, task_count, watched
+from stratalog_spark.ranges import topics_of
+from stratalog_spark.worker import freeze_once
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
+_HELD_RECORDS: Final = 1 << 20
+_FIRST_DDL: Final = "place int, bucket int, run int, blob binary"
+_KEPT_DDL: Final = "place int, run int, seen bigint, blob binary"
+_DONE_DDL: Final = "run int, shuffled bigint, made binary"
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """What was done to each log, and what the passes told each other, in bytes."""
+
+    logs: tuple[Replaced, ...]
+    shuffled_bytes: int
+
+    @property
+    def records_before(self) -> int:
+        """Read, in all logs."""
+        return sum(found.records_before for found in self.logs)
+
+    @property
+    def records_after(self) -> int:
+        """Kept, in all logs."""
+        return sum(found.records_after for found in self.logs)
+
+
+def compact(
+    spark: SparkSession,
+    tier: ReadSource | str,
+    *,
+    topics: Iterable[str],
+    take_over: bool = False,
+    any_policy: bool = False,
+    progress: Progress | None = None,
+) -> CompactReport:
+    """Keep the newest record of each key in all closed segments of topics, as the cleaner does.
+
+    Offsets, headers and markers stay, what was aborted goes, and so do records without a key; tombstones go when they were
+    seen by a round ``delete.retention.ms`` ago. Nothing is written behind the first transaction that is open.
+
+    Args:
+        spark: a session, classic or Connect.
+        tier: its URI, or a source with credentials.
+        topics: whose ``cleanup.policy`` has ``compact``.
+        take_over: an engine that wrote to the tier is no more; it is fenced.
+        any_policy: compact a topic whatever its policy says.
+        progress: told of tasks.
+
+    Raises:
+        ConfigError: it is no tier, or a topic is not to be compacted.
+        UnknownTopicError: a topic is not there.
+        FencedEpochError: an engine writes to a topic, or has records that the tier has not.
+        StorageError: segments were replaced meanwhile: run it again. Nothing of that log was changed.
+        SparkJobError: a task failed; nothing was changed.
+    """
+    source = source_of(tier)
+    target = target_of(source, take_over=take_over)
+    with target.open() as writer, source.open(peek=True) as reader:
+        spans = list[Span]()
+        for log in topics_of(reader, topics):
+            if "compact" not in writer.config(log.topic).cleanup_policy and not any_policy:
+                raise ConfigError(f"cleanup.policy of {log.topic} has no compact: any_policy compacts it nevertheless")
+            span = writer.span(log, 0, reader.log(*log).offsets().last_stable)
+            if span is not None:
+                spans.append(span)
+        runs = plan_runs(reader, spans, tasks=task_count(spark))
+        if not runs:
+            return CompactReport((), 0)
+        work = _Work(source, target, tuple(runs), tuple(spans), secrets.token_bytes(SECRET_BYTES), Env().clock.now_ms())
+        with explained(), watched(spark, progress):
+            rows = work.frame(spark).toArrow().to_pylist()
+        by_run = {row["run"]: pickle.loads(row["made"]) for row in rows}  # noqa: S301 - by this job's tasks
+        parts = [by_run[number] for number in range(len(runs))]
+        done = publish(writer, spans, runs, parts, "compacted by a job", is_clean=True)
+    return CompactReport(done, sum(row["shuffled"] for row in rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """The three steps, as they travel to the tasks."""
+
+    source: ReadSource
+    target: WriteTarget
+    runs: tuple[Run, ...]
+    spans: tuple[Span, ...]
+    secret: bytes = field(repr=False)
+    now_ms: int
+
+    @property
+    def buckets(self) -> list[tuple[int, int]]:
+        """Of each span the number of its first bucket, and how many bits of a hash choose one."""
+        found, first = [], 0
+        for span in self.spans:
+            bits = max((span.end - span.start - 1) // BUCKET_RECORDS, 0).bit_length()
+            found.append((first, bits))
+            first += 1 << bits
+        return found
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """A row a run."""
+        buckets = self.buckets
+        total = buckets[-1][0] + (1 << buckets[-1][1])
+        merging, writing = min(total, task_count(spark)), len(self.runs)
+        places, targets = partition_keys(merging), partition_keys(writing)
+
+        def first(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            freeze_once()
+            for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+                yield from self.hashed(int(str(number)), places)
+
+        def between(messages: Any) -> Any:
+            return self.merged(messages, targets)
+
+        def second(messages: Any) -> Any:
+            return self.written(messages)
+
+        hashed = spark.range(0, writing, 1, writing).mapInArrow(first, _FIRST_DDL)
+        kept = hashed.repartition(merging, "place").groupBy("place", "bucket").applyInArrow(between, _KEPT_DDL)
+        return kept.repartition(writing, "place").groupBy("place", "run").applyInArrow(second, _DONE_DDL)
+
+    # --- in tasks ----------------------------------------------------------------------------------------------------
+
+    def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
+        """First pass: the newest offset of each key of a run, a message a bucket."""
+        run, parts, held = self.runs[number], list[Newest](), 0
+        for scanned in scan(self.source, run.split) if run.split is not None else ():
+            keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()
+            hashes = hash_keys(keys, self.secret)
+            if keys.null_count:
+                known = keys.is_valid().to_numpy(zero_copy_only=False)
+                hashes, offsets = hashes[known], offsets[known]
+            parts.append(Newest(hashes, np.array(offsets)))
+            held += len(offsets)
+            if held >= _HELD_RECORDS:
+                parts = [Newest.joined(parts).reduced()]
+                held = len(parts[0].offsets)
+                if held >= _HELD_RECORDS // 2:
+                    yield self._messages(number, parts[0], places)
+                    parts, held = [], 0
+        yield self._messages(number, Newest.joined(parts).reduced(), places)
+
+    def _messages(self, number: int, newest: Newest, places: Sequence[int]) -> pyarrow.RecordBatch:
+        import pyarrow as pa  # noqa: PLC0415 - in the worker
+
+        run = self.runs[number]
+        first, bits = self.buckets[self.spans.index(run.span)]
+        count = 1 << bits
+        chosen = newest.hashes[:, 0] >> np.uint64(64 - bits) if bits else np.zeros(len(newest.offsets), np.uint64)
+        cuts: Any = np.searchsorted(chosen, np.arange(count + 1))
+        rows = [
+            (first + bucket, newest.pack(cuts[bucket], cuts[bucket + 1], run.start))
+            for bucket in range(count)
+            if cuts[bucket] < cuts[bucket + 1] or not bucket  # each run is told of, though it may keep nothing
+        ]
+        return pa.RecordBatch.from_pydict(
+            {
+                "place": pa.array([places[bucket % len(places)] for bucket, _ in rows], pa.int32()),
+                "bucket": pa.array([bucket for bucket, _ in rows], pa.int32()),
+                "run": pa.array([number] * len(rows), pa.int32()),
+                "blob": pa.array([blob for _, blob in rows], pa.binary()),
+            }
+        )
+
+    def merged(self, messages: Any, targets: Sequence[int]) -> Any:
+        """Between the passes: of one bucket, what stays of each run."""
+        import pyarrow as pa  # noqa: PLC0415 - in the worker
+
+        freeze_once()
+        numbers = messages["run"].to_pylist()
+        blobs = messages["blob"].to_pylist()
+        seen = sum(len(blob) for blob in blobs)
+        parts = [Newest.unpack(blob, self.runs[number].start) for number, blob in zip(numbers, blobs, strict=True)]
+        newest = Newest.joined(parts)
+        owners: Any = np.repeat(np.array(numbers, np.int32), [len(part.offsets) for part in parts])
+        rows = newest_rows(newest.hashes, newest.offsets)
+        owners, offsets = owners[rows], newest.offsets[rows]
+        made = []
+        for number in sorted(set(numbers)):
+            kept = np.sort(offsets[owners == number])
+            made.append((targets[number], number, seen, pack_offsets(kept, self.runs[number].start)))
+            seen = 0
+        columns = list(zip(*made, strict=True))
+        kinds = (pa.int32(), pa.int32(), pa.int64(), pa.binary())
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        return pa.Table.from_arrays(arrays, names=["place", "run", "seen", "blob"])
+
+    def written(self, messages: Any) -> Any:
+        """Second pass: a run without what is older."""
+        import pyarrow as pa  # noqa: PLC0415 - in the worker
+
+        freeze_once()
+        number = messages["run"][0].as_py()
+        run, blobs = self.runs[number], messages["blob"].to_pylist()
+        kept = np.sort(np.concatenate([unpack_offsets(blob, run.start) for blob in blobs]))
+        with self.target.open() as writer:
+            made = writer.rewrite(run.span, (run.start, run.end), [Survivors(kept)], now_ms=self.now_ms)
+        shuffled = sum(messages["seen"].to_pylist()) + sum(len(blob) for blob in blobs)
+        return pa.table(
+            {
+                "run": pa.array([number], pa.int32()),
+                "shuffled": pa.array([shuffled], pa.int64()),
+                "made": [pickle.dumps(made)],
+            }
+        )
+
+
+class Survivors(RecordFilter):
+    """Keeps the records with these offsets, an ascending array of int64; what has no value among them until its horizon."""
+
+    fields: ClassVar[Fields] = Fields.OFFSET | Fields.VALUE
+
+    def __init__(self, offsets: Any) -> None:
+        self._offsets = offsets
+
+    def observe(self, records: RecordColumns) -> int:
+        """Everything is known already."""
+        return records.count
+
+    def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
+        """One verdict a record."""
+        if not records.count:
+            return
+        offsets = np.frombuffer(records.offset, np.int64)
+        bounds: Any = np.searchsorted(self._offsets, (offsets[0], offsets[-1] + 1))
+        stays = np.isin(offsets, self._offsets[bounds[0] : bounds[1]], assume_unique=True)
+        empty = np.frombuffer(records.value_size, np.int32) < 0
+        words = np.where(stays, np.where(empty, Verdict.DROP_AT_HORIZON, Verdict.KEEP), Verdict.DROP)
+        verdicts[: records.count] = words.astype(np.uint8).tobytes()

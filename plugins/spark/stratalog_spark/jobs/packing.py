@@ -1,0 +1,126 @@
+"""What tasks of a compaction tell each other: hashes of keys and offsets, as few bytes as will do.
+
+A record is 20 bytes on its way: the hash of its key, and its offset above the start of its run in four (eight, where a run
+spans more). Of what stays, each record is the distance to the one before it: one byte, mostly.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from stratalog.errors import StorageError
+from stratalog_spark.hashes import KIND
+
+_HEAD: Final = struct.Struct("<BBq")  # kind of hash or 0, bytes of an offset, count
+_WIDTHS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_SEED: Final = 42
+_MASK: Final = 0xFFFFFFFF
+
+
+@dataclass(slots=True)
+class Newest:
+    """The newest offset of each key of a run of segments. Arrays of one length; equal rows of hashes are equal keys.
+
+    Any: numpy arrays, ``hashes`` of shape (n, 2) and type uint64, ``offsets`` of int64.
+    """
+
+    hashes: Any
+    offsets: Any
+
+    @classmethod
+    def joined(cls, parts: Sequence[Newest]) -> Newest:
+        """All of them, one behind the other."""
+        if not parts:
+            return cls(np.empty((0, 2), np.uint64), np.empty(0, np.int64))
+        return cls(np.concatenate([part.hashes for part in parts]), np.concatenate([part.offsets for part in parts]))
+
+    def reduced(self) -> Newest:
+        """One row a key, that of the greatest offset, in the order of hashes."""
+        rows = newest_rows(self.hashes, self.offsets)
+        return Newest(self.hashes[rows], self.offsets[rows])
+
+    def pack(self, first: int, end: int, start: int) -> bytes:
+        """The rows [first, end) as bytes; offsets are above ``start``."""
+        hashes, offsets = self.hashes[first:end], self.offsets[first:end] - start
+        width = 4 if not len(offsets) or int(offsets.max()) <= _MASK else 8
+        head = _HEAD.pack(KIND, width, len(offsets))
+        return b"".join((head, hashes.tobytes(), offsets.astype(_WIDTHS[width]).tobytes()))
+
+    @classmethod
+    def unpack(cls, blob: bytes, start: int) -> Newest:
+        """What ``pack`` made.
+
+        Raises:
+            StorageError: another worker hashes otherwise: a key would count as two.
+        """
+        kind, width, count = _HEAD.unpack_from(blob)
+        if kind != KIND:
+            raise StorageError("some workers have compiled code of stratalog and some not: install the same on all")
+        at = _HEAD.size
+        hashes = np.frombuffer(blob, np.uint64, 2 * count, at).reshape(-1, 2)
+        offsets = np.frombuffer(blob, _WIDTHS[width], count, at + 16 * count)
+        return cls(hashes, offsets.astype(np.int64) + start)
+
+
+def newest_rows(hashes: Any, offsets: Any) -> Any:
+    """Where the greatest offset of each key stands, in the order of hashes. Any: numpy arrays."""
+    if not len(offsets):
+        return np.empty(0, np.int64)
+    order = (
+        np.lexsort((offsets, hashes[:, 0])) if (np.diff(offsets) < 0).any() else np.argsort(hashes[:, 0], kind="stable")
+    )
+    high, low = hashes[order, 0], hashes[order, 1]
+    same = high[1:] == high[:-1]
+    if (same & (low[1:] != low[:-1])).any():  # two keys agree in 64 bits
+        order = np.lexsort((offsets, hashes[:, 1], hashes[:, 0]))
+        high, low = hashes[order, 0], hashes[order, 1]
+        same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+    return order[np.append(~same, True)]
+
+
+def pack_offsets(offsets: Any, start: int) -> bytes:
+    """Ascending offsets above ``start`` as the distances between them."""
+    gaps = np.diff(offsets, prepend=start).astype(np.uint64)
+    largest = int(gaps.max()) if len(gaps) else 0
+    width = next(width for width in _WIDTHS if largest < 1 << 8 * width)
+    packed: bytes = gaps.astype(_WIDTHS[width]).tobytes()
+    return _HEAD.pack(0, width, len(gaps)) + packed
+
+
+def unpack_offsets(blob: bytes, start: int) -> Any:
+    """What ``pack_offsets`` made, as int64."""
+    _, width, count = _HEAD.unpack_from(blob)
+    gaps = np.frombuffer(blob, _WIDTHS[width], count, _HEAD.size).astype(np.int64)
+    return np.cumsum(gaps) + start
+
+
+def partition_keys(count: int) -> list[int]:
+    """A number for each of Spark's ``count`` partitions that its hash partitioning puts just there.
+
+    Source: apache/spark HashPartitioning: the Murmur3 hash of an int with seed 42, modulo the count.
+    """
+    found: dict[int, int] = {}
+    number = 0
+    while len(found) < count:
+        found.setdefault(_murmur(number) % count, number)
+        number += 1
+    return [found[partition] for partition in range(count)]
+
+
+def _murmur(value: int) -> int:
+    """As a signed number of 32 bits. Source: A. Appleby, MurmurHash3_x86_32, of one block."""
+    word = value * 0xCC9E2D51 & _MASK
+    word = (word << 15 | word >> 17) & _MASK
+    found = _SEED ^ word * 0x1B873593 & _MASK
+    found = (found << 13 | found >> 19) & _MASK
+    found = (found * 5 + 0xE6546B64) & _MASK
+    found ^= 4
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        found = (found ^ found >> shift) * factor & _MASK
+    found ^= found >> 16
+    return found - (1 << 32) if found >> 31 else found
