@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -12,8 +13,9 @@ from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
 from stratalog.cli.options import Place, json_option, place_options, tier_logs
 from stratalog.cli.output import Output
+from stratalog.config.files import read_settings
 from stratalog.errors import ConfigError, StorageError
-from stratalog.reading.open import open_reader
+from stratalog.reading.open import open_host, open_reader, open_tier
 from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.diff import Side, differences
 from stratalog.tier.fetch import RemoteSegment
@@ -91,6 +93,32 @@ def collect(place: Place, output: Output) -> None:
         report = engine.collect()
     columns = ("roots", "objects", "orphans", "left_for_later")
     output.table("collected", columns, [(report.roots, report.objects, report.orphans, report.left)])
+
+
+@tier.command("rewrap")
+@click.argument("uri")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@config_option
+@json_option
+def rewrap(output: Output, uri: str, topics: tuple[str, ...], config: str | None) -> None:
+    """Wrap the keys of encrypted segments in the tier at URI by the key that is active now.
+
+    No object is touched: a key-encryption key can be replaced without encrypting anew. Repeat it if it was interrupted.
+    Engines may run meanwhile. Keep the old key while earlier states of the tier may still be read.
+    """
+    host = open_host(read_settings(config, os.environ), (), None)
+    try:
+        with open_tier(host, uri, None, read_only=False) as opened:
+            names = [name for name in opened.logs() if not topics or name.log.topic in topics]
+            rows = list[tuple[object, ...]]()
+            with output.progress("rewrapping", len(names)) as steps:
+                for name in names:
+                    report = opened.log(*name).rewrap()
+                    rows.append((*name.log, str(name.topic_id), report.segments, report.rewrapped))
+                    steps.advance()
+    finally:
+        host.close()
+    output.table("rewrapped", ("topic", "partition", "topic_id", "segments", "rewrapped"), rows)
 
 
 @tier.command("diff")

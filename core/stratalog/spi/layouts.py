@@ -94,6 +94,13 @@ class TierLayout(ABC):
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """The original bytes of a small file; None if the segment has none of this kind."""
 
+    def rewrapped(self, segment: StoredSegment) -> StoredSegment:
+        """The entry with the segment's key wrapped by the key that is active now; ``segment`` itself if nothing changes.
+
+        Optional: for layouts that encrypt. No object may change by it.
+        """
+        return segment
+
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
         """The segments among ``objects`` of one log, for a bucket whose manifests are lost. Optional: finds none.
 

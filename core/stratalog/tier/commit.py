@@ -31,7 +31,7 @@ from stratalog.tier.head import HeadFinder, Moment
 from stratalog.tier.layers import TierStore
 from stratalog.tier.manifest import encode_root, next_root
 from stratalog.tier.pages import Pages
-from stratalog.tier.root import RECENT_COMMITS, Change, Head, Root
+from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root
 
 _LOG: Final = logging.getLogger(__name__)
 _RACES: Final = 16
@@ -128,7 +128,8 @@ class Committer:
                 f"{root.log} is written in leader epoch {root.leader_epoch}, ours is {leader_epoch} "
                 f"version={root.version}"
             )
-        if root.leader_epoch == leader_epoch and root.change not in shared_with and self._is_foreign(root):
+        is_other = root.leader_epoch == leader_epoch and root.change not in shared_with and self._is_foreign(root)
+        if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(
                 f"{root.log} has another writer in our leader epoch {leader_epoch} version={root.version}"
             )
@@ -137,6 +138,16 @@ class Committer:
     def _is_foreign(self, root: Root) -> bool:
         """Whether somebody else made this root since we began."""
         return root.version > self._known_version and root.commit_id not in self._own
+
+    def _was_rewrapped_alone(self, head: Root) -> bool:
+        """Whether all that others did since is to wrap keys anew, which hides no second writer in our epoch."""
+        if head.change != ChangeKind.REWRAP:
+            return False
+        for version in range(self._known_version + 1, head.version):
+            found = self._finder.read(version)
+            if found is None or (self._is_foreign(found.root) and found.root.change != ChangeKind.REWRAP):
+                return False
+        return True
 
     # --- step 2 --------------------------------------------------------------------------------------------------
 

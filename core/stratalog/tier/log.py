@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Collection, Iterable, Iterator
+from functools import partial
 from itertools import takewhile
 
 from stratalog.config.engine import Limits
@@ -28,6 +29,7 @@ from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, 
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
 from stratalog.tier.replace import Replacer
+from stratalog.tier.rewrap import Rewrapping, RewrapReport, spans
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.scrub import Finding, LogScrub
 from stratalog.tier.segments import PagedSegments
@@ -179,6 +181,23 @@ class TierLog:
 
         with self._duty:
             return self._commit(leader_epoch, decide, BULK)
+
+    def rewrap(self) -> RewrapReport:
+        """Wrap the keys of encrypted segments by the key that is active now, by a commit for each page of the manifest.
+
+        Can be repeated, and goes on where it was interrupted. Errors as ``Rewrapping.decide`` and ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            self.refresh()
+            root, total = self.root, RewrapReport()
+            for start, end in spans(root, self._pages) if root is not None else ():
+                assert root is not None
+                rewrapping = Rewrapping(self._fetcher.layouts, partial(self.entries, start, end))
+                self._commit(root.leader_epoch, rewrapping.decide)
+                done = rewrapping.report
+                total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
+            return total
 
     def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
         """The segments of a root that hold offsets of [start, end)."""

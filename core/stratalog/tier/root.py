@@ -28,6 +28,7 @@ class ChangeKind(StrEnum):
     REPLACE = "replace"
     APPEND = "append"
     TRUNCATE = "truncate"
+    REWRAP = "rewrap"
     REBUILD = "rebuild"
     CLEAR = "clear"
     DELETE = "delete"

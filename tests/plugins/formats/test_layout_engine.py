@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 from pathlib import Path
 
 import pytest
 
 import stratalog
+from stratalog.cli.app import run
+from stratalog.errors import ConfigError
 
 KEY = base64.b64encode(bytes(32)).decode()
 
@@ -48,3 +51,35 @@ def test_records_come_back_from_the_tier(tmp_path: Path, settings: dict[str, obj
         assert [record.value for record in log.records()] == values
     with stratalog.open_reader(f"file://{tier}", config=settings) as reader:
         assert [record.value for record in reader.log("orders", 0).records()] == values
+
+
+def test_a_key_is_replaced_without_touching_an_object_while_an_engine_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys, tier, settings = tmp_path / "keys.toml", tmp_path / "tier", tmp_path / "stratalog.toml"
+    other = base64.b64encode(bytes([7] * 32)).decode()
+    keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    settings.write_text(f'[plugins.encrypted]\n"keys.file" = "{keys}"\n', encoding="utf-8")
+    tier.mkdir()
+    uri = f"file://{tier}"
+    with stratalog.open_engine(tmp_path / "data", tier=uri, config=settings) as engine:
+        engine.create_topic("orders", config={"tier.layout": "encrypted", "retention.ms": -1})
+        log = engine.log("orders", 0)
+        log.append([stratalog.Record(value=b"one")])
+        log.roll()
+        engine.offload()
+        objects = {path: path.read_bytes() for path in tier.rglob("*.seg")}
+        keys.write_text(f'active = "next"\n[keys]\nk = "{KEY}"\nnext = "{other}"\n', encoding="utf-8")
+        for expected in (1, 0):
+            assert run(["tier", "rewrap", uri, "--config", str(settings), "--json"]) == 0
+            (row,) = map(json.loads, capsys.readouterr().out.splitlines())
+            assert (row["topic"], row["segments"], row["rewrapped"]) == ("orders", 1, expected)
+        log.append([stratalog.Record(value=b"two")])
+        log.roll()
+        engine.offload()
+    assert objects.items() <= {path: path.read_bytes() for path in tier.rglob("*.seg")}.items()
+    keys.write_text(f'active = "next"\n[keys]\nnext = "{other}"\n', encoding="utf-8")
+    with stratalog.open_reader(uri, config=settings) as reader:
+        assert [record.value for record in reader.log("orders", 0).records()] == [b"one", b"two"]
+    with stratalog.open_reader(uri, config=settings, as_of=1) as reader, pytest.raises(ConfigError, match="no key 'k'"):
+        list(reader.log("orders", 0).records())

@@ -234,6 +234,16 @@ class TierLayoutContract:
         assert [dataclasses.replace(one, layout="") for one in found] == [stored]
         assert joined(layout.read(found[0], 0, len(DATA), objects.fetch)) == DATA
 
+    def test_wrapping_keys_anew_changes_nothing_that_is_read(
+        self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
+    ) -> None:
+        """Objects stay as they are, and so does all that is said of the segment but the layout's own notes."""
+        before = dict(objects.objects)
+        renewed = layout.rewrapped(stored)
+        assert dataclasses.replace(renewed, extra=stored.extra) == stored
+        assert objects.objects == before
+        assert joined(layout.read(renewed, 0, len(DATA), objects.fetch)) == DATA
+
     def test_what_is_no_segment_object_is_passed_over(self, layout: TierLayout, objects: MemoryObjects) -> None:
         """Short and foreign objects lie in buckets too."""
         layout.write(a_segment(), objects, None)

@@ -128,11 +128,17 @@ class EncryptedLayout(TierLayout):
                 yield from self._discovered(identity, envelope, together, fetch)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """The entry with its key wrapped by the key that is active now; no object changes.
+        """The entry with its key wrapped by the key that is active now, itself if it is so already; no object changes.
 
         The heads of the objects keep the old envelope: rebuilding a bucket without manifests needs the old key.
+
+        Raises:
+            ConfigError: there is no active key, or the ring lacks the key that it is wrapped by.
+            CorruptObjectError: the entry is damaged.
         """
         notes, identity = Notes(segment), identity_of(segment.info)
+        if notes.envelope.key_id == self._ring.active()[0]:
+            return segment
         envelope = wrap(unwrap(notes.envelope, identity, self._ring, notes.file), identity, self._ring)
         renewed = wrapped(notes.inner, notes.objects, envelope, notes.chunk_bytes)
         return dataclasses.replace(renewed, layout=segment.layout)
