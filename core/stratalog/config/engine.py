@@ -180,7 +180,7 @@ class EngineConfig(Section):
         "num.recovery.threads.per.data.dir",
         2,
         at_least=1,
-        doc="How many logs of one directory are loaded, and recovered after an unclean stop, at a time.",
+        doc="How many logs of one directory are loaded, and recovered after an unclean stop, at a time at the most.",
     )
     producer_expiration_ms: int = key(
         "producer.id.expiration.ms",

@@ -56,7 +56,8 @@ class LogOpener:
                 loadings.append(self._loading(directory, name, directory.request(name)))
             except StorageError as error:
                 failed[name] = error
-        with contextlib.closing(load_all(loadings, self._settings.recovery_threads, self._progress)) as loaded:
+        threads, clock = self._settings.recovery_threads, self._host.env.clock
+        with contextlib.closing(load_all(loadings, threads, self._progress, clock)) as loaded:
             for loading, result in loaded:
                 try:
                     log = directory.logs[loading.name] = self._loaded(directory, loading, result)
