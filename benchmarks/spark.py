@@ -1,136 +1,105 @@
-"""Spark reading a topic: all columns, an aggregate inside Python, a hundredth of the time, very many small segments.
+"""Spark on a topic: reading, aggregating in Python, exporting, compacting, a hundredth of the time, very many segments.
 
-Usage: python benchmarks/spark.py [--rows N] [--segments N] [--master local[2,4]]
+Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--master local[2,4]] [--rounds N] [--only CASE] [--quick]
 
-Needs the extra ``spark``. Prints seconds, rows a second, and processor seconds of planning. One run: the first query of a
-session also starts its Python workers, so each is run twice and the second one counts.
+Needs the extra ``spark``. Beside it, in the same session and in turns, stands Spark's own Kafka source with a tuned consumer,
+on a real broker with the same files (a JDK and Maven; without them it is said to be missing), and for compaction the engine.
+Wall seconds count; processor seconds are those of the driver, the JVM and the Python workers, not of the broker.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
-from importlib import import_module
+from contextlib import ExitStack
 from pathlib import Path
-from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
 
-from stratalog import Record, TopicPartition, open_engine
-from stratalog.reading import OffsetRange, ReadSource, plan_splits
+from harness.java import JavaMissingError
+from spark_parts import cases
+from spark_parts.data import fill_keys, fill_large, fill_small, tier_of
+from spark_parts.measure import Sample, in_turns, sample, tell
+from spark_parts.peer import Peer, broker
 from stratalog_spark import local_session
 
-if TYPE_CHECKING:
-    import pyarrow  # noqa: ICN001 - a type alone
-
-PARTITIONS = 4
-BATCH_ROWS = 1000
-VALUE = bytes(range(100))
-KEEP = {"retention.ms": -1}
-ALL = 1 << 62
+CASES = ("read", "aggregate", "export", "compact", "prune", "segments")
 
 
 def main() -> None:
-    """Fill two directories, read them."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Fill directories, read them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--keys", type=int, default=1_000_000)
     parser.add_argument("--segments", type=int, default=10_000)
     parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", choices=CASES, action="append")
+    parser.add_argument("--quick", action="store_true", help="tiny inputs, one round: shows that everything works")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        large, small = Path(folder, "large"), Path(folder, "small")
-        rows = fill_large(large, chosen.rows)
+    if chosen.quick:
+        chosen.rows, chosen.keys, chosen.segments, chosen.rounds = 40_000, 8_000, 50, 1
+    wanted = tuple(chosen.only or CASES)
+    print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}, {chosen.master}, {chosen.rounds} rounds")
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        run(Path(folder), chosen, wanted, opened)
+
+
+def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], opened: ExitStack) -> None:
+    """All cases that were asked for."""
+    large = scratch / "large"
+    rows = fill_large(large, chosen.rows)
+    peer = started(large, scratch, opened) if {"read", "aggregate", "export"} & {*wanted} else None
+    settings = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false", "spark_ui_enabled": "false"}
+    session = local_session(chosen.master, **settings, **({"spark_jars": peer.jars} if peer else {}))
+    opened.callback(session.stop)
+    if {"read", "aggregate", "export"} & {*wanted}:
+        cases.check(session, large, peer, rows)
+    if "read" in wanted:
+        tell("all columns to noop", rows, in_turns(cases.reading(session, large, peer), chosen.rounds))
+    if "aggregate" in wanted:
+        tell("bytes by key, in Python", rows, in_turns(cases.aggregating(session, large, peer), chosen.rounds))
+    if "export" in wanted:
+        tell("to Parquet", rows, in_turns(cases.exporting(session, large, peer, scratch), chosen.rounds))
+    if "prune" in wanted:
+        print(f"\n1 % of the time: {cases.pruning(large, rows):.2%} of the bytes are read")
+    if "compact" in wanted:
+        compact(session, scratch, chosen)
+    if "segments" in wanted:
+        small = scratch / "small"
         segments = fill_small(small, chosen.segments)
-        plan(small, segments)
-        session = local_session(chosen.master, spark_log_level="ERROR", spark_ui_showConsoleProgress="false")
-        topic = partial(session.read.format("stratalog").option("subscribe", "topic").load, str(large))
-        report("all columns to noop", rows, lambda: topic().write.format("noop").mode("overwrite").save())
-        report("value alone to noop", rows, lambda: value_alone(session, large))
-        report("sums of sizes by key, in Python", rows, lambda: by_key(topic()))
-        report("a hundredth of the time", rows // 100, lambda: hundredth(session, large, rows).count())
-        many = partial(session.read.format("stratalog").option("subscribe", "topic").load, str(small))
-        report(f"{segments} segments to noop", segments, lambda: many().write.format("noop").mode("overwrite").save())
-        session.stop()
+        wall, cpu, tasks = cases.planning(small)
+        print(f"\nplanning {segments:,} segments: {wall:.2f} s, cpu {cpu:.2f} s, {tasks} tasks")
+        sides = {"stratalog": lambda: cases.noop(cases.load(session, small))}
+        tell("segments of 100 KB to noop", segments, in_turns(sides, chosen.rounds), "segments")
 
 
-def report(name: str, rows: int, query: Callable[[], object]) -> None:
-    """Run a query twice, tell of the second time."""
-    query()
-    start = perf_counter()
-    query()
-    seconds = perf_counter() - start
-    print(f"{name:40} {seconds:8.2f} s {rows / seconds / 1e6:8.3f} M/s")
+def started(large: Path, scratch: Path, opened: ExitStack) -> Peer | None:
+    """The broker, or None where it cannot be had, which is said."""
+    place = scratch / "broker"
+    place.mkdir()
+    try:
+        return opened.enter_context(broker(large, place))
+    except JavaMissingError as error:
+        print(f"missing: {error}")
+        return None
 
 
-def value_alone(session: Any, folder: Path) -> None:
-    """A projection, by the option. Any: Spark is not typed for who has not installed it."""
-    reader = session.read.format("stratalog").option("subscribe", "topic").option("columns", "value")
-    reader.load(str(folder)).write.format("noop").mode("overwrite").save()
-
-
-def hundredth(session: Any, folder: Path, rows: int) -> Any:
-    """Records of 1 % of the time, which is also 1 % of each partition."""
-    last = rows // PARTITIONS
-    return (
-        session.read.format("stratalog")
-        .option("subscribe", "topic")
-        .option("startingTimestamp", str(last // 2))
-        .option("endingTimestamp", str(last // 2 + last // 100))
-        .load(str(folder))
-    )
-
-
-def by_key(frame: Any) -> None:
-    """Arrow in, Arrow out: sums within each task, then one small aggregate."""
-
-    def summed(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        import pyarrow as pa  # noqa: PLC0415 - runs in the tasks
-
-        compute = import_module("pyarrow.compute")
-        for batch in batches:
-            sizes = compute.binary_length(batch.column("value")).cast(pa.int64())
-            table = pa.table({"key": batch.column("key"), "bytes": sizes})
-            grouped = table.group_by("key").aggregate([("bytes", "sum")])
-            yield from grouped.select(["key", "bytes_sum"]).rename_columns(["key", "bytes"]).to_batches()
-
-    pairs = frame.select("key", "value").mapInArrow(summed, "key binary, bytes bigint")
-    pairs.groupBy("key").sum("bytes").write.format("noop").mode("overwrite").save()
-
-
-def fill_large(folder: Path, rows: int) -> int:
-    """A topic of 4 partitions; keys repeat after 10,000; record n of a partition has timestamp n."""
-    per_partition = rows // PARTITIONS // BATCH_ROWS * BATCH_ROWS
-    with open_engine(folder) as engine:
-        engine.create_topic("topic", partitions=PARTITIONS, config={"segment.bytes": 64 << 20, **KEEP})
-        for partition in range(PARTITIONS):
-            log = engine.log("topic", partition)
-            for start in range(0, per_partition, BATCH_ROWS):
-                log.append(
-                    [
-                        Record(timestamp_ms=number, key=b"key-%06d" % (number % 10_000), value=VALUE)
-                        for number in range(start, start + BATCH_ROWS)
-                    ]
-                )
-    return per_partition * PARTITIONS
-
-
-def fill_small(folder: Path, segments: int) -> int:
-    """One partition of segments of 100 KB."""
-    with open_engine(folder) as engine:
-        engine.create_topic("topic", config={"segment.bytes": 100_000, **KEEP})
-        log, rows = engine.log("topic", 0), [Record(timestamp_ms=1, value=bytes(980)) for _ in range(100)]
-        for _ in range(segments):
-            log.append(rows)
-        return len(log.segments())
-
-
-def plan(folder: Path, segments: int) -> None:
-    """What planning alone costs."""
-    start = process_time()
-    with ReadSource(str(folder)).open(peek=True) as reader:
-        splits = plan_splits(reader, [OffsetRange(TopicPartition("topic", 0), 0, ALL)])
-    print(f"planning {segments} segments: {process_time() - start:.2f} processor seconds, {len(splits)} tasks")
+def compact(session: object, scratch: Path, chosen: argparse.Namespace) -> None:
+    """Each round compacts fresh copies."""
+    folder, tier = scratch / "keys", scratch / "keys-tier"
+    fill_keys(folder, chosen.rows, chosen.keys)
+    tier_of(folder, scratch / "copy", tier)
+    told: list[float] = []
+    found: dict[str, list[Sample]] = {}
+    for turn in range((chosen.rounds + 1) // 2 + 1):
+        for name, call in cases.compacting(session, folder, tier, scratch, told).items():
+            taken = sample(call)
+            if turn:  # the first one starts the Python workers
+                found.setdefault(name, []).append(taken)
+    tell("compact", chosen.rows, found)
+    print(f"  {told[0]:.1f} bytes shuffled a record; {told[1]:,.0f} records are left")
+    shutil.rmtree(tier)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""What benchmarks/spark.py is made of."""

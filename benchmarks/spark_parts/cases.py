@@ -1,0 +1,132 @@
+"""What is measured: each case a function of a session and of what it reads."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any, Final
+
+import stratalog_spark
+from spark_parts.data import PARTITIONS, TOPIC, hundredth
+from spark_parts.peer import Peer
+from stratalog import TopicPartition, open_engine
+from stratalog.reading import OffsetRange, ReadSource, plan_splits
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+ALL: Final = 1 << 62
+Sides = dict[str, Callable[[], object]]
+
+
+def load(session: Any, folder: Path, **options: str) -> Any:
+    """The topic through our source. Any: Spark is not typed for who has not installed it."""
+    return session.read.format("stratalog").option("subscribe", TOPIC).options(**options).load(str(folder))
+
+
+def noop(frame: Any) -> None:
+    """Compute all of it, and keep nothing."""
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def check(session: Any, folder: Path, peer: Peer | None, rows: int) -> None:
+    """Off the clock: every side has the same rows."""
+    frames = [load(session, folder)] + ([peer.read(session)] if peer else [])
+    expression = "count(*)", "sum(length(value))", "sum(offset)", "count(distinct key)"
+    answers = [frame.selectExpr(*expression).collect()[0] for frame in frames]
+    assert len(set(answers)) == 1
+    assert answers[0][0] == rows
+
+
+def reading(session: Any, folder: Path, peer: Peer | None) -> Sides:
+    """All columns of all rows, to a sink that forgets them."""
+    sides: Sides = {"stratalog": lambda: noop(load(session, folder))}
+    if peer:
+        sides["Spark's Kafka source"] = lambda: noop(peer.read(session))
+    return sides
+
+
+def aggregating(session: Any, folder: Path, peer: Peer | None) -> Sides:
+    """Bytes of values by key, summed in Python: Arrow in, Arrow out."""
+    columns = {"columns": "key,value"}
+    sides: Sides = {"stratalog": lambda: by_key(load(session, folder, **columns))}
+    if peer:
+        sides["Spark's Kafka source"] = lambda: by_key(peer.read(session).select("key", "value"))
+    return sides
+
+
+def by_key(frame: Any) -> None:
+    """Sums within each batch, then one small aggregate."""
+
+    def summed(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - runs in the tasks
+
+        compute = import_module("pyarrow.compute")
+        tables = [
+            pa.table({"key": batch.column("key"), "bytes": compute.binary_length(batch.column("value"))})
+            for batch in batches
+        ]
+        if tables:
+            grouped = pa.concat_tables(tables).group_by("key").aggregate([("bytes", "sum")])
+            yield from grouped.select(["key", "bytes_sum"]).rename_columns(["key", "bytes"]).to_batches()
+
+    noop(frame.mapInArrow(summed, "key binary, bytes bigint").groupBy("key").sum("bytes"))
+
+
+def exporting(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sides:
+    """All rows as Parquet, compressed with snappy."""
+
+    def ours() -> None:
+        shutil.rmtree(scratch / "ours", ignore_errors=True)
+        stratalog_spark.export(session, str(folder), str(scratch / "ours"), partition_by="none", compression="snappy")
+
+    sides: Sides = {"stratalog": ours}
+    if peer:
+        target = str(scratch / "peer")
+        sides["Spark's Kafka source"] = lambda: peer.read(session).write.mode("overwrite").parquet(target)
+    return sides
+
+
+def compacting(session: Any, folder: Path, tier: Path, scratch: Path, told: list[float]) -> Sides:
+    """A tier compacted by Spark, and the same directory by the engine's one thread: once, of copies made here."""
+    copies = {}
+    for name, source in (("tier", tier), ("folder", folder)):
+        shutil.rmtree(scratch / f"fresh-{name}", ignore_errors=True)
+        copies[name] = Path(shutil.copytree(source, scratch / f"fresh-{name}"))
+
+    def on_spark() -> None:
+        report = stratalog_spark.compact(session, copies["tier"].as_uri(), topics=[TOPIC], take_over=True)
+        told[:] = report.shuffled_bytes / report.records_before, report.records_after
+
+    def by_engine() -> None:
+        with open_engine(copies["folder"]) as engine:
+            engine.run_cleaner()
+
+    return {"stratalog on Spark": on_spark, "the engine, one thread": by_engine}
+
+
+def pruning(folder: Path, rows: int) -> float:
+    """Which share of the bytes is read for 1 % of the time."""
+    start, end = hundredth(rows)
+    with ReadSource(str(folder)).open(peek=True) as reader:
+        names = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
+        logs = [reader.log(*name) for name in names]
+        bounds = [(log.offset_for_timestamp(start), log.offset_for_timestamp(end)) for log in logs]
+        ranges = [
+            OffsetRange(name, first or 0, last if last is not None else ALL)
+            for name, (first, last) in zip(names, bounds, strict=True)
+        ]
+        some = sum(split.size_bytes for split in plan_splits(reader, ranges))
+        whole = sum(split.size_bytes for split in plan_splits(reader, [OffsetRange(name, 0, ALL) for name in names]))
+    return some / whole
+
+
+def planning(folder: Path) -> tuple[float, float, int]:
+    """What planning costs alone: seconds on the wall, of processors, and how many tasks there are."""
+    wall, cpu = perf_counter(), process_time()
+    with ReadSource(str(folder)).open(peek=True) as reader:
+        splits = plan_splits(reader, [OffsetRange(TopicPartition(TOPIC, 0), 0, ALL)])
+    return perf_counter() - wall, process_time() - cpu, len(splits)

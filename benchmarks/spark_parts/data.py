@@ -1,0 +1,84 @@
+"""The logs that Spark reads: one large topic, one with many keys, one of very many small segments."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Final
+
+from stratalog import Record, open_engine
+
+PARTITIONS: Final = 4
+TOPIC: Final = "topic"
+VALUE: Final = bytes(range(100))
+_BATCH_ROWS: Final = 1_000
+_KEEP: Final = {"retention.ms": -1, "segment.bytes": 64 << 20}
+_REPEATED_KEYS: Final = 10_000
+_DAY_MS: Final = 1_790_000_000_000
+
+
+def fill_large(folder: Path, rows: int) -> int:
+    """A topic of 4 partitions; keys repeat after 10,000; record n of a partition is n ms after the first. How many rows."""
+    per_partition = rows // PARTITIONS // _BATCH_ROWS * _BATCH_ROWS
+    with open_engine(folder) as engine:
+        engine.create_topic(TOPIC, partitions=PARTITIONS, config=_KEEP)
+        for partition in range(PARTITIONS):
+            log = engine.log(TOPIC, partition)
+            for start in range(0, per_partition, _BATCH_ROWS):
+                numbers = range(start, start + _BATCH_ROWS)
+                log.append(
+                    [
+                        Record(timestamp_ms=_DAY_MS + number, key=b"key-%06d" % (number % _REPEATED_KEYS), value=VALUE)
+                        for number in numbers
+                    ]
+                )
+    return per_partition * PARTITIONS
+
+
+def hundredth(rows: int) -> tuple[int, int]:
+    """1 % of the time of ``fill_large``, which is also 1 % of each partition: [start, end) in ms."""
+    last = rows // PARTITIONS
+    return _DAY_MS + last // 2, _DAY_MS + last // 2 + last // 100
+
+
+def fill_keys(folder: Path, rows: int, keys: int) -> None:
+    """A compacted topic of 4 partitions with random keys, of which each belongs to one partition; nothing is compacted yet."""
+    chance = random.Random(7)  # noqa: S311 - the same in every run
+    with open_engine(folder) as engine:
+        engine.create_topic(TOPIC, partitions=PARTITIONS, config={**_KEEP, "cleanup.policy": "compact"})
+        for partition in range(PARTITIONS):
+            log = engine.log(TOPIC, partition)
+            for start in range(0, rows // PARTITIONS, _BATCH_ROWS):
+                log.append(
+                    [
+                        Record(
+                            timestamp_ms=_DAY_MS + start,
+                            key=b"user-%012d" % (chance.randrange(keys // PARTITIONS) * PARTITIONS + partition),
+                            value=VALUE,
+                        )
+                        for _ in range(_BATCH_ROWS)
+                    ]
+                )
+            log.roll()
+
+
+def tier_of(folder: Path, copy: Path, tier: Path) -> str:
+    """A tier with all of a directory, which stays as it is; its URI."""
+    shutil.copytree(folder, copy)
+    tier.mkdir()
+    with open_engine(copy, tier=tier.as_uri()) as engine:
+        engine.alter_topic(TOPIC, {"remote.storage.enable": True})
+        engine.offload()
+    shutil.rmtree(copy)
+    return tier.as_uri()
+
+
+def fill_small(folder: Path, segments: int) -> int:
+    """One partition of segments of 100 KB; how many there are."""
+    with open_engine(folder) as engine:
+        engine.create_topic(TOPIC, config={"segment.bytes": 100_000, "retention.ms": -1})
+        log, rows = engine.log(TOPIC, 0), [Record(timestamp_ms=1, value=bytes(980)) for _ in range(100)]
+        for _ in range(segments):
+            log.append(rows)
+        return len(log.segments())
