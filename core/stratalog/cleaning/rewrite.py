@@ -34,6 +34,7 @@ from stratalog.spi.indexes import IndexRole
 
 S = TypeVar("S", bound=ReadableSegment)
 
+_WRITTEN_BYTES: Final = 1 << 19  # at a time
 _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
@@ -308,6 +309,8 @@ class _Pass(Generic[S]):
     last_records: dict[int, tuple[int, int]]
     transactions: TransactionPass
     notes: Notes
+    _held: list[Buffer] = field(default_factory=list)
+    _held_bytes: int = 0
 
     def copy(self, segment: S, made: CleanedSegment | None) -> CleanedSegment | None:
         """Write what stays of a segment; ``made`` is begun, if it is None, where the segment loses something first."""
@@ -332,6 +335,8 @@ class _Pass(Generic[S]):
                         self._copy_range(segment, chunk.position + start, made)
                     self._write(out, made)
                 self.notes.collect(end=False)
+            if made is not None:
+                self._flush(made)
         except BaseException:
             if made is not None:
                 made.discard()
@@ -345,6 +350,7 @@ class _Pass(Generic[S]):
             of.step(chunk.data.nbytes)
             of.stats.bytes_read += chunk.data.nbytes
             self._write(chunk.data, made)
+        self._flush(made)
         self.notes.take_over(digest)
 
     def _copy_range(self, segment: S, end: int, made: CleanedSegment) -> None:
@@ -359,10 +365,22 @@ class _Pass(Generic[S]):
                 self._write(chunk.data[table.position[0] : last - chunk.position], made)
 
     def _write(self, data: Buffer, made: CleanedSegment) -> None:
+        """Of what stays of a chunk there may be little: it is written with what follows it."""
         if len(data):
-            made.append(data, self.transactions.kept)
-            self.of.throttle.took(len(data))
-            self.of.stats.bytes_written += len(data)
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes >= _WRITTEN_BYTES:
+                self._flush(made)
+
+    def _flush(self, made: CleanedSegment) -> None:
+        """Write what is held; before the transactions are those of another segment."""
+        if not self._held:
+            return
+        data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+        made.append(data, self.transactions.kept)
+        self.of.throttle.took(len(data))
+        self.of.stats.bytes_written += len(data)
+        self._held, self._held_bytes = [], 0
 
     def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
         """The batches of a table without what goes."""

@@ -21,7 +21,7 @@ _SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 def is_special(table: BatchTable) -> bool:
     """Whether there is a batch of a transaction, or a marker."""
-    return table.magic >= 2 and any(attributes & _SPECIAL for attributes in table.attributes)
+    return table.magic >= 2 and any(attributes & _SPECIAL for attributes in set(table.attributes))
 
 
 @dataclass(slots=True)
