@@ -70,7 +70,8 @@ class CompactionResult:
     """What a round did, or would do, to one log.
 
     Offsets in [``start``, ``end``) were rewritten; the dirty ones begin at ``dirty_start``, and the next round begins at
-    ``end``. ``map_load`` is the share of its memory that the filter filled. ``error`` is why nothing was done, or why it
+    ``end``: below the planned end if the filter's memory was full, which ``reason`` says. ``map_load`` is the share of
+    that memory that was filled. ``error`` is why nothing was done, or why it
     ended early: the log is uncleanable then, or, if ``stopped``, tried again at the next round. ``part`` is as in the plan,
     ``traffic`` is what came from the tier, and what went there.
     """
@@ -244,7 +245,7 @@ def compact(
         dirty_start=rewrite.dirty_start,
         end=round_.end,
         dirty_ratio=rewrite.dirty_ratio,
-        reason=rewrite.reason,
+        reason=reason_of(rewrite, rewrite.end if error is not None or stopped else round_.end, limits),
         stats=round_.stats,
         map_load=round_.load,
         elapsed_ms=(clock.monotonic_ns() - began_ns) // 1_000_000,
@@ -329,6 +330,17 @@ class _Round:
             self.ticket,
             stats=self.stats,
         )
+
+
+def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
+    """Why a round is or was due, and if it ends before its bounds, why that is and what else there is."""
+    if end >= rewrite.end:
+        return rewrite.reason
+    return (
+        f"{rewrite.reason}; too many keys for one round: its memory is full at offset {end}, the next one goes on there up "
+        f"to {rewrite.end}. log.cleaner.dedupe.buffer.size gives it {limits.memory_bytes} bytes; of what is in a tier, "
+        "`stratalog spark compact` takes any number of keys at once"
+    )
 
 
 def has_older(log: Log, job: RewriteJob) -> bool:

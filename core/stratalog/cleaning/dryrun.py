@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar, cast
 
-from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, has_older, job_of, rewriters
+from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, has_older, job_of, reason_of, rewriters
 from stratalog.cleaning.digests import Digests, SegmentDigests
 from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStoppedError, Rewriting
 from stratalog.cleaning.throttle import Throttle
@@ -39,12 +39,14 @@ class PlannedSegment:
 class RoundPreview:
     """What a round would do. Segments that lose nothing are not among ``segments``.
 
-    ``kept`` are those of the watched offsets whose records would stay, of all that ``segments`` hold.
+    ``kept`` are those of the watched offsets whose records would stay, of all that ``segments`` hold. ``reason`` is why
+    the round is due, and why it would end before all that is dirty, if so.
     """
 
     end: int
     segments: tuple[PlannedSegment, ...]
     kept: frozenset[int]
+    reason: str = ""
 
 
 def preview(
@@ -67,19 +69,22 @@ def preview(
         SegmentGoneError: the log was changed meanwhile: ask again.
         StorageError: what the round would fail with.
     """
-    if plan.rewrite is None:
+    rewrite = plan.rewrite
+    if rewrite is None:
         return None
     log = plan.log
-    job = job_of(log, plan.rewrite, limits, now_ms)
+    job = job_of(log, rewrite, limits, now_ms)
     older, clock = has_older(log, job), log.parts.env.clock
     if plan.tier is None:
         digests = SegmentDigests(log, writable=False)
         job = replace(job, secret=digests.secret)
-        return _pretended(
+        seen = _pretended(
             LocalPart(log), digests, job, policies, limits, clock, keeps_tombstones=older, watched=watched
         )
-    tiered = TierPart(log, Traffic())
-    return _pretended(tiered, None, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+    else:
+        tiered = TierPart(log, Traffic())
+        seen = _pretended(tiered, None, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+    return replace(seen, reason=reason_of(rewrite, seen.end, limits))
 
 
 def _pretended(

@@ -64,19 +64,20 @@ def cleaner(place: Place, output: Output, *, dry_run: bool) -> int:
 
 
 def _planned(engine: Engine, plan: CompactionPlan) -> tuple[object, ...]:
-    found, error = plan.rewrite, "" if plan.error is None else str(plan.error)
+    found, error, reason = plan.rewrite, "" if plan.error is None else str(plan.error), plan.reason
     freed: int | None = None
     uploaded: int | None = None
     try:
         seen = engine.preview_cleaner(plan)
         if seen is not None:
+            reason = seen.reason
             freed = sum(one.bytes_before - one.bytes_after for one in seen.segments)
             uploaded = 0 if plan.tier is None else sum(one.bytes_after for one in seen.segments)
     except StorageError as wrong:  # the round would end so, and the others have their turn
         error = str(wrong)
     bounds = (None,) * 4 if found is None else (found.start, found.dirty_start, found.end, round(found.dirty_ratio, 4))
     downloaded = None if found is None else plan.download_bytes
-    return (*plan.log.name, plan.part, *bounds, downloaded, uploaded, freed, plan.reason, error)
+    return (*plan.log.name, plan.part, *bounds, downloaded, uploaded, freed, reason, error)
 
 
 def _done(result: CompactionResult) -> tuple[object, ...]:

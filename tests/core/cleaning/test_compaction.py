@@ -674,11 +674,18 @@ def test_a_round_whose_map_is_full_ends_there_and_the_next_goes_on(bed: LogBed) 
     bed.topic = cleaning_logs.topic()
     log = bed.open()
     limits = CleanerLimits(memory_bytes=24 * 20, load_factor=0.9, read_bytes=1 << 18)
-    ends = []
+    ends, reasons = [], []
     while (result := cleaning_logs.clean(bed, log, limits)) is not None:
         assert result.error is None
         ends.append(result.end)
+        reasons.append(result.reason)
     assert len(ends) > 3
+    for end, reason in zip(
+        ends[:-1], reasons[:-1], strict=True
+    ):  # it says so, and what there is that has no such bound
+        assert f"memory is full at offset {end}," in reason
+        assert "stratalog spark compact" in reason
+    assert "too many keys" not in reasons[-1]
     assert ends == sorted(set(ends))
     last = {key: offset for offset, key, _ in before}
     assert [offset for offset, key, _ in left(log)] == sorted(last[key] for key in last if key is not None)

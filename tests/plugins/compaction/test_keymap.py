@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable
 
 import pytest
@@ -117,3 +118,32 @@ def test_a_key_outside_the_arena_is_refused(opener: Opener) -> None:
 
 def test_a_slot_has_24_bytes() -> None:
     assert SLOT_BYTES == 24
+
+
+def test_ten_million_keys_fit_256_mib() -> None:
+    """At the load factor that is Kafka's default; the next key but some is refused, and nothing is forgotten."""
+    twin = extension(EXTENSIONS[0])
+    if twin is None:
+        pytest.skip("the compiled twin was not built")
+    slots = (256 << 20) // SLOT_BYTES
+    usable = int(slots * 0.9)
+    found, chance, rows, key_bytes = twin.CompiledKeyMap(slots, usable, SECRET), random.Random(1), 100_000, 8  # noqa: S311 - the same in every run
+    positions, sizes = array("i", range(0, rows * key_bytes, key_bytes)), array("i", [key_bytes]) * rows
+    first = chance.randbytes(rows * key_bytes)
+    for start in range(0, 10_000_000, rows):
+        arena = chance.randbytes(rows * key_bytes) if start else first
+        assert found.observe(keyed(arena, start, positions, sizes)) == rows
+    assert len(found) == 10_000_000
+    verdicts = bytearray(rows)
+    found.judge(keyed(first, 0, positions, sizes), verdicts)
+    assert verdicts == bytes((Verdict.KEEP,)) * rows
+    assert found.observe(keyed(chance.randbytes(rows * key_bytes), 10_000_000, positions, sizes)) == usable - 10_000_000
+
+
+def keyed(arena: bytes, start: int, positions: array[int], sizes: array[int]) -> RecordColumns:
+    """Records of keys that stand one behind the other."""
+    return RecordColumns(
+        arena, len(positions), offset=memoryview(array("q", range(start, start + len(positions)))),
+        key_position=memoryview(positions), key_size=memoryview(sizes),
+        value_position=memoryview(positions), value_size=memoryview(sizes),
+    )  # fmt: skip
