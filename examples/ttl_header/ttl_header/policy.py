@@ -1,0 +1,100 @@
+"""What is due, and which records go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import ClassVar, Final
+
+from stratalog.spi import (
+    Action,
+    CleanupPolicy,
+    Fields,
+    Headers,
+    Keep,
+    LogSummary,
+    RecordColumns,
+    RecordFilter,
+    Rewrite,
+    RewriteJob,
+    TopicConfig,
+    Verdict,
+)
+from ttl_header.settings import TtlHeaderSection
+
+_NEVER_MS: Final = (1 << 63) - 1
+_LONGEST_TTL: Final = 18  # digits: with a timestamp added it still is an int64
+_SOONEST: Final = Struct("<q")
+
+
+class TtlHeaderPolicy(CleanupPolicy):
+    """Rewrites closed segments of local disk once enough of them was never looked at."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """One rewrite from the first segment on, as far as the log is closed and its transactions are decided."""
+        del now_ms
+        may_change = [
+            segment
+            for segment in log.segments
+            if segment.is_local
+            and not segment.is_remote
+            and not segment.is_active
+            and log.offsets.log_start < segment.end_offset <= log.offsets.last_stable
+        ]
+        if not may_change:
+            return ()
+        start, end = may_change[0].base_offset, may_change[-1].end_offset
+        dirty_start = max(start, min(log.dirty_start or 0, end))
+        total = sum(segment.size_bytes for segment in may_change)
+        dirty = sum(segment.size_bytes for segment in may_change if segment.end_offset > dirty_start)
+        ratio = dirty / total if total else 0.0
+        rule = f"{ratio:.0%} was not looked at yet, min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio:g}"
+        if ratio <= config.min_cleanable_dirty_ratio:
+            return (Keep(start, end, f"not enough is new: {rule}"),)
+        return (Rewrite(start, end, dirty_start, rule, ratio),)
+
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        """A filter for what has expired when the round begins."""
+        section = job.config.sections.get("ttl_header")
+        return Expiry(job, section if isinstance(section, TtlHeaderSection) else TtlHeaderSection())
+
+
+class Expiry(RecordFilter):
+    """Drops records whose time is over. It remembers nothing, but when the first of those that it keeps expires."""
+
+    fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP | Fields.HEADERS
+
+    def __init__(self, job: RewriteJob, section: TtlHeaderSection) -> None:
+        self._name, self._now_ms, self._soonest_ms = section.name, job.now_ms, _NEVER_MS
+        self.digest_kind = f"ttl_header@1 {section.name}" if section.name.isascii() and len(section.name) < 50 else ""
+
+    def observe(self, records: RecordColumns) -> int:
+        """Nothing to learn."""
+        return records.count
+
+    def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
+        """A record expires so long after its timestamp."""
+        for row, (stamp_ms, headers) in enumerate(zip(records.timestamp_ms, records.headers(), strict=True)):
+            expires_ms = expiry_ms(stamp_ms, headers, self._name)
+            verdicts[row] = Verdict.DROP if expires_ms <= self._now_ms else Verdict.KEEP
+            if expires_ms > self._now_ms:
+                self._soonest_ms = min(self._soonest_ms, expires_ms)
+
+    def digest(self, *, end: bool) -> Sequence[bytes]:
+        """When the first record of a segment expires: 8 bytes."""
+        if not end:
+            return ()
+        soonest_ms, self._soonest_ms = self._soonest_ms, _NEVER_MS
+        return (_SOONEST.pack(soonest_ms),)
+
+    def spares(self, section: memoryview) -> bool:
+        """None of its records has expired yet."""
+        return len(section) == _SOONEST.size and _SOONEST.unpack(section)[0] > self._now_ms
+
+
+def expiry_ms(stamp_ms: int, headers: Headers, name: str) -> int:
+    """When a record expires (ms since 1970); never, if it has no timestamp or no duration that can be read."""
+    value = next((value for key, value in reversed(headers) if key == name), None)
+    if value is None or stamp_ms < 0 or not value.isdigit() or len(value) > _LONGEST_TTL:
+        return _NEVER_MS
+    return stamp_ms + int(value)
