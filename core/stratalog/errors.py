@@ -8,7 +8,8 @@
     │   ├── InvalidTopicError
     │   ├── TopicExistsError
     │   ├── AttachError
-    │   └── UnknownTopicError
+    │   ├── UnknownTopicError
+    │   └── PolicyViolationError
     ├── PluginError                 a plugin cannot be used: install, block or choose
     │   ├── PluginImportError
     │   ├── PluginClashError
@@ -129,6 +130,12 @@ class UnknownTopicError(ConfigError):
     """There is no such topic or partition here. Create it, or look at ``topics()``."""
 
     kafka_code = 3
+
+
+class PolicyViolationError(ConfigError):
+    """The topic's settings do not allow it. Change them first, or leave it."""
+
+    kafka_code = 44
 
 
 class PluginError(StorageError):

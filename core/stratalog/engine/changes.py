@@ -130,7 +130,7 @@ class TopicChanges:
             remote = self._opener.remote_of(log)
             if remote is None:
                 continue
-            start = log.delete_records(log.offsets().local_log_start)
+            start = log.raise_log_start(log.offsets().local_log_start)
             with log.stopped_if_fenced():
                 remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
 

@@ -8,12 +8,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection
 
+from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import DiskFullError, OffsetOutOfRangeError
+from stratalog.errors import DiskFullError, InvalidTopicError, OffsetOutOfRangeError, PolicyViolationError
 from stratalog.log.folder import set_aside, write_epochs
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
+from stratalog.model.names import INTERNAL_TOPICS
 from stratalog.segment.segment import Segment
+
+
+def check_may_delete(topic: str, config: TopicConfig) -> None:
+    """Raise unless records of a topic may be deleted by offset; errors as ``Log.delete_records``."""
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"records of the internal topic {topic} are not deleted by offset")
+    if "compact" in config.cleanup_policy and "delete" not in config.cleanup_policy:
+        policies = ",".join(config.cleanup_policy)
+        raise PolicyViolationError(f"records of {topic} are not deleted by offset with cleanup.policy={policies}")
 
 
 def raise_log_start(state: LogState, offset: int) -> int:

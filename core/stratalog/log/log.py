@@ -13,7 +13,7 @@ from stratalog.log.append import AppendResult, append_batches, append_records
 from stratalog.log.background import Background, Subscribers
 from stratalog.log.bulk import append_segments
 from stratalog.log.cleaned import CleanedSegment, CleaningState, SpooledSegment
-from stratalog.log.delete import drop_segments, raise_log_start, remove_left
+from stratalog.log.delete import check_may_delete, drop_segments, raise_log_start, remove_left
 from stratalog.log.follow import append_as_follower
 from stratalog.log.leadership import follow, lead
 from stratalog.log.lifetime import begin, close_segments, end
@@ -337,11 +337,16 @@ class Log(LogReader):
 
         -1 is the high watermark. Returns the log start after it.
 
+        Source: apache/kafka Partition.deleteRecordsOnLeader.
+
         Raises:
             NotLeaderOrFollowerError: the log follows a leader, which tells it.
+            PolicyViolationError: ``cleanup.policy`` is compact without delete: the newest record of each key is to stay.
+            InvalidTopicError: the topic is one of Kafka's own.
             OffsetOutOfRangeError: above the high watermark.
         """
         self._state.check_leads()
+        check_may_delete(self.name.topic, self.config)
         return self.raise_log_start(before)
 
     def raise_log_start(self, before: int) -> int:

@@ -500,7 +500,7 @@ def test_retention_meanwhile_voids_the_round(bed: LogBed) -> None:
     class Deleting(Meddler):
         def act(self, verdicts: bytearray) -> None:
             del verdicts
-            log.delete_records(1)
+            log.raise_log_start(1)
             log.drop_local(1)
 
     assert meddle(bed, log, Deleting()).stopped

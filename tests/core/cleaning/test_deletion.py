@@ -147,7 +147,7 @@ def test_what_a_dry_run_says_is_what_happens(bed: LogBed, seed: int) -> None:
             bed.clock.advance_ms(chance.randrange(2000))
             log.append([Record(key=b"k", value=bytes(chance.randrange(120)), timestamp_ms=bed.clock.now_ms())])
         if chance.random() < 0.5:
-            log.delete_records(chance.randint(log.offsets().log_start, log.offsets().log_end))
+            log.raise_log_start(chance.randint(log.offsets().log_start, log.offsets().log_end))
         before = {segment.base_offset: segment.size_bytes for segment in log.segments()}
         now_ms, contents = bed.clock.now_ms(), bed.contents()
         told = apply_retention(log, policies, None, now_ms=now_ms, dry_run=True)

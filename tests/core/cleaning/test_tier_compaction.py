@@ -241,7 +241,7 @@ def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
     def before(request: SimRequest) -> None:
         if request.kind == "put_file" and not done:
             done.append(request.key)
-            log.delete_records(3)
+            log.raise_log_start(3)
             engine.apply_retention()
 
     logs.sim.store.before = before

@@ -17,7 +17,7 @@ import pytest
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.errors import UnknownTopicError
+from stratalog.errors import PolicyViolationError, UnknownTopicError
 from stratalog.log.log import Log
 
 STEPS = int(os.environ.get("LIFE_STEPS", "60"))
@@ -174,7 +174,12 @@ class Life:
 
     def delete(self) -> None:
         bounds = self.log.offsets()
-        self.log.delete_records(self.chance.randint(bounds.log_start, bounds.high_watermark))
+        before = self.chance.randint(bounds.log_start, bounds.high_watermark)
+        if self.compacted:
+            with pytest.raises(PolicyViolationError):
+                self.log.delete_records(before)
+        else:
+            self.log.delete_records(before)
 
     def collect(self) -> None:
         self.clock.advance_ms(COLLECTABLE_MS)

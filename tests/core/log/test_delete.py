@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import OffsetOutOfRangeError
+from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, PolicyViolationError
+from stratalog.log.delete import check_may_delete
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEntry
+from stratalog.model.records import Record
 from stratalog.testing.logs import LogBed, records
 
 COUNT = 12
@@ -27,6 +29,26 @@ def offsets_in(log: Log) -> list[int]:
 
 
 # --- the log start -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policies", "allowed"), [("compact", False), ("compact,delete", True), ("delete", True)])
+def test_where_the_newest_of_each_key_is_to_stay_nothing_is_deleted_by_offset(
+    bed: LogBed, policies: str, *, allowed: bool
+) -> None:
+    bed.topic = TopicConfig(cleanup_policy=tuple(policies.split(",")))
+    made = bed.open()
+    made.append([Record(key=b"k", value=b"v")] * 3)
+    if allowed:
+        assert made.delete_records(2) == 2
+    else:
+        with pytest.raises(PolicyViolationError, match=policies):
+            made.delete_records(2)
+        assert made.raise_log_start(2) == 2  # cleaning may
+
+
+def test_kafkas_own_topics_lose_nothing_by_offset() -> None:
+    with pytest.raises(InvalidTopicError, match="__consumer_offsets"):
+        check_may_delete("__consumer_offsets", TopicConfig())
 
 
 def test_records_below_the_log_start_are_not_shown(log: Log) -> None:
