@@ -27,8 +27,8 @@ def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | Non
     """Make the manifests of logs again that have objects in the tier at URI and no manifest.
 
     Segments are found by their footers. Objects that were replaced, or uploaded and never committed, are told and left alone;
-    nothing is deleted. No engine may write to these logs meanwhile. A root that is damaged is not replaced: restore it from
-    a version of the bucket, or move the log's `manifest/` away first.
+    nothing is deleted. No engine may write to these logs meanwhile. A root that is damaged is not replaced:
+    `stratalog verify URI --repair` does that.
 
     The exit code is 1 if objects were left out.
     """

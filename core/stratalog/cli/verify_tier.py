@@ -192,6 +192,8 @@ class _Run:
     def _log(self, label: str, name: TierLogName, start: int) -> tuple[int, bool]:
         """Check one log from an offset on; how many segments, and whether the budget ended it."""
         log = self._tier.log(*name)
+        if self._asked.repair and not start:
+            self._repair_manifest(name, log)
         scrub = log.scrub(self._parts, deep=self._asked.deep)
         begun = list(scrub.begin())
         if not start:
@@ -210,6 +212,13 @@ class _Run:
         if self._output.as_json:
             self._output.item({"topic": name.log.topic, "partition": name.log.partition, "segments": checked})
         return checked, False
+
+    def _repair_manifest(self, name: TierLogName, log: TierLog) -> None:
+        """What cannot be put right is found once more by the scrub, which leaves a note on it."""
+        for finding, done in log.repair_manifest():
+            if done:
+                self._repaired += 1
+                self._tell(name.log, finding, done)
 
     def _take(self, name: TierLogName, log: TierLog, findings: Sequence[Finding]) -> None:
         """Tell of findings, and put right what can be: a segment is put back once for all that is wrong with it."""

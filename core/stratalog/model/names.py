@@ -261,6 +261,11 @@ def quarantine_key(prefix: str, key: str) -> str:
     return f"{prefix}quarantine/{key.rpartition('/')[2]}.json"
 
 
+def quarantined_key(prefix: str, key: str) -> str:
+    """Where the bytes of a damaged object of the log under ``prefix`` are kept aside, before others take its place."""
+    return f"{prefix}quarantine/{key.rpartition('/')[2]}.damaged"
+
+
 def after_log_prefix(prefix: str) -> str:
     """A key above every key under ``prefix``, and below those of the next log: where a listing goes on."""
     return prefix.removesuffix("/") + chr(ord("/") + 1)

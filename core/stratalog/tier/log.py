@@ -28,6 +28,7 @@ from stratalog.tier.mend import mend, quarantine
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, cutting
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
+from stratalog.tier.repair import ManifestRepair
 from stratalog.tier.replace import Replacer
 from stratalog.tier.rewrap import Rewrapping, RewrapReport, spans
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
@@ -317,6 +318,12 @@ class TierLog:
         """Put a segment's objects back as they were, from the same segment elsewhere; errors and result as ``mend``."""
         self._check_writable()
         return mend(self._store, self._fetcher.layouts, stored, source, section)
+
+    def repair_manifest(self) -> Iterator[tuple[Finding, str]]:
+        """Put damaged roots and pages right, as ``ManifestRepair.run`` does; nobody may write to the log meanwhile."""
+        self._check_writable()
+        pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
+        return ManifestRepair(self._store, self._new_finder(), pages, self._fetcher.layouts, self._env).run()
 
     def quarantine(self, finding: Finding) -> str:
         """Leave a note on an object that cannot be put back; as ``quarantine``."""

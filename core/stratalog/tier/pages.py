@@ -10,7 +10,7 @@ from typing import Final
 
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.batches import Buffer
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, page_key
+from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.fields import sha256_of
 from stratalog.tier.layers import TierStore
@@ -117,26 +117,33 @@ class Pages:
         Raises:
             StoreError: the store failed or refused; the page may be there.
         """
-        rows = [item if isinstance(item, PageRef) else page_of(item) for item in items]
-        level = rows[0].level + 1
-        data = encode_page(self._log, self._topic_id, level, items)
-        sha256 = sha256_of(data)
-        ref = PageRef(
-            level=level,
-            base_offset=rows[0].base_offset,
-            end_offset=rows[-1].end_offset,
-            segments=sum(row.segments for row in rows),
-            size_bytes=sum(row.size_bytes for row in rows),
-            oldest_ms=min(row.oldest_ms for row in rows),
-            newest_ms=max(row.newest_ms for row in rows),
-            stored_bytes=len(data),
-            leader_epoch=leader_epoch,
-            sha256=sha256,
-        )
-        key = page_key(self.prefix, ref.base_offset, leader_epoch, sha256)
+        ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
+        key = ref.key(self.prefix)
         self._store.put(key, Whole(data))
         self._cache.put(key, tuple(items))
         return ref
+
+
+def made_page(
+    log: TopicPartition, topic_id: TopicId, items: Sequence[Item], leader_epoch: int
+) -> tuple[PageRef, bytes]:
+    """The page of these items, at least one, ascending and of one level: how a root refers to it, and its bytes."""
+    rows = [item if isinstance(item, PageRef) else page_of(item) for item in items]
+    level = rows[0].level + 1
+    data = encode_page(log, topic_id, level, items)
+    ref = PageRef(
+        level=level,
+        base_offset=rows[0].base_offset,
+        end_offset=rows[-1].end_offset,
+        segments=sum(row.segments for row in rows),
+        size_bytes=sum(row.size_bytes for row in rows),
+        oldest_ms=min(row.oldest_ms for row in rows),
+        newest_ms=max(row.newest_ms for row in rows),
+        stored_bytes=len(data),
+        leader_epoch=leader_epoch,
+        sha256=sha256_of(data),
+    )
+    return ref, data
 
 
 def page_of(entry: StoredSegment) -> PageRef:

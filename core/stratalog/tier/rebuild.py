@@ -83,6 +83,8 @@ class Rebuilder:
         log: its name.
         topic_id: of its topic.
         progress: told how far it is.
+        start: leave out objects of lower base offsets, whose keys tell them.
+        end: leave out objects of base offsets from here on; None is none.
     """
 
     def __init__(
@@ -92,12 +94,17 @@ class Rebuilder:
         log: TopicPartition,
         topic_id: TopicId,
         progress: RebuildProgress | None = None,
+        *,
+        start: int = 0,
+        end: int | None = None,
     ) -> None:
+        self._start, self._end = start, end
         self._store, self._layouts, self._log, self._topic_id = store, layouts, log, topic_id
         self._prefix, self._progress = log_prefix(log, topic_id), progress
         self._ignored: dict[str, str] = {}
         self._chain: list[_Found] = []
         self._epoch = 0
+        self.seen_epoch = 0  # the highest of any writer, or of records
 
     def run(self) -> RebuildReport:
         """Look at every object; what was found.
@@ -106,8 +113,7 @@ class Rebuilder:
             StorageError: there is no segment.
             StoreError: the store failed or refused.
         """
-        objects = {info.key: info for info in self._store.list_all(segments_prefix(self._prefix))}
-        found = list(self._found(objects))
+        found = list(self._all_found())
         if not found:
             raise StorageError(
                 f"no object under {segments_prefix(self._prefix)} tells of a segment: nothing can be rebuilt"
@@ -118,7 +124,7 @@ class Rebuilder:
             if segment.key not in taken:
                 span = f"[{segment.base_offset}, {segment.end_offset}) of epoch {segment.writer_epoch}"
                 self._ignored[segment.key] = f"{span}: replaced, or uploaded and never committed"
-        self._epoch = 1 + max(max(segment.writer_epoch, segment.last_epoch) for segment in found)
+        self._epoch = 1 + self.seen_epoch
         return RebuildReport(
             self._log,
             self._topic_id,
@@ -135,7 +141,29 @@ class Rebuilder:
         for start in range(0, len(self._chain), PAGE_ITEMS):
             yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
 
+    def chain(self) -> list[StoredSegment]:
+        """The entries that belong together, whatever they do not fit; none if no object tells of a segment."""
+        return [self._unpacked(segment) for segment in chain_of(found)] if (found := list(self._all_found())) else []
+
+    def entries(self) -> list[StoredSegment]:
+        """All entries that are found, those that were replaced among them."""
+        return [self._unpacked(segment) for segment in self._all_found()]
+
     # --- footers -------------------------------------------------------------------------------------------------
+
+    def _all_found(self) -> Iterator[_Found]:
+        objects = {
+            info.key: info for info in self._store.list_all(segments_prefix(self._prefix)) if self._is_asked(info)
+        }
+        for found in self._found(objects):
+            self.seen_epoch = max(self.seen_epoch, found.writer_epoch, found.last_epoch)
+            yield found
+
+    def _is_asked(self, info: ObjectInfo) -> bool:
+        named = parse_segment_key(self._prefix, info.key)
+        if named is None:
+            return self._start == 0 and self._end is None
+        return self._start <= named.base_offset and (self._end is None or named.base_offset < self._end)
 
     def _found(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_Found]:
         looked = 0

@@ -127,7 +127,7 @@ class LogScrub:
                 yield self._flaw(Flaw.ROOT, key, error.reason, error.position)
                 read = None
                 self._is_whole = False
-            if read is not None and before is not None and _is_broken(before, read):
+            if read is not None and before is not None and is_broken(before, read):
                 yield self._flaw(Flaw.ROOT, key, f"it does not follow version {before.root.version} as it is")
             before = read
             self._head = read or self._head  # behind a damaged head, what the one before it names is looked at
@@ -273,7 +273,7 @@ class LogScrub:
         return Finding(flaw, key, position, text, segment)
 
 
-def _is_broken(before: Head, after: Head) -> bool:
+def is_broken(before: Head, after: Head) -> bool:
     """Whether two neighbours are no links of one chain."""
     return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
 

@@ -1,0 +1,182 @@
+"""``stratalog verify URI --repair`` on damaged roots and pages: what is put right, and how."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog import Record
+from stratalog.cli.app import run
+from stratalog.tier import tree
+
+SEGMENTS = 14
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+
+
+class Place:
+    """A tier of one log, of a segment a record, with pages of two levels."""
+
+    def __init__(self, folder: Path, layout: str = "single") -> None:
+        self.data, self.bucket = folder / "data", folder / "bucket"
+        self.bucket.mkdir()
+        self.uri = f"file://{self.bucket}"
+        with stratalog.open_engine(self.data, tier=self.uri) as engine:
+            engine.create_topic("t", config={"retention.ms": -1, "local.retention.bytes": 1, "tier.layout": layout})
+            self.write(engine, SEGMENTS)
+            engine.apply_retention()
+
+    def write(self, engine: stratalog.Engine, count: int) -> None:
+        log = engine.log("t", 0)
+        for _ in range(count):
+            log.append([Record(value=b"%d" % log.offsets().log_end)])
+            log.roll()
+            engine.offload()
+
+    def files(self, kind: str) -> list[Path]:
+        return sorted(self.bucket.glob(f"t-*/0/{kind}/*"))
+
+    def contents(self) -> dict[Path, bytes]:
+        found = {path: path.read_bytes() for path in self.bucket.rglob("*") if path.is_file()}
+        return {path: data for path, data in found.items() if "quarantine" not in path.parts}
+
+    def check_read(self, count: int = SEGMENTS) -> None:
+        with stratalog.open_reader(self.uri) as reader:
+            assert [record.value for record in reader.log("t", 0).records()] == [
+                b"%d" % number for number in range(count)
+            ]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def flip_first(path: Path) -> None:
+    """Nothing but its successor could tell of a flipped bit inside a newest root."""
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, str]]:
+    """Key and what was done, of all that was wrong."""
+    items = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    wrong = [item for item in items if item.get("flaw", "orphan") != "orphan"]
+    return [(item["key"].rpartition("/")[2], item["done"]) for item in wrong]
+
+
+DAMAGES = [flip, cut, empty, Path.unlink]
+ROOT_DAMAGES = [flip_first, cut, empty]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_every_page_is_made_again_byte_for_byte(
+    place: Place, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, pages = place.contents(), place.files("pages")
+    assert len({json.loads(path.read_bytes())["level"] for path in pages}) >= 2
+    for path in pages:
+        damage(path)
+        assert run(["verify", place.uri]) == 1
+        capsys.readouterr()
+        assert run(["verify", place.uri, "--repair", "--json"]) == 0
+        assert {done for _, done in told(capsys)} == {"made again, with the same bytes"}
+        assert place.contents() == before
+    assert run(["verify", place.uri, "--deep"]) == 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_when_all_pages_are_damaged_a_new_root_names_the_segments(
+    place: Place, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in place.files("pages"):
+        damage(path)
+    versions = len(place.files("manifest"))
+    assert run(["verify", place.uri, "--repair", "--json"]) == 0
+    remade = f"version {versions + 1} names its segments, found by their footers"
+    assert remade in {done for _, done in told(capsys)} <= {remade, "made again, with the same bytes"}
+    assert run(["verify", place.uri, "--deep"]) == 0
+    place.check_read()
+    with stratalog.open_engine(place.data, tier=place.uri) as engine:
+        place.write(engine, 3)
+    place.check_read(SEGMENTS + 3)
+
+
+@pytest.mark.parametrize("damage", ROOT_DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("victims", [slice(-1, None), slice(-3, None), slice(None)], ids=["head", "last three", "all"])
+@pytest.mark.parametrize("layout", ["single", "plain"])
+def test_a_head_is_made_again_and_the_engine_goes_on(
+    tmp_path: Path, layout: str, victims: slice, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Place(tmp_path, layout)
+    roots = place.files("manifest")[victims]
+    broken = dict[str, bytes]()
+    for path in roots:
+        damage(path)
+        broken[f"{path.name}.damaged"] = path.read_bytes()
+    assert run(["verify", place.uri]) == 1
+    capsys.readouterr()
+    assert run(["verify", place.uri, "--repair", "--json"]) == 0
+    assert [key for key, _ in told(capsys)] == [path.name for path in roots]
+    assert {path.name: path.read_bytes() for path in place.files("quarantine")} == broken
+    assert run(["verify", place.uri, "--deep"]) == 0
+    place.check_read()
+    with stratalog.open_engine(place.data, tier=place.uri) as engine:
+        place.write(engine, 3)
+        assert len(list(engine.log("t", 0).records())) == SEGMENTS + 3
+    place.check_read(SEGMENTS + 3)
+    assert run(["verify", place.uri, "--deep"]) == 0
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_history_behind_a_damaged_root_is_given_up(
+    place: Place, damage: Callable[[Path], object], capsys: pytest.CaptureFixture[str]
+) -> None:
+    roots = place.files("manifest")
+    damage(roots[4])
+    assert run(["verify", place.uri]) == 1
+    capsys.readouterr()
+    assert run(["verify", place.uri, "--repair", "--json"]) == 0
+    assert {done for _, done in told(capsys)} == {"history begins at version 6 now"}
+    assert place.files("manifest") == roots[5:]
+    assert run(["verify", place.uri, "--deep"]) == 0
+    place.check_read()
+
+
+def test_what_nothing_tells_of_is_left_and_said(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page, and an object that it tells of, are damaged both."""
+    first = json.loads(place.files("manifest")[-1].read_bytes())
+    assert first["pages"]
+    for path in [*place.files("manifest")[:-1], place.files("segments")[0]]:
+        path.unlink()
+    victim = place.files("pages")[0]
+    damaged = [path for path in place.files("pages") if path.name.startswith(victim.name[:20])]
+    for path in damaged:
+        flip(path)
+    before = place.contents()
+    assert run(["verify", place.uri, "--repair", "--json"]) == 1
+    assert any(done.startswith("noted in ") for _, done in told(capsys))
+    after = place.contents()
+    assert {path: after[path] for path in damaged} == {path: before[path] for path in damaged}
