@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from stratalog import Engine, Record, open_engine
+from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.errors import ConfigError, CorruptCheckpointError, OffsetOutOfRangeError, StorageError
 
 pytestmark = pytest.mark.usefixtures("has_spark")
@@ -328,6 +328,36 @@ def test_aborted_records_are_not_exported(export: Export, tmp_path: Path) -> Non
                 producer.abort_transaction() if number % 2 else producer.commit_transaction()
     export(tmp_path / "data", tmp_path / "out")
     assert [row[2] for row in rows(tmp_path / "out")] == [b"v0", b"v2"]
+
+
+@pytest.mark.parametrize("kind", ["directory", "tier"])
+def test_what_was_exported_becomes_records_again_each_once(
+    export: Export, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    from stratalog_spark.jobs import export as exporting  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.jobs import imports  # noqa: PLC0415 - the same
+
+    monkeypatch.setattr(imports, "run_tasks", vars(exporting)["run_tasks"])
+    (tmp_path / "new").mkdir()
+    target = str(tmp_path / "new") if kind == "directory" else (tmp_path / "new").as_uri()
+
+    def read(place: object, topic: str) -> list[list[tuple[object, ...]]]:
+        with open_reader(str(place)) as reader:
+            logs = [reader.log(topic, partition) for partition in (0, 1)]
+            return [[(row.key, row.value, row.timestamp_ms, row.headers) for row in log.records()] for log in logs]
+
+    for size in (10, 15):
+        export(data, tmp_path / "out")
+        done = imports.import_topics(None, str(tmp_path / "out"), target, names={"orders": "again"})
+        assert done.rows == (20 if size == 10 else 10)
+        assert imports.import_topics(None, str(tmp_path / "out"), target, names={"orders": "again"}).rows == 0
+        assert read(target, "again") == read(data, "orders")
+        with open_engine(data) as engine:
+            append(engine, range(10, 15))
+    with pytest.raises(ConfigError, match="there is no strangers"):
+        imports.import_topics(None, str(tmp_path / "out"), target, topics=["strangers"])
+    with pytest.raises(ConfigError, match="nothing was exported"):
+        imports.import_topics(None, str(tmp_path / "data"), target)
 
 
 def test_credentials_of_the_destination_are_not_shown() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stratalog_spark.jobs.erase import erase
     from stratalog_spark.jobs.export import export
     from stratalog_spark.jobs.iceberg import IcebergTable
+    from stratalog_spark.jobs.imports import import_topics
     from stratalog_spark.jobs.stats import stats
     from stratalog_spark.jobs.verify import verify
     from stratalog_spark.session import local_session, register
@@ -30,6 +31,7 @@ __all__ = [
     "convert",
     "erase",
     "export",
+    "import_topics",
     "local_session",
     "register",
     "stats",
@@ -44,6 +46,7 @@ _WHERE: Final = {
     "convert": "jobs.convert",
     "erase": "jobs.erase",
     "export": "jobs.export",
+    "import_topics": "jobs.imports",
     "local_session": "session",
     "register": "session",
     "stats": "jobs.stats",

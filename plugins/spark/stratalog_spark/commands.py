@@ -190,6 +190,58 @@ def export_command(
     return 0
 
 
+@spark.command("import")
+@click.argument("source")
+@click.argument("target")
+@topics_option
+@click.option("--name", "names", multiple=True, metavar="TOPIC=NAME", help="Another name for a topic; can be repeated.")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Of topics that are made; can be repeated.")
+@click.option(
+    "--option", "options", multiple=True, metavar="NAME=VALUE", help="For fsspec and SOURCE; can be repeated."
+)
+@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+@replacing_options
+@job_options
+def import_command(
+    job: Job,
+    source: str,
+    target: str,
+    topics: tuple[str, ...],
+    names: tuple[str, ...],
+    settings: tuple[str, ...],
+    options: tuple[str, ...],
+    config: str | None,
+    *,
+    take_over: bool,
+) -> int:
+    """Make topics of what `export` wrote to SOURCE, each record exactly once.
+
+    TARGET is a log directory whose engine does not run, or the URI of a tier. Run it again for what was exported since.
+    """
+    with job.session() as session:
+        from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s
+        from stratalog_spark.jobs.imports import import_topics  # noqa: PLC0415 - needs Spark
+
+        with job.progress("importing") as progress:
+            found = import_topics(
+                session,
+                source,
+                WriteTarget(target, config=config, take_over=take_over),
+                topics=topics or None,
+                names=dict(pairs("--name", names)),
+                config=dict(pairs("--set", settings)),
+                options=dict(pairs("--option", options)),
+                progress=progress,
+            )
+    rows = [
+        (each.log.topic, each.log.partition, each.base_offset, each.end_offset, each.duplicate)
+        for each in found.published
+    ]
+    job.output.table(target, ("topic", "partition", "from_offset", "to_offset", "was_there"), rows)
+    _summary(job.output, {"rows": found.rows})
+    return 0
+
+
 _topics_required: Final = click.option("--topic", "-t", "topics", multiple=True, required=True, help="Can be repeated.")
 
 

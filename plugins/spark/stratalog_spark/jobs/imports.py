@@ -1,0 +1,150 @@
+"""The way back: what was exported to Parquet becomes records of topics again, each exactly once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+from stratalog import TopicPartition
+from stratalog.errors import ConfigError
+from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark, WriteTarget
+from stratalog_spark.jobs.ledger import Ledger, Plan, Target
+from stratalog_spark.jobs.tasks import Progress, run_tasks
+from stratalog_spark.rowcolumns import columns_of
+
+_NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
+_ROWS: Final = 1 << 14  # of what is encoded at a time
+_COLUMNS: Final = ("key", "value", "timestamp", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """What was published: one value a run of the export and log; those that were there already are duplicates."""
+
+    published: tuple[Published, ...]
+
+    @property
+    def rows(self) -> int:
+        """Records that are there now and were not before."""
+        return sum(found.end_offset - found.base_offset for found in self.published)
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The files of one range of a log, which dates have parted, and where its records go."""
+
+    log: TopicPartition
+    start: int
+    names: tuple[str, ...]
+
+
+def import_topics(
+    spark: SparkSession,
+    source: str,
+    target: WriteTarget | str,
+    *,
+    topics: Iterable[str] | None = None,
+    names: Mapping[str, str] | None = None,
+    config: Mapping[str, object] | None = None,
+    options: Mapping[str, object] | None = None,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Write what ``export`` made, with ``schema="raw"``, into a directory or a tier; run again, it adds what is new.
+
+    Records go to the partitions that they came from, in their order, and get new offsets. Each run of the export is one
+    commit a log, with a mark that names it, so that none is there twice.
+
+    Args:
+        spark: a session, classic or Connect.
+        source: the destination of the export.
+        target: a directory whose engine does not run, or a tier that none writes to.
+        topics: only these of the export; None is all.
+        names: other names, by the one in the export.
+        config: settings of topics that are made.
+        options: for fsspec and the source; never shown.
+        progress: told of tasks.
+
+    Raises:
+        ConfigError: nothing was exported there, or not raw values.
+        TopicExistsError: a topic is there with fewer or more partitions.
+        Others as ``BulkWriter.append``.
+        SparkJobError: a task failed; runs before it are there.
+    """
+    where = WriteTarget(target) if isinstance(target, str) else target
+    files = Target(source, tuple((options or {}).items()))
+    ledger = Ledger(files)
+    plan, _ = ledger.last()
+    if plan is None:
+        raise ConfigError(f"nothing was exported to {source}")
+    if plan.style.get("schema") != "raw" or plan.style.get("layout") != "hive":
+        raise ConfigError(f"{source} has values as columns, or is an Iceberg table: only raw values go back to a topic")
+    wanted, done = None if topics is None else frozenset(topics), list[Published]()
+
+    def work(group: _Files) -> list[StagedSegment]:
+        return _stage(files, where, group)
+
+    with where.open() as writer:
+        _make_topics(writer, plan, wanted, names or {}, config)
+        for number, made in ledger.done(after=0):
+            groups = list(_groups(made, wanted, names or {}))
+            staged = run_tasks(spark, groups, work, progress=progress)
+            mark = WriteMark(f"import-{hashlib.sha256(source.encode()).hexdigest()[:32]}", number)
+            for log in sorted({group.log for group in groups}):
+                own = [part for group, parts in zip(groups, staged, strict=True) if group.log == log for part in parts]
+                done.append(writer.append(log, own, mark))
+    return ImportReport(tuple(done))
+
+
+def _make_topics(
+    writer: BulkWriter,
+    plan: Plan,
+    wanted: frozenset[str] | None,
+    names: Mapping[str, str],
+    config: Mapping[str, object] | None,
+) -> None:
+    counts: dict[str, int] = {}
+    for log in plan.ends:
+        if wanted is None or log.topic in wanted:
+            counts[log.topic] = max(counts.get(log.topic, 0), log.partition + 1)
+    missing = sorted((wanted or frozenset()) - counts.keys())
+    if missing:
+        raise ConfigError(f"there is no {', '.join(missing)} in this export")
+    there = writer.topics()
+    for topic, partitions in sorted(counts.items()):
+        name = names.get(topic, topic)
+        if there.get(name) != partitions:
+            writer.create_topic(name, partitions, config)
+
+
+def _groups(files: Sequence[str], wanted: frozenset[str] | None, names: Mapping[str, str]) -> Iterator[_Files]:
+    """Files of the same range together, by log and offset."""
+    found: dict[tuple[str, int, int], list[str]] = {}
+    for name in files:
+        parts = _NAME.fullmatch(name)
+        if parts is None:
+            raise ConfigError(f"{name} is no name that an export gives")
+        if wanted is None or parts["topic"] in wanted:
+            found.setdefault((parts["topic"], int(parts["partition"]), int(parts["start"])), []).append(name)
+    for (topic, partition, start), group in sorted(found.items()):
+        yield _Files(TopicPartition(names.get(topic, topic), partition), start, tuple(sorted(group)))
+
+
+def _stage(files: Target, target: WriteTarget, group: _Files) -> list[StagedSegment]:
+    """What one task does of one range: its records in their order. It holds one range in memory."""
+    pa, pq = import_module("pyarrow"), import_module("pyarrow.parquet")
+    fs, folder = files.open()
+    tables = []
+    for name in group.names:
+        with fs.open(f"{folder}/{name}", "rb") as opened:
+            tables.append(pq.ParquetFile(opened).read(columns=[*_COLUMNS, "offset"]))
+    rows: Any = pa.concat_tables(tables).sort_by("offset").select(list(_COLUMNS)).combine_chunks()
+    with target.open() as writer, writer.stage(group.log) as stage:
+        for batch in rows.to_batches(max_chunksize=_ROWS):
+            stage.add(columns_of(batch))
+        return stage.finish()
