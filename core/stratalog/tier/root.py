@@ -34,9 +34,7 @@ class ChangeKind(StrEnum):
     DELETE = "delete"
 
 
-BULK: Final = frozenset(
-    {ChangeKind.APPEND, ChangeKind.REPLACE}
-)  # what no engine makes: the log lives in the tier alone
+BULK: Final = frozenset({ChangeKind.APPEND, ChangeKind.REPLACE})  # what jobs make, and no engine
 EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # nothing that was there counts any more
 SHORTENING: Final = EMPTYING | {ChangeKind.TRUNCATE}  # the end may fall
 

@@ -1,0 +1,370 @@
+"""Bulk writing to a tier whose store fails at any request, beside other writers: each round once, or a clear error."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from stratalog.config.files import Settings
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import (
+    FencedEpochError,
+    ObjectNotFoundError,
+    OffsetsOutOfOrderError,
+    StorageError,
+    StoreError,
+)
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import Record, RecordColumns
+from stratalog.model.segments import FileKind
+from stratalog.producers.snapshot import encode_snapshot
+from stratalog.reading.bucket import BucketReader
+from stratalog.reading.parts import ComponentHost
+from stratalog.registry.registry import Registry
+from stratalog.testing.simobjects import Fault, Faults, SimBucket, SimObjectStore, no_faults, scripted_faults
+from stratalog.testing.tiers import made_segment
+from stratalog.tier.bulk import Appending, EndMovedError
+from stratalog.tier.log import TierLog
+from stratalog.tier.root import MAX_MARKS, ChangeKind, WriteMark, marked
+from stratalog.tier.tier import Tier
+from stratalog.writing.tiers import TierWriter
+from stratalog.writing.values import StagedSegment
+
+LOG = TopicPartition("orders", 0)
+FAULTS = [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED, Fault.DENIED]
+
+
+@dataclass
+class Bed:
+    """A bucket with one topic of one partition, and any number of writers over it, each a process of its own."""
+
+    registry: Registry
+    clock: ManualClock = field(default_factory=lambda: ManualClock(1_700_000_000_000))
+    seed: int = 0
+    store: SimObjectStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bucket = SimBucket(self.clock)
+        with self.writer() as writer:
+            writer.create_topic("orders", 1, {"segment.bytes": 3_000})
+
+    def host(self) -> ComponentHost:
+        self.seed += 1
+        settings = Settings()
+        settings = replace(settings, engine=replace(settings.engine, store_retries=0))
+        chance = random.Random(self.seed)  # noqa: S311 - the same in every run
+        return ComponentHost(self.registry, settings, Env(clock=self.clock, chance=chance))
+
+    def tier(self, host: ComponentHost, faults: Faults = no_faults, *, read_only: bool = False) -> Tier:
+        settings = host.settings
+        self.store = SimObjectStore(self.bucket, faults=faults)
+        return Tier.open(
+            self.store,
+            host.layouts,
+            env=host.env,
+            limits=settings.limits,
+            config=settings.engine,
+            read_only=read_only,
+        )
+
+    def writer(self, *, take_over: bool = False) -> TierWriter:
+        host = self.host()
+        return TierWriter(host, self.tier(host), staging=None, take_over=take_over)
+
+    def stage(self, values: Sequence[bytes], *, take_over: bool = False) -> list[StagedSegment]:
+        with self.writer(take_over=take_over) as writer, writer.stage(LOG) as stage:
+            stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=value) for value in values]))
+            return stage.finish()
+
+    def append(self, staged: list[StagedSegment], mark: WriteMark | None = None, **options: bool) -> None:
+        with self.writer(**options) as writer:
+            writer.append(LOG, staged, mark)
+
+    def remote(self) -> TierLog:
+        """The log as an engine sees it."""
+        host = self.host()
+        tier = self.tier(host)
+        (name,) = tier.logs()
+        return tier.log(*name)
+
+    def values(self) -> list[bytes | None]:
+        host = self.host()
+        with BucketReader("sim", host, self.tier(host, read_only=True)) as reader:
+            found = list(reader.log(*LOG).records(start=0))
+        assert [record.offset for record in found] == list(range(len(found)))
+        return [record.value for record in found]
+
+    def segments(self) -> list[str]:
+        return [key for key in self.bucket.keys() if "/segments/" in key]  # noqa: SIM118 - a method, not of a dict
+
+
+@pytest.fixture
+def tiers(installed: Registry) -> Bed:
+    return Bed(installed)
+
+
+def engines_segment(remote: TierLog, start: int, end: int, epoch: int) -> None:
+    """What a live engine commits."""
+    made = made_segment(
+        start,
+        end,
+        leader_epoch=epoch,
+        topic_id=remote.topic_id,
+        log=LOG,
+        files={FileKind.SNAPSHOT: encode_snapshot([])},
+    )
+    remote.offload([made], layout="single", leader_epoch=epoch, log_start=0, high_watermark=end)
+
+
+def after(requests: int, fault: Fault) -> Callable[[SimObjectStore], None]:
+    """Let the request fail that comes so many requests from now on."""
+
+    def arm(store: SimObjectStore) -> None:
+        store.faults = scripted_faults({store.counts.total() + requests: fault})
+
+    return arm
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("others", [False, True], ids=["as they are", "copied"])
+def test_a_round_is_there_once_whichever_request_failed(tiers: Bed, fault: Fault, others: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    """The driver sees an error, or dies by it, and does the round again with what other attempts staged."""
+    expected, failed = list[bytes]() if not others else [b"other"], 0
+    for number in range(100):
+        values = [b"%d %d" % (number, row) for row in range(3)]
+        staged = [*tiers.stage(values[:2]), *tiers.stage(values[2:])]
+        if others and not number:
+            tiers.append(tiers.stage([b"other"]))
+        mark = WriteMark("query", number)
+        done = False
+        with tiers.writer() as writer:
+            after(number, fault)(tiers.store)
+            before = tiers.store.counts.total()
+            try:
+                writer.append(LOG, staged, mark)
+                done = tiers.store.counts.total() - before <= number
+            except StoreError:
+                failed += 1
+        if not done:
+            tiers.append(tiers.stage(values), mark)
+        expected += values
+        assert tiers.values() == expected
+        if done:
+            break
+    assert failed >= 3
+    assert number < 50
+
+
+def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
+    staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
+    with tiers.writer() as writer:
+        tiers.store.faults = lambda request: Fault.LATE if request.kind == "create" else Fault.NONE
+        with pytest.raises(StoreError):
+            writer.append(LOG, staged, mark)
+    assert tiers.values() == []
+    tiers.append(tiers.stage([b"a", b"b"]), mark)
+    tiers.bucket.deliver()
+    assert tiers.values() == [b"a", b"b"]
+    tiers.append(tiers.stage([b"c"]), WriteMark("query", 1))
+    assert tiers.values() == [b"a", b"b", b"c"]
+
+
+def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> None:
+    staged = [tiers.stage([b"%d %d" % (task, row) for row in range(200)]) for task in range(3)]
+    for number, found in enumerate(staged):
+        tiers.append(found, WriteMark(f"query {number}", 0))
+    assert tiers.values() == [b"%d %d" % (task, row) for task in range(3) for row in range(200)]
+    root = tiers.remote().root
+    assert root is not None
+    named = {key for entry in root.entries for key in entry.keys}
+    assert set(tiers.segments()) == named, "what was copied is deleted"
+
+
+def test_whoever_appends_between_two_looks_makes_the_other_look_again(
+    tiers: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two drivers of different queries at the same moment: both rounds are there."""
+    first, second = tiers.stage([b"first"]), tiers.stage([b"second"])
+    real, calls = TierLog.append, list[Appending]()
+
+    def append(self: TierLog, wanted: Appending, *, leader_epoch: int) -> object:
+        calls.append(wanted)
+        if len(calls) == 1:
+            tiers.append(second, WriteMark("other", 0))
+        return real(self, wanted, leader_epoch=leader_epoch)
+
+    monkeypatch.setattr(TierLog, "append", append)
+    tiers.append(first, WriteMark("query", 0))
+    assert len(calls) == 3
+    assert tiers.values() == [b"second", b"first"]
+
+
+def test_a_race_that_is_always_lost_ends(tiers: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def append(self: TierLog, wanted: Appending, *, leader_epoch: int) -> object:
+        del self, wanted, leader_epoch
+        raise EndMovedError("it moved")
+
+    staged = tiers.stage([b"a"])
+    monkeypatch.setattr(TierLog, "append", append)
+    with pytest.raises(EndMovedError, match="8 times"):
+        tiers.append(staged)
+
+
+def test_an_object_that_was_deleted_under_a_commit_is_missed_before_it(tiers: Bed) -> None:
+    kept, lost = tiers.stage([b"a"]), tiers.stage([b"b"])
+    for found in lost:
+        assert not isinstance(found.place, str)
+        for key in found.place.keys:
+            del tiers.bucket.objects[key]
+    with pytest.raises(ObjectNotFoundError):
+        tiers.append(lost)
+    with pytest.raises(ObjectNotFoundError):
+        tiers.append([*kept, *lost])
+    assert tiers.values() == []
+    tiers.append(kept)
+    assert tiers.values() == [b"a"]
+
+
+def test_an_object_that_was_cut_is_missed_before_the_commit(tiers: Bed) -> None:
+    (found,) = tiers.stage([b"a"])
+    assert not isinstance(found.place, str)
+    (key,) = found.place.keys
+    tiers.bucket.write(key, tiers.bucket.objects[key][0][:20])
+    with pytest.raises(ObjectNotFoundError, match="not whole"):
+        tiers.append([found])
+
+
+# --- live engines ----------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_that_an_engine_fences_publishes_nothing(tiers: Bed) -> None:
+    """The engine attaches between staging and commit."""
+    staged = tiers.stage([b"a"])
+    tiers.remote().claim("an engine attached")
+    with pytest.raises(FencedEpochError, match="an engine wrote to orders-0 last"):
+        tiers.append(staged)
+    with pytest.raises(FencedEpochError, match="leader epoch 0, it is 2 by now"):
+        tiers.append(staged, take_over=True)
+    assert tiers.values() == []
+
+
+def test_a_log_of_an_engine_is_refused_until_the_caller_says_that_it_is_no_more(tiers: Bed) -> None:
+    engine = tiers.remote()
+    tiers.append(tiers.stage([b"a"]), WriteMark("query", 3))
+    engine.refresh()
+    engine.claim("it attaches")
+    with pytest.raises(FencedEpochError, match="take_over"):
+        tiers.stage([b"b"])
+    staged = tiers.stage([b"b"], take_over=True)
+    tiers.append(staged, WriteMark("query", 4), take_over=True)
+    assert tiers.values() == [b"a", b"b"]
+    with pytest.raises(FencedEpochError):
+        engines_segment(engine, 2, 3, epoch=1)
+    tiers.append(tiers.stage([b"c"]), WriteMark("query", 5))
+    assert tiers.values() == [b"a", b"b", b"c"]
+
+
+def test_records_that_only_an_engine_has_are_never_written_over(tiers: Bed) -> None:
+    remote = tiers.remote()
+    made = made_segment(0, 5, topic_id=remote.topic_id, log=LOG, files={FileKind.SNAPSHOT: encode_snapshot([])})
+    remote.offload([made], layout="single", leader_epoch=0, log_start=0, high_watermark=9)
+    for take_over in (False, True):
+        with pytest.raises(FencedEpochError, match=r"records \[5, 9\) of orders-0"):
+            tiers.stage([b"a"], take_over=take_over)
+
+
+def test_an_engine_keeps_the_marks(tiers: Bed) -> None:
+    tiers.append(tiers.stage([b"a"]), WriteMark("query", 3))
+    engine = tiers.remote()
+    engine.claim("it attaches")
+    engines_segment(engine, 1, 2, epoch=1)
+    root = engine.root
+    assert root is not None
+    assert root.marks == (WriteMark("query", 3),)
+
+
+def test_the_writer_that_was_silent_for_longest_is_forgotten_first() -> None:
+    marks = tuple[WriteMark, ...]()
+    for number in range(MAX_MARKS + 3):
+        marks = marked(marks, WriteMark(f"{number}", 1))
+        marks = marked(marks, WriteMark("busy", number))
+    assert len(marks) == MAX_MARKS
+    assert marks[-1] == WriteMark("busy", MAX_MARKS + 2)
+    assert marks[0].writer == "4"
+
+
+def test_a_name_that_no_mark_may_have_is_refused(tiers: Bed) -> None:
+    staged = tiers.stage([b"a"])
+    for name in ("", "x" * 129, "two\nlines"):
+        with pytest.raises(StorageError, match="marks"):
+            tiers.append(staged, WriteMark(name, 0))
+    assert tiers.values() == []
+
+
+# --- roots and replacements ------------------------------------------------------------------------------------------
+
+
+def test_superseded_roots_go_though_no_engine_collects_them(tiers: Bed) -> None:
+    for number in range(140):
+        tiers.append(tiers.stage([b"%d" % number]), WriteMark("query", number))
+        tiers.clock.advance_ms(120_000)
+    roots = [key for key in tiers.bucket.keys() if "/manifest/" in key]  # noqa: SIM118 - a method, not of a dict
+    assert len(roots) < 110
+    assert len(tiers.values()) == 140
+
+
+def test_segments_are_replaced_by_one_commit(tiers: Bed) -> None:
+    tiers.append(tiers.stage([b"%d" % row for row in range(300)]))
+    with tiers.writer() as writer:
+        span = writer.span(LOG)
+        assert span is not None
+        assert (span.start, span.end, len(span.borders) > 2) == (0, 300, True)
+        with writer.stage(LOG, base_offset=span.start) as stage:
+            kept = [Record(offset=row, timestamp_ms=1, value=b"%d" % row, leader_epoch=0) for row in range(0, 290, 10)]
+            stage.add(RecordColumns.from_records(kept))
+            staged = stage.finish(span.end)
+    tiers.append(tiers.stage([b"later"]))
+    with tiers.writer() as writer:
+        done = writer.replace(span, staged, reason="every tenth is kept", first_dirty_offset=300)
+    assert (done.base_offset, done.end_offset) == (0, 300)
+    host = tiers.host()
+    with BucketReader("sim", host, tiers.tier(host, read_only=True)) as reader:
+        found = list(reader.log(*LOG).records(start=0))
+    assert [record.offset for record in found] == [*range(0, 290, 10), 300]
+    root = tiers.remote().root
+    assert root is not None
+    assert (root.change, root.first_dirty_offset, root.high_watermark) == (ChangeKind.REPLACE, 300, 301)
+    with tiers.writer() as writer, pytest.raises(StorageError, match="other segments"):
+        writer.replace(span, staged, reason="again")
+
+
+def test_what_replaces_must_cover_just_the_span(tiers: Bed) -> None:
+    tiers.append(tiers.stage([b"%d" % row for row in range(300)]))
+    with tiers.writer() as writer:
+        span = writer.span(LOG, 100)
+        assert span is not None
+        assert span.start > 100
+        with writer.stage(LOG, base_offset=span.start) as stage:
+            staged = stage.finish(span.end - 1)
+        with pytest.raises(OffsetsOutOfOrderError, match="does not cover"):
+            writer.replace(span, staged, reason="too short")
+        assert writer.span(LOG, 299) is None
+
+
+def test_everything_in_a_span_may_go(tiers: Bed) -> None:
+    tiers.append(tiers.stage([b"a", b"b"]))
+    with tiers.writer() as writer:
+        span = writer.span(LOG)
+        assert span is not None
+        with writer.stage(LOG, base_offset=span.start) as stage:
+            staged = stage.finish(span.end)
+        writer.replace(span, staged, reason="nothing is left")
+    assert tiers.values() == []
+    tiers.append(tiers.stage([b"c"]))
+    host = tiers.host()
+    with BucketReader("sim", host, tiers.tier(host, read_only=True)) as reader:
+        assert [record.offset for record in reader.log(*LOG).records(start=0)] == [2]
