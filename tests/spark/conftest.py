@@ -33,6 +33,12 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
+def spark_settings() -> dict[str, str]:
+    """Settings of a short-lived session, for programs that make one of their own."""
+    return dict(SETTINGS)
+
+
+@pytest.fixture(scope="session")
 def spark(has_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001 - skips
     """A session on this machine that writes an event log into ``spark.conf.get("spark.eventLog.dir")``."""
     from stratalog_spark import local_session  # noqa: PLC0415 - needs pyspark
