@@ -62,6 +62,18 @@ def _append(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tup
         state.epochs = epochs
     if mark is not None:
         begin_round(files, Pending(*mark, base_offset=base, end_offset=end))
+    try:
+        _take_in(state, made, end)
+    except StorageError as error:  # half of the names may be changed: only opening the log again sorts that out
+        state.fail(error)
+        raise
+    if mark is not None:
+        end_round(files, end)
+    state.notify(SegmentRolled(log=state.log, base_offset=end))
+
+
+def _take_in(state: LogState, made: Sequence[CleanedSegment], end: int) -> None:
+    files = state.files
     _rename_in(state, made)
     active = state.segments[-1]
     leave(state, active)
@@ -73,9 +85,6 @@ def _append(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tup
     state.segments = (*state.segments[:-1], *added, segment)
     state.appender, state.folder_dirty, state.recovery_point = appender, True, end
     state.publish()
-    if mark is not None:
-        end_round(files, end)
-    state.notify(SegmentRolled(log=state.log, base_offset=end))
 
 
 def _rename_in(state: LogState, made: Sequence[CleanedSegment]) -> None:

@@ -19,7 +19,7 @@ from stratalog.log.leadership import follow, lead
 from stratalog.log.lifetime import begin, close_segments, end
 from stratalog.log.load import LoadedLog
 from stratalog.log.marker import append_marker
-from stratalog.log.marks import Marks, read_marks
+from stratalog.log.marks import Marks, end_round
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteLog
 from stratalog.log.replace import replace_segments
@@ -413,7 +413,8 @@ class Log(LogReader):
     def marks(self) -> Marks:
         """How far writers in numbered rounds have come; CorruptCheckpointError if that cannot be read."""
         with self._state.lock:
-            return read_marks(self._state.files)
+            self._state.check_writable()  # of one that is out of service nobody knows before it is opened again
+            return end_round(self._state.files, self._state.log_end)
 
     def remove_left(self) -> int:
         """Delete ``.deleted`` files whose delay is over; how many."""

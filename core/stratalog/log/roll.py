@@ -6,6 +6,7 @@ Source: apache/kafka UnifiedLog.roll.
 from __future__ import annotations
 
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import DiskFullError
 from stratalog.log.replay import write_snapshot
 from stratalog.log.state import LogState
 from stratalog.model.events import SegmentRolled
@@ -32,7 +33,12 @@ def roll(state: LogState, first_offset: int = 0) -> int:
             _make_indexes_again(state, active)
         return base
     with state.guarded("a roll"):
-        segment, appender = _begun(state, active, base)
+        try:
+            segment, appender = _begun(state, active, base)
+        except DiskFullError:
+            remove_leftovers(state, base)  # else the active one would end here for whoever opens the log
+            state.files.sync()
+            raise
         active.end_offset = base
         state.segments = (*state.segments, segment)
         state.appender = appender

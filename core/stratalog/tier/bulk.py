@@ -103,6 +103,19 @@ class Replacing:
         )
 
 
+def settled(root: Root | None) -> Change | None:
+    """A root that says what the one before says: whoever tries to create its version comes too late."""
+    if root is None:
+        return None
+    return Change(
+        kind=ChangeKind.APPEND,
+        reason="a write was given up",
+        log_start=root.log_start,
+        high_watermark=root.high_watermark,
+        first_dirty_offset=root.first_dirty_offset,
+    )
+
+
 def is_unused(root: Root) -> bool:
     """Whether the log never had a record, as far as its tier knows."""
     return not root.segments and root.high_watermark == 0

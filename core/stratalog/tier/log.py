@@ -16,7 +16,7 @@ from stratalog.model.names import TopicId, TopicPartition, segments_prefix
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.tier.bulk import Appending, Replacing
+from stratalog.tier.bulk import Appending, Replacing, settled
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
@@ -233,6 +233,15 @@ class TierLog:
                 needed.pop(info.key, None)
         if needed:
             raise ObjectNotFoundError("what was staged is not there any more, or not whole", min(needed))
+
+    def settle(self, *, leader_epoch: int) -> None:
+        """Make certain that no commit that was tried before arrives later: its version is taken from now on.
+
+        For who gives up after an error that left open whether something was committed. Errors as ``append``.
+        """
+        self._check_writable()
+        with self._duty:
+            self._commit(leader_epoch, settled, BULK)
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
         """Delete the objects of segments that were stored and not committed; what the head names stays.

@@ -206,7 +206,10 @@ class BulkWriter(ABC):
 
     @abstractmethod
     def discard(self, staged: Iterable[StagedSegment]) -> None:
-        """Remove what was staged and not published. What was published stays, whoever asks."""
+        """Remove what was staged and not published. What was published stays, whoever asks.
+
+        A commit that failed without saying whether it was carried out is not carried out any more afterwards.
+        """
 
     @abstractmethod
     def close(self) -> None:

@@ -519,7 +519,13 @@ class TierWriter(BulkWriter):
         for found in staged:
             by_log.setdefault((found.log, found.topic_id), []).append(found)
         for name, group in by_log.items():
-            self._tier.log(*name).discard(entries_of(group))
+            remote = self._tier.log(*name)
+            remote.refresh()
+            with contextlib.suppress(
+                FencedEpochError
+            ):  # then what was written stays, and no root of ours comes any more
+                remote.settle(leader_epoch=check_alone(remote.root, take_over=False))
+                remote.discard(entries_of(group))
 
     def close(self) -> None:
         """As ``BulkWriter.close``."""

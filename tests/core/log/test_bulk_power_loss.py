@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +15,7 @@ from stratalog.errors import OffsetsOutOfOrderError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
 from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
 
@@ -147,3 +150,38 @@ def test_a_log_that_is_only_read_settles_nothing(bed: LogBed) -> None:
     bed.open_reader()
     bed.close()
     assert bed.contents() == before
+
+
+def test_a_full_disk_leaves_all_of_a_round_or_nothing(tmp_path: Path, installed: Registry) -> None:
+    """At whichever change of the disk: the log goes on if nothing was changed yet, else it is out of service."""
+    outcomes, number, changes = set[tuple[bool, int]](), 0, 0
+    while changes >= number:  # until the disk had room for all of it
+        number += 1
+        disk = FaultyVfs()
+        bed = LogBed(tmp_path / f"{number}", installed, TOPIC, files_port=disk)
+        with bed:
+            log = bed.open()
+            log.append(records(10), durability="durable")
+            changes = 0
+
+            def full(operation: str, path: str, number: int = number) -> None:
+                nonlocal changes
+                if operation in {"create", "write", "rename", "truncate", "allocate"}:
+                    changes += 1
+                    if changes == number:
+                        raise OSError(errno.ENOSPC, "no space", path)
+
+            disk.rule = full
+            with contextlib.suppress(StorageError):
+                add(bed, log, 0, [4, 5])
+            disk.rule = None
+            if log.healthy:
+                done = log.marks().number_of(WRITER) == 0
+                assert log.append(records(1)).base_offset == (28 if done else 10)
+            healthy = log.healthy
+            end = bed.open(clean=False).offsets().log_end
+            outcomes.add((healthy, end - healthy))
+            assert end - healthy in {10, 28}
+            assert [record.offset for record in bed.open().records(start=0)] == list(range(end))
+            assert bed.open().marks().number_of(WRITER) == (0 if end >= 28 else -1)
+    assert {(True, 10), (False, 10), (False, 28), (True, 28)} == outcomes

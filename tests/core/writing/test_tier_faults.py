@@ -173,6 +173,32 @@ def test_a_root_that_arrives_late_is_not_published_twice(tiers: Bed) -> None:
     assert tiers.values() == [b"a", b"b", b"c"]
 
 
+def test_a_root_that_arrives_after_its_segments_were_discarded_is_refused(tiers: Bed) -> None:
+    """A driver is told of a time-out, and cleans up; the request is carried out later."""
+    staged, mark = tiers.stage([b"a", b"b"]), WriteMark("query", 0)
+    with tiers.writer() as writer:
+        tiers.store.faults = lambda request: Fault.LATE if request.kind == "create" else Fault.NONE
+        with pytest.raises(StoreError):
+            writer.append(LOG, staged, mark)
+    with tiers.writer() as writer:
+        writer.discard(staged)
+    tiers.bucket.deliver()
+    assert tiers.values() == []
+    assert tiers.segments() == []
+    tiers.append(tiers.stage([b"a", b"b"]), mark)
+    assert tiers.values() == [b"a", b"b"]
+
+
+def test_what_an_engine_took_over_is_not_cleaned_up(tiers: Bed) -> None:
+    """Whether a root of ours is still under way cannot be known then: what was uploaded stays, unread."""
+    staged = tiers.stage([b"a"])
+    tiers.remote().claim("an engine attached")
+    with tiers.writer() as writer:
+        writer.discard(staged)
+    assert len(tiers.segments()) == 1
+    assert tiers.values() == []
+
+
 def test_writers_that_staged_at_the_same_end_are_all_published(tiers: Bed) -> None:
     staged = [tiers.stage([b"%d %d" % (task, row) for row in range(200)]) for task in range(3)]
     for number, found in enumerate(staged):
