@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import fsspec
+from crc32c import crc32c
 
 from harness import Bound, Case, LocalSide, PreparedSide, WrongOutcomeError
 from stratalog import open_reader
@@ -24,6 +25,7 @@ COLD_FILE: Final = "tier/cold/file"
 WARM: Final = "tier/warm"
 _OURS: Final = "stratalog"
 _GETS: Final = "ranged GETs alone"
+_CHECKED: Final = "ranged GETs and a CRC"
 _LOCAL: Final = "local disk"
 _COLD_TITLE: Final = "sequential remote read, cold"
 _WARM_TITLE: Final = "sequential remote read, warm from the cache on disk"
@@ -39,7 +41,7 @@ def reading_bounds() -> list[Bound]:
 
 
 class Cold:
-    """The raw batches through readers that were just opened, beside GETs of all objects.
+    """The raw batches through readers that were just opened, beside GETs of all objects; and GETs that check what came.
 
     Args:
         made: the log.
@@ -51,10 +53,11 @@ class Cold:
         self._made, self._store, self._from_disk = made, store, from_disk
 
     def case(self, name: str) -> Case:
-        """Both sides read everything once a call."""
+        """All sides read everything once a call."""
         sides = [
             PreparedSide(_OURS, self._readers, lambda: self._check(self._readers)),
             PreparedSide(_GETS, self._gets, lambda: self._check(self._gets)),
+            PreparedSide(_CHECKED, self._checked_gets, lambda: self._check(self._checked_gets)),
         ]
         from_what = ", files not in the system's cache" if self._from_disk else ""
         title = f"{_COLD_TITLE}{from_what}; {self._made.size_bytes >> 20} MiB"
@@ -74,9 +77,14 @@ class Cold:
     @contextmanager
     def _gets(self, _calls: int) -> Iterator[Callable[[], int]]:
         self._forget_files()
-        yield self._get_all
+        yield lambda: self._get_all(len)
 
-    def _get_all(self) -> int:
+    @contextmanager
+    def _checked_gets(self, _calls: int) -> Iterator[Callable[[], int]]:
+        self._forget_files()
+        yield lambda: self._get_all(_size_and_crc)
+
+    def _get_all(self, size_of: Callable[[bytes], int]) -> int:
         """Every object in chunks, several at a time, dropped as they come."""
         filesystem, root = fsspec.core.url_to_fs(self._store.uri, **self._store.options)
         chunk = Limits().fetch_chunk_bytes
@@ -87,7 +95,7 @@ class Cold:
             for start in range(0, found["size"], chunk)
         ]
         with ThreadPoolExecutor(EngineConfig().reader_threads) as pool:
-            return sum(pool.map(lambda job: len(filesystem.cat_file(job[0], start=job[1], end=job[2])), jobs))
+            return sum(pool.map(lambda job: size_of(filesystem.cat_file(job[0], start=job[1], end=job[2])), jobs))
 
     def _forget_files(self) -> None:
         if self._from_disk:
@@ -101,6 +109,11 @@ class Cold:
         made = self._made
         if not made.size_bytes <= found <= made.size_bytes * _SURPLUS + _SURPLUS_BYTES:
             raise WrongOutcomeError(f"{found} bytes of {made.size_bytes}")
+
+
+def _size_and_crc(data: bytes) -> int:
+    crc32c(data)
+    return len(data)
 
 
 def warm_case(made: MadeLog, store: Store, stack: ExitStack) -> Case:
