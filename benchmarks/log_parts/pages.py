@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 from typing import Final
 
@@ -15,3 +16,10 @@ def warm_pages(folder: Path, size_bytes: int) -> None:
         for _ in range(-(-size_bytes * 5 // 4 // len(_ZEROS))):
             out.write(_ZEROS)
     file.unlink()
+
+
+def warm_memory(size_bytes: int) -> None:
+    """Fill and free so much memory, so that a step which takes it anew does not wait for the host."""
+    with mmap.mmap(-1, size_bytes) as pages:
+        for start in range(0, size_bytes, len(_ZEROS)):
+            pages[start : start + len(_ZEROS)] = _ZEROS[: size_bytes - start]

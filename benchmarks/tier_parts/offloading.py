@@ -11,6 +11,7 @@ from typing import Final
 import s3fs
 
 from harness import Bound, Case, CpuBound, PreparedSide, WrongOutcomeError
+from log_parts.pages import warm_memory
 from stratalog import Engine, open_reader
 from tier_parts.logs import REMOTE, MadeLog, Store, engine_on, fetch_all
 from tier_parts.server import LoopbackS3
@@ -21,6 +22,7 @@ _ALONE: Final = "s3fs put_file alone"
 _TITLE: Final = "offload"
 _SPEED: Final = 0.8
 _CPU: Final = 1.3
+_MEMORY_BYTES: Final = 256 << 20  # more than any side takes
 
 
 def offload_bounds() -> list[Bound | CpuBound]:
@@ -45,12 +47,14 @@ def offload_case(made: MadeLog, scratch: Path, server: LoopbackS3) -> Case:
                 folder = stack.enter_context(made.copied(scratch / f"copy-{number}"))
                 store = Store(server.uri(f"offload-{number}"), server.options)
                 opened.append(stack.enter_context(engine_on(folder, store)))
+            warm_memory(_MEMORY_BYTES)
             yield lambda: opened.pop().offload()
 
     @contextmanager
     def uploads(_calls: int) -> Iterator[Callable[[], object]]:
         filesystem = s3fs.S3FileSystem(**server.options, skip_instance_cache=True, use_listings_cache=False)
         filesystem.exists(server.uri("nothing"))  # connects
+        warm_memory(_MEMORY_BYTES)
         try:
             yield lambda: _put_all(filesystem, made, server.uri(f"alone-{next(numbers)}"))
         finally:

@@ -13,7 +13,8 @@ from urllib.parse import unquote, urlsplit
 import fsspec
 from crc32c import crc32c
 
-from harness import Bound, Case, LocalSide, PreparedSide, WrongOutcomeError
+from harness import Bound, Case, PreparedSide, WrongOutcomeError
+from log_parts.pages import warm_memory
 from stratalog import open_reader
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.log.reader import LogReader
@@ -30,6 +31,7 @@ _LOCAL: Final = "local disk"
 _COLD_TITLE: Final = "sequential remote read, cold"
 _WARM_TITLE: Final = "sequential remote read, warm from the cache on disk"
 _WORTH: Final = 0.8
+_MEMORY_BYTES: Final = 160 << 20  # more than any side takes
 _SURPLUS: Final = 1.02  # GETs read indexes and footers, too
 _SURPLUS_BYTES: Final = 10_000
 
@@ -72,16 +74,19 @@ class Cold:
             ]
             logs = [reader.log(REMOTE, 0) for reader in readers]
             self._forget_files()
+            warm_memory(_MEMORY_BYTES)
             yield lambda: fetch_all(logs.pop())
 
     @contextmanager
     def _gets(self, _calls: int) -> Iterator[Callable[[], int]]:
         self._forget_files()
+        warm_memory(_MEMORY_BYTES)
         yield lambda: self._get_all(len)
 
     @contextmanager
     def _checked_gets(self, _calls: int) -> Iterator[Callable[[], int]]:
         self._forget_files()
+        warm_memory(_MEMORY_BYTES)
         yield lambda: self._get_all(_size_and_crc)
 
     def _get_all(self, size_of: Callable[[bytes], int]) -> int:
@@ -122,7 +127,7 @@ def warm_case(made: MadeLog, store: Store, stack: ExitStack) -> Case:
     logs = {_OURS: engine.log(REMOTE, 0), _LOCAL: engine.log(LOCAL, 0)}
     fetch_all(logs[_OURS])
 
-    def side(name: str, log: LogReader) -> LocalSide:
+    def side(name: str, log: LogReader) -> PreparedSide:
         def count() -> int:
             return sum(columns.count for columns in log.columns())
 
@@ -130,7 +135,12 @@ def warm_case(made: MadeLog, store: Store, stack: ExitStack) -> Case:
             if (found := count()) != made.records:
                 raise WrongOutcomeError(f"{name}: {found} records of {made.records}")
 
-        return LocalSide(name, count, check)
+        @contextmanager
+        def prepared(_calls: int) -> Iterator[Callable[[], int]]:
+            warm_memory(_MEMORY_BYTES)
+            yield count
+
+        return PreparedSide(name, prepared, check)
 
     sides = [side(name, log) for name, log in logs.items()]
     return Case(WARM, f"{_WARM_TITLE}; {made.size_bytes >> 20} MiB", sides, made.records, made.size_bytes)
