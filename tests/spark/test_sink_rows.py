@@ -123,9 +123,26 @@ def test_a_partition_that_a_row_names_is_taken() -> None:
 
     rows = [{"key": b"k", "value": b"v", "partition": number} for number in (2, None, 0)]
     assert partitions_of(arrow(rows), 3).tolist() == [2, partition_of_key(b"k", 3), 0]
-    for wrong in (3, -2):
+    for wrong in (3, -1, -2):
         with pytest.raises(InvalidRecordError, match=f"partition {wrong}, and the topic has 3"):
             partitions_of(arrow([{"value": b"v", "partition": wrong}]), 3)
+
+
+def test_keys_of_any_size_are_hashed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stratalog_spark import rowcolumns  # noqa: PLC0415 - needs pyspark
+
+    keys = [bytes([number % 251]) * size for size in (0, 3, 7, 100) for number in range(40)]
+    monkeypatch.setattr(rowcolumns, "_HASHED_BYTES", 64)
+    found = rowcolumns.partitions_of(arrow([{"key": key, "value": b"v"} for key in keys]), 11)
+    assert found.tolist() == [partition_of_key(key, 11) for key in keys]
+
+
+def test_a_header_without_a_key_is_refused() -> None:
+    from stratalog_spark.rowcolumns import columns_of  # noqa: PLC0415 - needs pyspark
+
+    for header in ({"key": None, "value": b"v"}, None):
+        with pytest.raises(InvalidRecordError, match="header"):
+            columns_of(arrow([{"value": b"v", "headers": [{"key": "k", "value": None}, header]}]))
 
 
 @pytest.mark.usefixtures("topic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -26,6 +27,7 @@ _TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "timestamp": ("timestamp",),
 }
 Column: TypeAlias = Any  # a pyarrow array: its published types know no buffers
+_HASHED_BYTES: Final = 1 << 18  # at a time: numbers that address them take eight times as much
 _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
@@ -91,22 +93,42 @@ def partitions_of(rows: pa.RecordBatch, partitions: int) -> NDArray[np.int32]:
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
-    given: NDArray[np.int32] = np.full(rows.num_rows, -1, dtype=np.int32)
+    found: NDArray[np.int32] = np.full(rows.num_rows, -1, dtype=np.int32)
+    left = np.arange(rows.num_rows)
     if "partition" in rows.schema.names:
-        given = np.asarray(rows.column("partition").fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32)
-        wrong = given[(given < -1) | (given >= partitions)]
+        given: Column = rows.column("partition")
+        nulls = np.asarray(given.is_null())
+        found = np.asarray(given.fill_null(-1).to_numpy(zero_copy_only=False), dtype=np.int32).copy()
+        wrong = found[~nulls & ((found < 0) | (found >= partitions))]
         if len(wrong):
             raise InvalidRecordError(f"a row names partition {wrong[0]}, and the topic has {partitions}")
-    left = np.flatnonzero(given < 0)
-    if not len(left):
-        return given
-    hashes = murmur2(rows.column("value"))
-    if "key" in rows.schema.names:
-        keys = rows.column("key")
-        hashes = np.where(np.asarray(keys.is_null()), hashes, murmur2(keys))
-    found = given.copy()
-    found[left] = ((hashes & 0x7FFFFFFF) % partitions).astype(np.int32)[left]
+        left = np.flatnonzero(nulls)
+    if len(left):
+        found[left] = (_hashes(rows.take(left)) & 0x7FFFFFFF) % partitions
     return found
+
+
+def _hashes(rows: pa.RecordBatch) -> NDArray[np.uint32]:
+    """What says where rows go that name no partition."""
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    values: Column = rows.column("value")
+    if "key" not in rows.schema.names:
+        return _checksums(values)
+    keys: Column = rows.column("key")
+    nulls = np.asarray(keys.is_null())
+    found = murmur2(keys)
+    if nulls.any():
+        found[nulls] = _checksums(values.filter(keys.is_null()))
+    return found
+
+
+def _checksums(column: Column) -> NDArray[np.uint32]:
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    starts, sizes, data = _bytes_of(column)
+    spans = zip(starts.tolist(), sizes.tolist(), strict=True)
+    return np.fromiter((zlib.crc32(data[at : at + size].data) for at, size in spans), np.uint32, len(sizes))
 
 
 def murmur2(column: Column) -> NDArray[np.uint32]:
@@ -115,30 +137,40 @@ def murmur2(column: Column) -> NDArray[np.uint32]:
 
     starts, sizes, data = _bytes_of(column)
     found: NDArray[np.uint32] = np.empty(len(sizes), dtype=np.uint32)
-    factor, mask = np.uint32(0x5BD1E995), np.uint32(24)
-    for size in np.unique(sizes):
+    for size in np.unique(sizes).tolist():
         rows = np.flatnonzero(sizes == size)
-        hashed: NDArray[np.uint32] = np.full(len(rows), 0x9747B28C ^ int(size), dtype=np.uint32)
-        block = data[starts[rows][:, None] + np.arange(size)] if size else np.empty((len(rows), 0), dtype=np.uint8)
-        whole = int(size) & ~3
-        for word in np.ascontiguousarray(block[:, :whole]).view("<u4").T if whole else ():
-            mixed = word * factor
-            mixed ^= mixed >> mask
-            hashed = (hashed * factor) ^ (mixed * factor)
-        if whole < size:
-            tail: NDArray[np.uint8] = np.zeros((len(rows), 4), dtype=np.uint8)
-            tail[:, : size - whole] = block[:, whole:]
-            hashed = (hashed ^ tail.view("<u4")[:, 0]) * factor
-        hashed = (hashed ^ (hashed >> np.uint32(13))) * factor
-        found[rows] = hashed ^ (hashed >> np.uint32(15))
+        step = max(_HASHED_BYTES // (size + 1), 1)
+        for at in range(0, len(rows), step):
+            chosen = rows[at : at + step]
+            found[chosen] = _murmur2_of(data[starts[chosen][:, None] + np.arange(size)])
     return found
+
+
+def _murmur2_of(block: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    """Of rows of bytes of the same size."""
+    import numpy as np  # noqa: PLC0415 - comes with Spark's extra
+
+    count, size = block.shape
+    hashed: NDArray[np.uint32] = np.full(count, 0x9747B28C ^ size, dtype=np.uint32)
+    factor, shift = np.uint32(0x5BD1E995), np.uint32(24)
+    whole = size & ~3
+    for word in np.ascontiguousarray(block[:, :whole]).view("<u4").T if whole else ():
+        mixed = word * factor
+        mixed ^= mixed >> shift
+        hashed = (hashed * factor) ^ (mixed * factor)
+    if whole < size:
+        tail: NDArray[np.uint8] = np.zeros((count, 4), dtype=np.uint8)
+        tail[:, : size - whole] = block[:, whole:]
+        hashed = (hashed ^ tail.view("<u4")[:, 0]) * factor
+    hashed = (hashed ^ (hashed >> np.uint32(13))) * factor
+    return hashed ^ (hashed >> np.uint32(15))
 
 
 def columns_of(rows: pa.RecordBatch) -> RecordColumns:
     """Rows as columns of records with all fields; a row without a timestamp gets -1.
 
     Raises:
-        InvalidRecordError: all together are above 2 GiB.
+        InvalidRecordError: all together are above 2 GiB, or a header has no key.
     """
     import numpy as np  # noqa: PLC0415 - comes with Spark's extra
 
@@ -154,6 +186,8 @@ def columns_of(rows: pa.RecordBatch) -> RecordColumns:
         first, counts = ends[:-1] - ends[0], np.diff(ends)
         counts = np.where(np.asarray(listed.is_null()), 0, counts).astype(np.int32)
         pairs = listed.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+        if pairs.null_count or pairs.field(0).null_count:
+            raise InvalidRecordError("a header of a row is null, or has no key")
         header_keys, header_values = arena.put(pairs.field(0)), arena.put(pairs.field(1))
     stamps: NDArray[np.int64] = np.full(count, -1, dtype=np.int64)
     if "timestamp" in names:
