@@ -113,7 +113,15 @@ def plan_parts(
 ) -> list[CompactionPlan]:
     """What a log's policies want of its local part, and of what is in its tier; nothing if none of them rewrites logs.
 
-    ``tier`` is None for who does not rewrite what is there.
+    What is on its way to a tier is not rewritten before it is there: whoever finds nothing but the tier finds every record
+    below its end that was not outdated below that end.
+
+    Args:
+        log: whose.
+        policies: of its topic.
+        tier: what it has in a tier; None if it has none.
+        has_tier: whether closed segments go to a tier.
+        now_ms: when the round would begin.
     """
     chosen, state = rewriters(policies), log.cleaning
     if not chosen:
@@ -130,7 +138,15 @@ def plan_parts(
     except StorageError as error:
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
     gone_to = deleted_to(log, policies, summary, now_ms=now_ms)
-    return [*plans, *(_joined(log, summary, actions, part, gone_to) for part in asked)]
+    joined = (_joined(log, summary, actions, part, gone_to) for part in asked)
+    waits = tier is not None and not log.config.remote_log_copy_disable
+    return [*plans, *(_waiting(plan) if waits and plan.tier is None else plan for plan in joined)]
+
+
+def _waiting(plan: CompactionPlan) -> CompactionPlan:
+    if plan.rewrite is None:
+        return plan
+    return replace(plan, rewrite=None, reason="on its way to the tier, where it is compacted")
 
 
 def _asked(
@@ -293,6 +309,7 @@ class _Round:
 
     def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
         log = self.plan.log
+        check_settled(log)
         rewriting = self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job))
         rewriting.digests = digests
         return rewriting.run()
@@ -341,6 +358,17 @@ def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
         f"to {rewrite.end}. log.cleaner.dedupe.buffer.size gives it {limits.memory_bytes} bytes; of what is in a tier, "
         "`stratalog spark compact` takes any number of keys at once"
     )
+
+
+def check_settled(log: Log) -> None:
+    """Raise RewriteStoppedError while the tier may have, or be about to have, more than is known.
+
+    What would be rewritten here could be what was committed there; and tombstones would go above records that stay.
+    """
+    if not log.settle_remote():
+        raise RewriteStoppedError(
+            f"whether the last commit to the tier of {log.name} took effect shows with the next one"
+        )
 
 
 def has_older(log: Log, job: RewriteJob) -> bool:

@@ -39,6 +39,11 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
     with log.cleaning.tier_busy:
         try:
             with log.cleaning.busy:
+                if not log.settle_remote():
+                    raise StorageError(  # noqa: TRY301 - told in the result
+                        f"whether the last commit to the tier of {log.name} took effect shows with the next one: offload, then "
+                        "erase again"
+                    )
                 if not dry_run and _active_holds(log, key):
                     log.roll()
                 _erase_locally(log, key, end, done, remnants, dry_run=dry_run)

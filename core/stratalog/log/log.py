@@ -432,6 +432,15 @@ class Log(LogReader):
                 if LOG_SUFFIX in name
             ]
 
+    def settle_remote(self) -> bool:
+        """Whether it is certain what the tier has; it is asked if a reply was lost. Errors as ``RemoteLog.refresh``."""
+        remote = self._state.remote
+        if remote is None or remote.is_settled:
+            return True
+        remote.refresh()
+        self.refresh_remote()
+        return remote.is_settled
+
     def refresh_remote(self) -> None:
         """Show readers what the tier holds since its last commit."""
         with self._state.lock:

@@ -174,6 +174,10 @@ class RemoteLog(Protocol):
     def refresh(self) -> RemoteView:
         """Ask the store for the head now; errors as ``view``, which goes on with what it had."""
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether what ``view`` says is certain. It is not while a commit may yet take effect whose reply was lost."""
+
 
 def merged_epochs(runs: Iterable[Iterable[EpochEntry]]) -> tuple[EpochEntry, ...]:
     """The epochs of consecutive segments as one ascending run; an epoch counts from where it is first seen."""

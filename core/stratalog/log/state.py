@@ -206,7 +206,8 @@ def _bounds(
 ) -> LogOffsets:
     """Bring the bounds of a log into one value, in the order that they must keep.
 
-    With segments in the tier the log starts where the tier says, or later; without, at the first local segment.
+    With segments in the tier the log starts where the tier says, or later; without, at the first local segment, but not below
+    what the tier says: a start offset never falls.
     """
     first, end = (segments[0].base_offset, segments[-1].end_offset) if segments else (log_start, log_start)
     if remote is not None and remote.segments:
@@ -215,6 +216,10 @@ def _bounds(
             first = end = max(end, remote.end_offset)
     else:
         start = max(log_start, first)
+        if (
+            remote is not None and start < remote.log_start
+        ):  # all that the tier had was deleted, and this log's checkpoint is older
+            start = min(remote.log_start, end)
     high_watermark = stable = _between(high_watermark, start, end)
     unstable = producers.first_unstable(high_watermark)
     if unstable is not None:

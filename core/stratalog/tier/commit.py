@@ -68,6 +68,7 @@ class Committer:
         self._store, self._finder, self._pages, self._env = store, finder, pages, env
         self._limit_bytes, self._shared = limit_bytes, shared
         self._own: OrderedDict[str, None] = OrderedDict()  # commit ids we issued, oldest first
+        self.tried_version = 0  # the highest that we asked the store to create, whatever came of it
         self._known_version = -1  # roots up to it were accepted: ours, or there when the log was first looked at
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
@@ -167,6 +168,7 @@ class Committer:
     def _create(self, head: Head, data: bytes) -> Outcome:
         version = head.root.version
         key = manifest_key(self._finder.prefix, version)
+        self.tried_version = max(self.tried_version, version)
         if not self._shared and self._finder.read(version) is not None:
             return Outcome.LOST
         for _ in range(_CREATES):

@@ -96,6 +96,12 @@ class TierLog:
         return (head.root for head in History(self._new_finder()).newest_first())
 
     @property
+    def is_settled(self) -> bool:
+        """Whether no commit of ours can still take effect: the head as last seen is not below what was tried."""
+        root = self.root
+        return (0 if root is None else root.version) >= self._committer.tried_version
+
+    @property
     def fetcher(self) -> Fetcher:
         """What reads the bytes of its segments."""
         return self._fetcher

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -115,15 +116,16 @@ def test_a_round_reads_local_copies_which_leave_before_the_commit(logs: TieredLo
     assert letters(log) == "2c 5d 7e 8x 9a 10b"
 
 
-def test_what_local_disk_has_alone_shadows_nothing_in_the_tier(engine: Engine) -> None:
-    """The tier alone is a whole log: whoever attaches to it after the disk is lost must find a value of every key."""
+def test_what_local_disk_has_alone_waits_and_shadows_nothing_in_the_tier(engine: Engine) -> None:
+    """The tier alone is a whole log: whoever attaches to it after the disk is lost finds what was newest at its end."""
     log = filled(engine, "abc", "b")
     engine.offload()
     append(log, "aA")
     log.roll()
-    parts = [(result.part, result.end) for result in engine.run_cleaner()]
-    assert sorted(parts) == [("local", 6), ("tier", 4)]
-    assert letters(log) == "0a 2c 3b 5A"
+    assert [(result.part, result.end) for result in engine.run_cleaner()] == [("tier", 4)]
+    assert letters(log) == "0a 2c 3b 4a 5A"
+    waiting = next(plan for plan in engine.plan_cleaner() if plan.part == "local")
+    assert (waiting.rewrite, waiting.reason) == (None, "on its way to the tier, where it is compacted")
     engine.offload()
     engine.run_cleaner()
     assert letters(log) == "2c 3b 5A"
@@ -450,3 +452,42 @@ def test_listeners_are_told_of_what_leaves_local_disk(engine: Engine) -> None:
     log._state.notify = told.append
     engine.run_cleaner()
     assert [event.base_offset for event in told if isinstance(event, SegmentEvicted)] == [0, 3]
+
+
+def test_nothing_is_rewritten_here_while_a_commit_to_the_tier_is_in_doubt(logs: TieredLogs, engine: Engine) -> None:
+    """What would be rewritten on local disk may be what the tier has, or gets when a late request is carried out."""
+    log = filled(engine, "ab", "Ac")
+
+    def late(request: SimRequest) -> Fault:
+        return Fault.LATE if request.kind == "create" else Fault.NONE
+
+    logs.sim.store.faults = late
+    with pytest.raises(StoreTimeoutError):
+        engine.offload()
+    logs.sim.store.faults = lambda _: Fault.NONE
+    engine.alter_topic("t", {"remote.log.copy.disable": True})
+    (result,) = engine.run_cleaner()
+    assert (result.part, "shows with the next one" in result.stopped) == ("local", True)
+    (erased,) = engine.erase("t", b"a")
+    assert "shows with the next one" in str(erased.error)
+    assert letters(log) == "0a 1b 2A 3c"
+    logs.sim.bucket.deliver()
+    (erased,) = engine.erase("t", b"a")
+    assert erased.is_complete
+    assert committed(log) == [(0, 2)]
+    assert letters(log) == "1b 3c"
+
+
+def test_the_log_start_does_not_fall_when_everything_in_the_tier_was_deleted(logs: TieredLogs, engine: Engine) -> None:
+    """A crash before the checkpoint is written: the root knows it better."""
+    log = filled(engine, "ab", "cd")
+    engine.offload()
+    tier = engine.tier
+    assert tier is not None
+    assert log.topic_id is not None
+    log.raise_log_start(4)
+    tier.log(log.name, log.topic_id).expire(4, leader_epoch=log.leader_epoch, reason="all of it")
+    shutil.copytree(logs.folder / "data", logs.folder / "crashed")
+    again = logs.engine("crashed").log("t", 0)
+    assert (again.offsets().log_start, again.offsets().log_end, letters(again)) == (4, 4, "")
+    assert again.append([Record(key=b"x", value=b"y")]).base_offset == 4
