@@ -14,7 +14,8 @@ from stratalog.env.clock import ManualClock
 from stratalog.model.records import Record
 from stratalog.spi import Buffer, Env, ObjectStore
 from stratalog.testing.s3 import LocalS3
-from stratalog.tier.cost import COMMIT_READS, COMMIT_WRITES, upload_writes
+from stratalog.tier.cost import COMMIT_READS, COMMIT_WRITES, bill, upload_writes
+from stratalog.tier.fetch import RemoteSegment
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
 OpenStore = Callable[..., ObjectStore]
@@ -55,6 +56,20 @@ def test_a_segment_costs_its_upload_and_a_commit(engine: Engine, local_s3: Local
     offload_one(engine)
     assert writes(local_s3.counts) == upload_writes(1000, 64 << 20) + COMMIT_WRITES
     assert local_s3.counts["GetObject"] == COMMIT_READS
+
+
+def test_the_bill_of_a_tier_is_what_the_server_was_asked(engine: Engine, local_s3: LocalS3) -> None:
+    for _ in range(3):
+        offload_one(engine)
+    local_s3.counts.clear()
+    for _ in range(4):
+        offload_one(engine)
+    log = engine.log("orders", 0)
+    assert engine.tier is not None
+    assert log.topic_id is not None
+    segments = list(engine.tier.log(log.name, log.topic_id).view().segments)
+    lately = [segment.stored for segment in segments[-4:] if isinstance(segment, RemoteSegment)]
+    assert bill(lately, 7).writes == writes(local_s3.counts)
 
 
 def test_an_idle_hour_costs_nothing(engine: Engine, local_s3: LocalS3, clock: ManualClock) -> None:
