@@ -317,3 +317,47 @@ def test_rows_of_an_older_spark_become_arrow() -> None:
     assert batch.column("value").to_pylist() == [b"0", b"1", b"2"]
     assert batch.column("timestamp").to_pylist() == [moment] * 3
     assert list(as_arrow([batch], schema)) == [batch]
+
+
+@pytest.mark.usefixtures("topic")
+def test_what_another_attempt_of_a_task_staged_is_not_published(place: str) -> None:
+    """A speculative copy finishes as well, and Spark hands on one message of the two."""
+    options, rows = sink(place), arrow(made_rows(200))
+    message, duplicate = (stage(options, iter([rows]), WriteMark("query", 0)) for _ in range(2))
+    assert duplicate.staged
+    publish(options, [None, message], WriteMark("query", 0))
+    assert len(read(place)) == 200
+    publish(options, [duplicate], WriteMark("query", 0))
+    assert len(read(place)) == 200
+
+
+def test_a_stream_publishes_what_its_tasks_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks know the query and the batch, the driver the batch alone; messages of another batch are refused."""
+    import pyspark  # noqa: PLC0415 - may not be there
+    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - the same
+
+    from stratalog_spark import sink as module  # noqa: PLC0415 - needs pyspark
+
+    class Context:
+        @staticmethod
+        def get() -> Any:
+            return Context()
+
+        @staticmethod
+        def getLocalProperty(name: str) -> str:  # noqa: N802 - Spark's name
+            return {"sql.streaming.queryId": "a query", "streaming.sql.batchId": "3"}[name]
+
+    assert pyspark.TaskContext is not Context
+    monkeypatch.setattr(module, "TaskContext", Context)
+    options = sink(str(tmp_path / "data"), partitions=2)
+    writer = module.StreamWriter(options, StructType().add("value", BinaryType()))
+    message = writer.write(iter([arrow([{"value": b"v"}])]))
+    assert isinstance(message, module.Written)
+    assert message.mark == WriteMark("a query", 3)
+    with pytest.raises(ConfigError, match="batch 4"):
+        writer.commit([message], 4)
+    writer.commit([message, None], 3)
+    writer.commit([message, None], 3)
+    writer.abort([message, None], 3)
+    assert [record.value for record in read(str(tmp_path / "data"))] == [b"v"]
+    writer.commit([None], 4)
