@@ -224,6 +224,21 @@ def test_what_a_writer_does_not_show_for_now_is_not_lost(plan: Plan, tmp_path: P
     assert rows(planner, start, end) == expected((0, 0, 30), (1, 0, 10))
 
 
+@pytest.mark.parametrize("plan", ["tier"], indirect=True)
+def test_objects_that_are_deleted_under_a_batch_fail_it(plan: Plan, tmp_path: Path) -> None:
+    from stratalog_spark.rows import read_split  # noqa: PLC0415 - needs pyspark
+
+    planner = plan(startingOffsets="earliest")
+    start = planner.first()
+    splits = planner.splits(start, planner.next(start, None))
+    for path in (tmp_path / "tier").rglob("*.seg"):
+        path.unlink()
+    options = planner._options
+    for split in splits:
+        with pytest.raises(StorageError, match="seg"):
+            list(read_split(options, ("offset",), options.source, split))
+
+
 def test_offsets_are_written_as_the_kafka_source_writes_them() -> None:
     from stratalog_spark.stream import from_json, to_json  # noqa: PLC0415 - needs pyspark
 
