@@ -56,6 +56,7 @@ class Fault:
         do: what happens.
         operation: S3's name of the requests, ``GetObject`` for instance; "" hits all.
         times: how many requests are hit; the ones after them go well.
+        passes: how many requests that fit go well before.
         status, code: of the answer, for STATUS.
         headers: further ones of that answer, each with its line end.
         hits: how many requests were hit so far.
@@ -68,6 +69,7 @@ class Fault:
     code: str = "SlowDown"
     headers: str = ""
     hits: int = 0
+    passes: int = 0
 
 
 @dataclass(slots=True)
@@ -94,9 +96,13 @@ class FaultProxy:
     def _due(self, operation: str) -> Fault | None:
         self.counts[operation] += 1
         for fault in self._faults:
-            if fault.operation in {"", operation} and fault.hits < fault.times:
-                fault.hits += 1
-                return fault
+            if fault.operation not in {"", operation} or fault.hits >= fault.times:
+                continue
+            if fault.passes:
+                fault.passes -= 1
+                continue
+            fault.hits += 1
+            return fault
         return None
 
 

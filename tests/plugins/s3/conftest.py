@@ -5,11 +5,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Self
+from urllib.parse import urlsplit
 
 import pytest
 
+from stratalog.config.engine import EngineConfig
 from stratalog.spi import CodecTable, Env, HandlePool, Limits, ObjectStore, OpenContext, Section
+from stratalog.testing.faultproxy import FaultProxy, fault_proxy
+from stratalog.testing.s3 import LocalS3
+from stratalog.tier.layers import TierStore
 from stratalog_s3 import stratalog_object_stores
+from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
 OpenStore = Callable[..., ObjectStore]
 
@@ -102,3 +108,36 @@ class _RawServer:
                 while b"\r\n\r\n" not in request:
                     request += connection.recv(65_536)
                 connection.sendall(self._answer)
+
+
+@pytest.fixture(scope="module")
+def proxy(local_s3: LocalS3) -> Iterator[FaultProxy]:
+    """Stands before the server of the session."""
+    port = urlsplit(local_s3.endpoint_url).port
+    assert port is not None
+    with fault_proxy(port) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, TierStore]]:
+    """A store behind the proxy, and one that goes round it, on one bucket; connected."""
+    from stratalog_s3.s3 import open_s3  # noqa: PLC0415 - slow to import
+
+    def opened(endpoint_url: str) -> ObjectStore:
+        env = Env()
+        return open_s3(
+            OpenContext(
+                env=env,
+                limits=Limits(),
+                handles=HandlePool(env.files, 8),
+                codecs=CodecTable(),
+                location=local_s3.uri("matrix"),
+                options={**local_s3.options, "endpoint_url": endpoint_url},
+                section=S3Section(part_bytes=MIN_PART_BYTES),
+            )
+        )
+
+    with opened(proxy.endpoint_url) as behind, opened(local_s3.endpoint_url) as around:
+        behind.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)  # connects, before a clock runs
+        yield behind, TierStore(around, Env(), EngineConfig())

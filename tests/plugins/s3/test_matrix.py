@@ -7,16 +7,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlsplit
 
 import pytest
 
+from s3_faults import FAULTS, FOR_GOOD
 from stratalog.config.engine import EngineConfig
 from stratalog.spi import (
     BytesSource,
     Created,
     Env,
-    Limits,
     ObjectStore,
     StorageError,
     StoredSegment,
@@ -25,36 +24,18 @@ from stratalog.spi import (
     TopicId,
 )
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment, joined
-from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
-from stratalog.testing.s3 import LocalS3
+from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
 from stratalog.testing.tiers import LOG, TierBed, made_segment
 from stratalog.tier.layers import TierStore
 from stratalog.tier.probe import probe
 from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
-from stratalog_s3.settings import MIN_PART_BYTES, S3Section
+from stratalog_s3.settings import MIN_PART_BYTES
 
 DEADLINE_MS: Final = 400
 PATIENT_MS: Final = 3_000  # where the second try must have time enough on a busy machine
 GRACE_MS: Final = 3_000  # of a busy machine
 LARGE: Final = bytes(range(256)) * (MIN_PART_BYTES // 256) + b"end"
-FAULTS: Final = {
-    "503": Fault(Misdeed.STATUS, status=503, code="SlowDown"),
-    "503 Retry-After": Fault(Misdeed.STATUS, status=503, code="SlowDown", headers="Retry-After: 0\r\n"),
-    "500": Fault(Misdeed.STATUS, status=500, code="InternalError"),
-    "409": Fault(Misdeed.STATUS, status=409, code="ConditionalRequestConflict"),
-    "412": Fault(Misdeed.STATUS, status=412, code="PreconditionFailed"),
-    "429": Fault(Misdeed.STATUS, status=429, code="TooManyRequests"),
-    "reset before": Fault(Misdeed.RESET_BEFORE),
-    "reset after": Fault(Misdeed.RESET_AFTER),
-    "silent": Fault(Misdeed.SILENT),
-    "drip": Fault(Misdeed.DRIP),
-    "cut": Fault(Misdeed.CUT),
-    "flip": Fault(Misdeed.FLIP),
-    "stale": Fault(Misdeed.STALE),
-    "garbage": Fault(Misdeed.GARBAGE),
-}
-FOR_GOOD: Final = {"500", "503", "reset before", "drip", "silent"}  # those that last until the deadline, in some cells
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,38 +53,6 @@ class Bed:
 
     def key(self, name: str) -> str:
         return f"{self.prefix}/{name}"
-
-
-@pytest.fixture(scope="module")
-def proxy(local_s3: LocalS3) -> Iterator[FaultProxy]:
-    port = urlsplit(local_s3.endpoint_url).port
-    assert port is not None
-    with fault_proxy(port) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, TierStore]]:
-    from stratalog.spi import CodecTable, HandlePool, OpenContext  # noqa: PLC0415 - what a host does for a store
-    from stratalog_s3.s3 import open_s3  # noqa: PLC0415 - slow to import
-
-    def opened(endpoint_url: str) -> ObjectStore:
-        env = Env()
-        return open_s3(
-            OpenContext(
-                env=env,
-                limits=Limits(),
-                handles=HandlePool(env.files, 8),
-                codecs=CodecTable(),
-                location=local_s3.uri("matrix"),
-                options={**local_s3.options, "endpoint_url": endpoint_url},
-                section=S3Section(part_bytes=MIN_PART_BYTES),
-            )
-        )
-
-    with opened(proxy.endpoint_url) as behind, opened(local_s3.endpoint_url) as around:
-        behind.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)  # connects, before a clock runs
-        yield behind, TierStore(around, Env(), EngineConfig())
 
 
 @pytest.fixture

@@ -1,0 +1,210 @@
+"""Every fault of a network or a store while a log is read from its tier, ahead and on several threads.
+
+What comes is what was written, from the front; what cannot be read is a typed error, inside the deadline; and when the store
+is well again the same reader reads on: nothing that went wrong stays in a cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import pytest
+
+from s3_faults import FAULTS, FOR_GOOD
+from stratalog.config.engine import EngineConfig
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.offload import segment_source
+from stratalog.log.reader import LogReader
+from stratalog.model.records import Record
+from stratalog.reading.bucket import tier_view
+from stratalog.reading.reader import StaticLog
+from stratalog.registry.registry import Registry
+from stratalog.segment.components import Components
+from stratalog.spi import Env, ObjectStore, StorageError, StoreError
+from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
+from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
+from stratalog.testing.tiers import TierBed
+from stratalog.tier.fetch import Fetcher
+from stratalog.tier.layers import TierStore
+from stratalog.tier.probe import ProbeResult
+from stratalog.tier.tier import Tier
+from stratalog_formats.layouts.single import SingleLayout
+
+DEADLINE_MS: Final = 1_000
+PATIENT_MS: Final = 3_000  # where the second try must have time enough on a busy machine
+GRACE_MS: Final = 3_000  # of a busy machine
+SEGMENTS, BATCHES = 4, 12
+OVERCOME: Final = FAULTS.keys() - {
+    "412",
+    "409",
+    "garbage",
+    "stale",
+}  # by asking again, or by asking for what came damaged
+
+
+@dataclass(slots=True)
+class Place:
+    """A log of some segments in a tier, and how it is read through the proxy."""
+
+    proxy: FaultProxy
+    behind: ObjectStore
+    parts: Components
+    written: list[tuple[int, bytes | None]]
+
+    def tier(self, deadline_ms: int) -> Tier:
+        """Never closed, as the store is shared; its threads are ended by ``Tier.fetcher``."""
+        bed = TierBed(layout=SingleLayout(1 << 20))
+        limits = replace(bed.limits, prefetch_bytes=24 << 10, chunk_cache_bytes=1 << 20)
+        config = EngineConfig(store_deadline_ms=deadline_ms, store_retries=3, reader_threads=3)
+        env, layouts = Env(), bed.layouts()
+        store = TierStore(self.behind, env, config)
+        fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads)
+        return Tier(store, fetcher, env=env, limits=limits, probed=ProbeResult(shared=True), read_only=True)
+
+    def log(self, tier: Tier) -> LogReader:
+        return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.parts), TOPIC_ID, self.parts)
+
+    def plan(self, fault: str, operation: str, *, passes: int = 0, times: int = 1) -> Fault:
+        shape = FAULTS[fault]
+        planned = replace(shape, operation=operation, passes=passes, times=times, hits=0)
+        self.proxy.plan(planned)
+        return planned
+
+
+@pytest.fixture(scope="module")
+def written(
+    stores: tuple[ObjectStore, TierStore], proxy: FaultProxy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Place]:
+    topic = TopicConfig(index_interval_bytes=1_000)
+    with LogBed(tmp_path_factory.mktemp("log") / "data", Registry.load(), topic=topic) as bed:
+        log = bed.open()
+        for number in range(SEGMENTS * BATCHES):
+            log.append([Record(timestamp_ms=1_000 + number, value=b"%04d" % number * 250) for _ in range(2)])
+            if number % BATCHES == BATCHES - 1:
+                log.roll()
+        layouts = TierBed(layout=SingleLayout(1 << 20))
+        tier = Tier.open(
+            stores[1]._store, layouts.layouts(), env=Env(), limits=layouts.limits, config=EngineConfig()
+        )  # round the proxy
+        view = log.view()
+        sources = [segment_source(log, view, segment) for segment in view.segments[:-1]]
+        tier.log(LOG, TOPIC_ID).offload(
+            sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=view.offsets.log_end
+        )
+        tier.fetcher.close()
+        yield Place(proxy, stores[0], bed.parts, [(record.offset, record.value) for record in log.records()])
+
+
+@pytest.fixture
+def place(written: Place) -> Iterator[Place]:
+    yield written
+    written.proxy.heal()
+
+
+class Stopwatch:
+    """How long something takes."""
+
+    def __init__(self) -> None:
+        self._clock = Env().clock
+        self._began_ns = self._clock.monotonic_ns()
+
+    @property
+    def passed_ms(self) -> int:
+        return (self._clock.monotonic_ns() - self._began_ns) // 1_000_000
+
+
+def read(log: LogReader, start: int = 0) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
+    """What came, and what ended it."""
+    found = list[tuple[int, bytes | None]]()
+    try:
+        found.extend((record.offset, record.value) for record in log.records(start, isolation="read_committed"))
+    except StorageError as error:
+        return found, error
+    return found, None
+
+
+def well_again(log: LogReader) -> tuple[list[tuple[int, bytes | None]], StorageError | None]:
+    """With a short deadline on a busy machine even a good request may be late: a few tries."""
+    return next((found for _ in range(5) if (found := read(log))[1] is None), read(log))
+
+
+@pytest.mark.parametrize("passes", [0, 3])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_fault_while_reading_on(place: Place, fault: str, passes: int) -> None:
+    tier = place.tier(PATIENT_MS)
+    try:
+        log = place.log(tier)
+        planned = place.plan(fault, "GetObject", passes=passes)
+        watch = Stopwatch()
+        found, error = read(log)
+        assert watch.passed_ms < PATIENT_MS + GRACE_MS
+        assert planned.hits == 1, "the fault was met"
+        assert found == place.written[: len(found)]
+        assert error is None or fault not in OVERCOME, error
+        assert error is not None or found == place.written
+        place.proxy.heal()
+        assert read(log) == (place.written, None), "nothing that went wrong is kept"
+        for start in (1, 20, 55, 90):
+            assert read(log, start) == (place.written[start:], None)
+    finally:
+        tier.fetcher.close()
+
+
+@pytest.mark.parametrize("fault", sorted(FOR_GOOD | {"cut", "garbage", "flip", "429"}))
+def test_a_fault_that_does_not_end_ends_the_read_inside_its_deadline(place: Place, fault: str) -> None:
+    tier = place.tier(DEADLINE_MS)
+    try:
+        log = place.log(tier)
+        place.plan(fault, "GetObject", passes=3, times=1_000)
+        watch = Stopwatch()
+        found, error = read(log)
+        assert watch.passed_ms < 2 * DEADLINE_MS + GRACE_MS, "once more where what came was damaged"
+        assert found == place.written[: len(found)] != place.written
+        assert isinstance(error, StorageError)
+        place.proxy.heal()
+        assert well_again(log) == (place.written, None)
+    finally:
+        watch = Stopwatch()
+        tier.fetcher.close()
+        assert watch.passed_ms < DEADLINE_MS + GRACE_MS, "what is read ahead ends with its deadline"
+
+
+@pytest.mark.parametrize("operation", ["ListObjectsV2", "GetObject"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_one_fault_while_the_newest_state_is_looked_for(place: Place, fault: str, operation: str) -> None:
+    tier = place.tier(PATIENT_MS)
+    try:
+        planned = place.plan(fault, operation)
+        watch = Stopwatch()
+        may_fail = fault not in OVERCOME or FAULTS[fault].do is Misdeed.FLIP
+        with contextlib.suppress(*[StorageError] if may_fail else []):
+            assert read(place.log(tier)) == (place.written, None)
+        assert watch.passed_ms < PATIENT_MS + GRACE_MS
+        assert planned.hits == 1
+        place.proxy.heal()
+        assert read(place.log(tier)) == (place.written, None)
+    finally:
+        tier.fetcher.close()
+
+
+@pytest.mark.parametrize("operation", ["ListObjectsV2", "GetObject"])
+@pytest.mark.parametrize("fault", sorted(FOR_GOOD))
+def test_a_store_that_stays_away_is_told_inside_the_deadline(place: Place, fault: str, operation: str) -> None:
+    tier = place.tier(DEADLINE_MS)
+    try:
+        place.plan(fault, operation, times=1_000)
+        watch = Stopwatch()
+        with pytest.raises(StoreError):
+            place.log(tier)
+        assert watch.passed_ms < DEADLINE_MS + GRACE_MS
+    finally:
+        tier.fetcher.close()
+    place.proxy.heal()
+    tier = place.tier(PATIENT_MS)
+    try:
+        assert read(place.log(tier)) == (place.written, None)
+    finally:
+        tier.fetcher.close()
