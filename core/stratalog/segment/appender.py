@@ -136,22 +136,19 @@ class Appender:
 
     def append_batch(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp_ms: int) -> None:
         """As ``append``, of one batch, with these offsets and this time, that ends no transaction."""
+        if not self._is_ready:
+            self._open_indexes()
         segment, some_full, size = self.segment, self.is_full, len(data)
-        if not self._growing:
-            self._growing = self._grows()
+        growing = self._growing or self._grow()
         start = segment.log.append((data,))
         try:
-            for role, builder, index in self._growing:
+            for builder, index in growing:
                 if some_full and builder.full:
                     continue
                 entries = builder.add_batch(start, size, base_offset, last_offset, max_timestamp_ms)
-                if not entries:
-                    continue
-                if index is None:
-                    self._write_index(role, entries)
-                else:
+                if entries:
                     index.append(entries)
-                self._is_full = some_full = some_full or builder.full
+                    self._is_full = some_full = some_full or builder.full
         except StorageError:
             self._take_back(start)
             raise
@@ -161,9 +158,11 @@ class Appender:
             self._begins_at(max_timestamp_ms)
         segment.end_offset = last_offset + 1
 
-    def _grows(self) -> list[tuple[IndexRole, IndexBuilder, IndexFile | None]]:
-        opened = self.segment.indexes()
-        return [(role, builder, opened.get(role)) for role, builder in self._builders.items()]
+    def _grow(self) -> list[tuple[IndexBuilder, IndexFile]]:
+        """The indexes that plain batches have entries in: a transaction index has none."""
+        opened, plain = self.segment.indexes(), [role for role in self._builders if role is not IndexRole.TRANSACTION]
+        self._growing = [(self._builders[role], opened[role]) for role in plain]
+        return self._growing
 
     def append_table(self, data: Buffer, table: BatchTable) -> None:
         """As ``append``, of batches behind each other that end no transaction: ``table`` is a scan of ``data`` from 0."""

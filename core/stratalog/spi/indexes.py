@@ -57,7 +57,10 @@ class IndexBuilder(ABC):
     def add_batch(
         self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
     ) -> bytes:
-        """``add`` of a batch that ends no aborted transaction; an append of one batch asks, with nothing made for it."""
+        """``add`` of a batch that ends no aborted transaction; an append of one batch asks, with nothing made for it.
+
+        A TRANSACTION index, which has no entry for such a batch, need not be asked.
+        """
         return self.add(Appended(position, size_bytes, base_offset, last_offset, max_timestamp_ms))
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
