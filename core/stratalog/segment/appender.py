@@ -50,9 +50,7 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._latest_ms: int | None = None  # what goes into the segment is no newer; None: the clock says, or not known
         self._builders: dict[IndexRole, IndexBuilder] = {}
-        self._growing: list[
-            tuple[IndexRole, IndexBuilder, IndexFile | None]
-        ] = []  # each with its file, if that is there
+        self._growing: list[tuple[IndexBuilder, IndexFile]] = []  # of plain batches; empty: to be listed again
         self._is_full: bool | None = None  # whether any of them takes no further entry; None: one may have changed
         self._is_ready = False  # whether all indexes are open
         if not segment.size_bytes:
