@@ -21,7 +21,10 @@ class Limits(Section):
         doc="Descriptors and maps kept open, but no more than half of what the system allows; least used close first.",
     )
     read_bytes: int = key(
-        "limits.read.bytes", 1 << 20, at_least=1024, doc="One read of a log, unless a batch is larger."
+        "limits.read.bytes",
+        1 << 20,
+        at_least=1024,
+        doc="One read of a log, unless a batch is larger; Arrow tables are read in twice as much.",
     )
     batch_bytes: int = key(
         "limits.batch.bytes",

@@ -56,6 +56,9 @@ class Vfs(Protocol):
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
         """Read up to ``size_bytes``; fewer only at the end of the file."""
 
+    def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
+        """The same into memory of the caller's; how many bytes there were."""
+
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write at a position; returns how many bytes went in, fewer than given if the disk filled up."""
 
@@ -137,6 +140,16 @@ class PosixVfs:
             parts.append(os.pread(descriptor, left, position + size_bytes - left))
             left -= len(parts[-1])
         return b"".join(parts)
+
+    def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
+        """Read, going on after short reads."""
+        done = os.preadv(descriptor, [into], position)
+        while 0 < done < len(into):
+            more = os.preadv(descriptor, [into[done:]], position + done)
+            if not more:
+                break
+            done += more
+        return done
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write, going on after short writes until nothing more goes in."""

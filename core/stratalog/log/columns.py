@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
@@ -19,10 +19,15 @@ from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.search import aborted_transactions, chunks_from, decode, decode_arrow
+from stratalog.segment.reuse import ReusedReads
+from stratalog.segment.search import aborted_transactions, chunks_from, decode, decode_arrow, end_position
+from stratalog.segment.segment import Segment
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
+
+_ARROW_READS: Final = 2  # at a time: making a batch of Arrow costs the same, however large it is
+_SPARED: Final = 8  # an eighth of what is returned may be kept in memory without being asked for
 
 _T = TypeVar("_T")
 _Columns: TypeAlias = tuple[RecordColumns, int]
@@ -51,7 +56,7 @@ def read_columns(
             if cut.count:
                 yield cut, cut.offset[-1] + 1
 
-    return _read(views, parts, start, end, isolation, decoded)
+    return _read(views, parts, start, end, isolation, decoded, parts.limits.read_bytes)
 
 
 def read_arrow(
@@ -63,7 +68,8 @@ def read_arrow(
         As ``read_columns``.
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
-    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition))
+    read_bytes = _ARROW_READS * parts.limits.read_bytes
+    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
 
 
 def segment_arrow(
@@ -106,9 +112,15 @@ def _arrow_decoder(parts: Components, partition: int) -> _Decoded[pyarrow.Record
 
 
 def _read(
-    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, decoded: _Decoded[_T]
+    views: ViewSource,
+    parts: Components,
+    start: int,
+    end: int | None,
+    isolation: str,
+    decoded: _Decoded[_T],
+    read_bytes: int,
 ) -> Iterator[_T]:
-    """What ``decoded`` makes of the batches that hold records of [start, end)."""
+    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes."""
     view = views()
     if start == 0:
         start = view.offsets.log_start
@@ -120,21 +132,29 @@ def _read(
         aborted = aborted_transactions(view.readable_from(start), start, stop, parts)
     hidden = _by_producer(aborted)
     position, again = start, Again(views)
-    while position < stop:
-        segment = view.segment_at(position)
-        if segment is None:
-            break
-        try:
-            below = None if view.is_active(segment) else segment.end_offset
-            chunks = chunks_from(segment, position, parts, below=below)
-            for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
-                position = next_offset
-                if piece is not None:
-                    yield piece
-        except (SegmentGoneError, CorruptionError) as error:
-            view = again.after(error, view, segment)
-            continue
-        position = max(position, segment.end_offset)
+    with ReusedReads(read_bytes) as reads:
+        while position < stop:
+            segment = view.segment_at(position)
+            if segment is None:
+                break
+            try:
+                chunks = chunks_from(
+                    segment,
+                    position,
+                    parts,
+                    below=None if view.is_active(segment) else segment.end_offset,
+                    read_bytes=read_bytes,
+                    until=end_position(segment, stop, parts) if stop < segment.end_offset else None,
+                    read=reads.of(segment) if isinstance(segment, Segment) else None,
+                )
+                for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
+                    position = next_offset
+                    if piece is not None:
+                        yield piece
+            except (SegmentGoneError, CorruptionError) as error:
+                view = again.after(error, view, segment)
+                continue
+            position = max(position, segment.end_offset)
     if view.damage is not None and (end is None or end > stop):
         raise view.damage.with_traceback(None)
 
@@ -179,9 +199,10 @@ def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[
     is_v2 = table.magic == 2
     # a wrapper of V0 or V1 tells only its last offset: what it holds begins somewhere after the entry before it
     firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
-    controls = is_v2 and any(attributes & CONTROL_BIT for attributes in table.attributes)
-    if not hidden and not controls and table.last_offset[0] >= start and firsts[-1] < stop:
-        return table  # nearly always
+    controls = is_v2 and any(map(CONTROL_BIT.__and__, table.attributes))
+    if not hidden and not controls:
+        first, last = bisect_left(table.last_offset, start), bisect_left(firsts, stop)
+        return table if (first, last) == (0, len(table)) else table.take(first, max(first, last))  # nearly always
     rows = zip(firsts, table.last_offset, table.attributes, table.producer_id, strict=True)
     return table.keep(
         [
@@ -205,13 +226,19 @@ def _cut(columns: RecordColumns, span: range) -> RecordColumns:
 
 
 def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
-    """The batches in order, and of each run whether all of them lie in the range whole. Only at the ends they may not."""
+    """The batches in order, and of each run whether it is decoded as a whole. At the ends they may not lie in the range.
+
+    Small ends go along, and are cut off: what is made of them stays in memory for as long as the rest.
+    """
     count = len(table)
     if table.magic < 2:  # a wrapper tells only its last offset
         yield table, False
         return
     first = int(count > 0 and table.base_offset[0] < span.start)
     last = max(first, count - int(count > 0 and table.last_offset[-1] >= span.stop))
+    sizes = table.size_bytes
+    if last - first < count and _SPARED * (sum(sizes[:first]) + sum(sizes[last:])) <= sum(sizes[first:last]):
+        first, last = 0, count
     for begin, end, whole in ((0, first, False), (first, last, True), (last, count, False)):
         if begin < end:
             yield (table if end - begin == count else table.take(begin, end)), whole

@@ -5,7 +5,7 @@ Source: apache/kafka LogInputStream, FileLogInputStream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from operator import le, lt
 from struct import Struct
@@ -85,6 +85,7 @@ def walk(
     read_bytes: int = 0,
     below: int | None = None,
     until: int | None = None,
+    read: Callable[[int, int], memoryview] | None = None,
 ) -> Iterator[Chunk]:
     """The batches of a segment from ``position`` (a batch's start) to its end.
 
@@ -98,6 +99,7 @@ def walk(
         read_bytes: how much to read at a time, 0 is ``limits.read.bytes``; more only for a batch that is larger.
         below: the offset that no batch may reach; None for the active segment, whose end moves.
         until: a position that is not read past before all up to it has been yielded: who needs no more stops there.
+        read: what reads, from a position so many bytes; None is ``segment.read``.
 
     Raises:
         CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
@@ -106,10 +108,11 @@ def walk(
     beyond = segment.base_offset + MAX_RELATIVE_OFFSET + 1
     if below is not None:
         beyond = min(beyond, below)
+    read = read or segment.read
     usual = want = max(read_bytes or parts.limits.read_bytes, FRAME_BYTES)
     while position < end:
         near = end if until is None or want != usual or until - position < FRAME_BYTES else until
-        data = segment.read(position, min(want, near - position))
+        data = read(position, min(want, near - position))
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
         tables, stray = ascending(found.tables, after, beyond)
         if tables:

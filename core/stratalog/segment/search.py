@@ -6,8 +6,9 @@ Source: apache/kafka LogSegment.translateOffset, findOffsetByTimestamp; OffsetIn
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
@@ -98,15 +99,18 @@ def chunks_from(
     check_crc: bool = True,
     below: int | None = None,
     read_bytes: int = 0,
+    until: int | None = None,
+    read: Callable[[int, int], memoryview] | None = None,
 ) -> Iterator[Chunk]:
     """Batches of the segment, beginning at or before the one that holds ``offset``; else as ``walk``.
 
     What is read first shows whether the index tells the truth. One that lies costs a walk from the segment's start,
     never an answer.
     """
+    walked = partial(walk, segment, check_crc=check_crc, read_bytes=read_bytes, below=below, until=until, read=read)
     entry = _index_floor(segment, offset, parts)
     if entry is not None:
-        chunks = walk(segment, entry.position, parts, check_crc=check_crc, read_bytes=read_bytes, below=below)
+        chunks = walked(entry.position, parts)
         try:
             first = next(chunks, None)
         except CorruptBatchError:
@@ -115,7 +119,18 @@ def chunks_from(
             yield first
             yield from chunks
             return
-    yield from walk(segment, 0, parts, check_crc=check_crc, read_bytes=read_bytes, below=below)
+    yield from walked(0, parts)
+
+
+def end_position(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
+    """Where (bytes) in the segment, as its index tells, everything below ``offset`` has ended; None if it does not tell."""
+    try:
+        entries = segment.index_entries(IndexRole.OFFSET)
+        floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset - 1)
+    except CorruptIndexError:
+        return None
+    end = after if floor is not None and floor.offset == offset - 1 else beyond
+    return None if end is None else end.position
 
 
 def start_position(segment: ReadableSegment, offset: int, parts: Components) -> int:

@@ -106,6 +106,10 @@ class Segment:
         """Up to ``size_bytes`` from ``position``."""
         return self.log.read(position, min(size_bytes, self.size_bytes - position))
 
+    def read_into(self, position: int, into: memoryview) -> int:
+        """The same into memory of the caller's; how many bytes there were."""
+        return self.log.read_into(position, into[: max(0, min(len(into), self.size_bytes - position))])
+
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same, pinned until released."""
         if self._size_bytes is not None:

@@ -63,6 +63,11 @@ class FaultyVfs(PosixVfs):
         self._note("read", self._paths[descriptor])
         return super().read(descriptor, position, size_bytes)
 
+    def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
+        """Read."""
+        self._note("read", self._paths[descriptor])
+        return super().read_into(descriptor, position, into)
+
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write what there is room for."""
         self._note("write", self._paths[descriptor])

@@ -103,6 +103,16 @@ class PooledFile:
         except OSError as error:
             raise typed(error, self.path) from error
 
+    def read_into(self, position: int, into: memoryview) -> int:
+        """As many bytes from ``position`` as there are and fit; how many that was."""
+        descriptor = self.pin()
+        try:
+            return self._disk.files.read_into(descriptor, position, into)
+        except OSError as error:
+            raise typed(error, self.path) from error
+        finally:
+            self.unpin(descriptor)
+
     def sync(self) -> None:
         """Make the file's bytes durable."""
         self._disk.check_writable(self.path)

@@ -99,6 +99,11 @@ class LocalSegmentFile(SegmentFile):
         wanted = min(size_bytes, self._size_bytes - position)
         return memoryview(self._file.read_bytes(position, wanted) if wanted > 0 else b"")
 
+    def read_into(self, position: int, into: memoryview) -> int:
+        """The same into memory of the caller's."""
+        wanted = min(len(into), self._size_bytes - position)
+        return self._file.read_into(position, into[:wanted]) if wanted > 0 else 0
+
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same, with the file's descriptor, which stays open until the slice is released."""
         file = self._file

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from stratalog.config.engine import Limits
 from stratalog.config.topic import TopicConfig
+from stratalog.env.files import PosixVfs
 from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
 from stratalog.log.fetch import Fetched
 from stratalog.log.log import Log
@@ -119,6 +121,39 @@ def test_arrow_holds_the_same(log: LogReader) -> None:
     assert table.column("key").to_pylist() == [record.key for record in read]
     assert table.column("value").to_pylist() == [record.value for record in read]
     assert log.to_arrow(20, 20).num_rows == 0
+
+
+@pytest.mark.parametrize("read_bytes", [1024, 1 << 20])
+def test_any_range_as_arrow(bed: LogBed, read_bytes: int) -> None:
+    """Batches of three, many a read: those at the ends come whole and are cut, or are copied in part."""
+    bed.limits, bed.topic = Limits(read_bytes=read_bytes), TopicConfig(index_interval_bytes=150)
+    made = bed.open()
+    for start in range(0, 120, 3):
+        made.append(records(3, start=start))
+    for start in range(0, 121, 7):
+        for end in (*range(start, 121, 5), 120, None):
+            expected = list(range(start, 120 if end is None else end))
+            assert made.to_arrow(start, end).column("offset").to_pylist() == expected
+            assert [record.offset for record in made.records(start, end)] == expected
+
+
+def test_a_range_reads_little_more_than_itself(bed: LogBed) -> None:
+    read = list[int]()
+
+    class Counted(PosixVfs):
+        def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
+            read.append(len(into))
+            return super().read_into(descriptor, position, into)
+
+    bed.files_port, bed.topic = Counted(), TopicConfig(index_interval_bytes=0)
+    made = bed.open()
+    sizes = []
+    for start in range(0, 100, 5):
+        before = made.segments()[-1].size_bytes
+        made.append(records(5, start=start, value_bytes=1000))
+        sizes.append(made.segments()[-1].size_bytes - before)
+    assert made.to_arrow(20, 40).num_rows == 20
+    assert 4 * sizes[0] <= sum(read) <= 6 * sizes[0]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])

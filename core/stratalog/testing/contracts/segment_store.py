@@ -182,6 +182,19 @@ class SegmentStoreContract:
             segment.close()
             segment.close()
 
+    def test_reads_into_memory_of_the_caller(self, open_store: StoreOpener) -> None:
+        """As many bytes as there are and fit; what is behind them stays."""
+        with open_store() as store:
+            segment = _files(store).open_segment(SEGMENT, create=True, preallocate_bytes=4096)
+            segment.append([b"abcdefghi"])
+            for position, size_bytes in ((0, 9), (4, 3), (8, 3), (9, 3), (100, 3), (0, 0)):
+                room = bytearray(b"........")[: max(size_bytes, 8)]
+                expected = bytes(segment.read(position, min(size_bytes, len(room))))
+                count = segment.read_into(position, memoryview(room)[:size_bytes])
+                assert count == len(expected)
+                assert bytes(room) == expected + b"........"[count:]
+            segment.close()
+
     def test_segments_are_made_once(self, open_store: StoreOpener) -> None:
         """Creating refuses what is there; opening what is not."""
         with open_store() as store:

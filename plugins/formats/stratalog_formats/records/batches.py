@@ -105,6 +105,13 @@ class BatchFormat(RecordFormat):
         """Ranges of rows that are all compressed or all not, of at most 2 GiB each."""
         attributes, position, size = batches.attributes, batches.position, batches.size_bytes
         start = 0
+        if (
+            len(batches)
+            and not any(map(CODEC_MASK.__and__, attributes))
+            and position[-1] + size[-1] - position[0] <= MAX_ARENA_BYTES
+        ):
+            yield 0, len(batches)  # nearly always, if they are not compressed
+            return
         for row in range(1, len(batches)):
             changes = bool(attributes[row] & CODEC_MASK) != bool(attributes[start] & CODEC_MASK)
             if changes or position[row] + size[row] - position[start] > MAX_ARENA_BYTES:

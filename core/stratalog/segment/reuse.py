@@ -1,0 +1,80 @@
+"""Memory that is read into again and again: fresh pages cost the system as much time as decoding what is read into them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from stratalog.segment.segment import Segment
+
+_MOST: Final = 4  # buffers of one reader that may be looked at at a time
+_SPARE: Final[deque[bytearray]] = deque(maxlen=_MOST)  # left by readers that have ended; its operations are atomic
+
+
+class ReusedReads:
+    """Reads of local segments into buffers that are used again once nobody looks at them any more.
+
+    Whoever keeps a view of what was read, or columns over it, keeps it as it is. For one thread; a context manager, which
+    leaves its buffers to the next reader.
+
+    Args:
+        usual_bytes: of a read; larger ones get memory of their own.
+    """
+
+    def __init__(self, usual_bytes: int) -> None:
+        self._usual_bytes = usual_bytes
+        self._buffers: list[bytearray] = []
+
+    def of(self, segment: Segment) -> Callable[[int, int], memoryview]:
+        """What reads this segment, as ``Segment.read``."""
+        return partial(self._read, segment)
+
+    def _read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
+        buffer = self._free() if size_bytes <= self._usual_bytes else None
+        if buffer is None:
+            return segment.read(position, size_bytes)
+        view = memoryview(buffer)
+        return view[: segment.read_into(position, view[:size_bytes])]
+
+    def _free(self) -> bytearray | None:
+        """A buffer that nobody looks at; None if very many are looked at, as where all columns are kept."""
+        for buffer in self._buffers:
+            if _is_free(buffer):
+                return buffer
+        if len(self._buffers) == _MOST:
+            return None
+        made = self._spare() or bytearray(self._usual_bytes)
+        self._buffers.append(made)
+        return made
+
+    def _spare(self) -> bytearray | None:
+        while _SPARE:
+            try:
+                found = _SPARE.pop()
+            except IndexError:  # another thread was faster
+                return None
+            if len(found) == self._usual_bytes and _is_free(found):
+                return found
+        return None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _SPARE.extend(self._buffers)
+        self._buffers.clear()
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether there is no view of it: only then Python lets its size change, which is done here without moving it."""
+    try:
+        buffer.pop()
+    except BufferError:
+        return False
+    buffer.append(0)
+    return True
