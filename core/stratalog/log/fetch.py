@@ -132,10 +132,12 @@ def parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
 
 def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
     offset, bound = asked.offset, view.offsets.bound(asked.isolation)
-    for segment in view.readable_from(offset) if offset < bound else ():
+    segment = view.segment_at(offset) if offset < bound else None
+    while segment is not None:
         is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
         found = read_batches(segment, offset, parts, max_bytes=asked.max_bytes, bound=bound, check_crc=is_remote)
         if found is None:
+            segment = view.segment_at(max(offset, segment.end_offset))
             continue
         piece, last_offset = found
         if not piece.size_bytes or (piece.size_bytes > asked.max_bytes and not asked.min_one_batch):

@@ -41,7 +41,11 @@ class LogView(NamedTuple):
 
         Local disk is preferred; the tier has what is below the local log start.
         """
-        return next(self.readable_from(offset), None)
+        local, start = self.segments, max(offset, self.offsets.log_start)
+        if not local or start < local[0].base_offset:
+            return next(self.readable_from(offset), None)
+        index = bisect_right(local, start, key=_end_offset)
+        return local[index] if index < len(local) else None
 
     def readable(self) -> Iterator[ReadableSegment]:
         """All segments of both tiers that hold offsets of the log, ascending; a local one hides its remote copy."""

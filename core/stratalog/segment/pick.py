@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import BatchTable
+from stratalog.model.offsets import OffsetPosition
 from stratalog.model.segments import FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, ascending, scan
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import WINDOW_BYTES, agrees, find_batch
+from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 
 _APART_BYTES: Final = 8 << 10  # entries further apart are those of large batches: each has one, as a rule
+_Wanted: TypeAlias = tuple[int, int, int, bool]
+"""Offset, at most so many bytes, bound, whether to check CRCs: as ``read_batches`` is asked for."""
+_LARGEST_BYTES: Final = (1 << 31) - 1  # of a segment
 _FIRST: Final = Struct(">q")  # an entry's first offset, as far as its header tells
 
 
@@ -40,10 +45,12 @@ def read_batches(
     Raises:
         CorruptBatchError: there is a bad entry where the first batch should be.
     """
-    wanted = _Wanted(offset, max(0, min(max_bytes, segment.size_bytes)), bound, check_crc)
+    wanted = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, check_crc
     for place in _places(segment, offset, parts):
         found = _read_at(segment, place, wanted, parts)
         if found is not None:
+            if max_bytes > WINDOW_BYTES and isinstance(segment, Segment):  # else it is no reader that goes on
+                segment.left_at = OffsetPosition(found[1] + 1, found[0].position + len(found[0].data))
             return found
     careful = find_batch(segment, offset, parts)
     if careful is None:
@@ -55,28 +62,21 @@ def read_batches(
     return found
 
 
-class _Wanted(NamedTuple):
-    """What ``read_batches`` is asked for."""
-
-    offset: int
-    max_bytes: int
-    bound: int
-    check_crc: bool
-
-
 def _read_at(
     segment: ReadableSegment, place: _Place, wanted: _Wanted, parts: Components
 ) -> tuple[FileSlice, int] | None:
     """One read at a place; None if it does not show the batch, or what the index told is not true."""
-    piece = segment.slice(place.position, place.lead_bytes + max(wanted.max_bytes, place.batch_bytes))
+    position, lead_bytes, batch_bytes, told, is_guess = place
+    piece = segment.slice(position, lead_bytes + max(wanted[1], batch_bytes))
     try:
-        found = _picked(piece.data, segment, place.told, wanted, parts)
+        data = piece.data
+        found = _picked(data, segment, told, wanted, parts)
         start, end, last_offset = found or (0, 0, -1)
-        is_true = found is not None and start <= place.lead_bytes
-        if not is_true or (place.is_guess and _FIRST.unpack_from(piece.data, start)[0] > wanted.offset):
+        is_true = found is not None and start <= lead_bytes
+        if not is_true or (is_guess and _FIRST.unpack_from(data, start)[0] > wanted[0]):
             piece.release()
             return None
-        piece.data, piece.position = piece.data[start:end], piece.position + start
+        piece.data, piece.position = data[start:end], position + start
     except BaseException:
         piece.release()
         raise
@@ -150,27 +150,33 @@ _FIRST_BATCH: Final = _Place(0, 0, WINDOW_BYTES, None)
 _NEAR_START: Final = _Place(0, WINDOW_BYTES, 0, None)
 
 
-def _places(segment: ReadableSegment, offset: int, parts: Components) -> tuple[_Place, ...]:
+def _places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator[_Place]:
     """Where to look for an offset, the next place for when the one before was not true."""
-    base_offset, size_bytes = segment.base_offset, segment.size_bytes
+    base_offset = segment.base_offset
     if offset <= base_offset:
-        return (_FIRST_BATCH,)
+        yield _FIRST_BATCH
+        return
+    if isinstance(segment, Segment) and (left := segment.left_at) is not None and left.offset == offset:
+        yield _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True)
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
         floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, base_offset, offset)
     except CorruptIndexError:
-        return (_NEAR_START,)
-    position, told = (floor.position, floor.offset) if floor is not None else (0, None)
+        yield _NEAR_START
+        return
+    size_bytes = segment.size_bytes
+    position, told = (0, None) if floor is None else (floor.position, floor.offset)
     if not 0 <= position < size_bytes:
-        return (_NEAR_START,)
-    wide = _Place(position, WINDOW_BYTES, 0, told)
-    if after is None or not position < after.position < size_bytes:
-        return (wide,)
-    lead_bytes, batch_bytes, limit_bytes = after.position - position, WINDOW_BYTES, parts.limits.read_bytes
-    if beyond is not None and beyond.position > after.position:
-        batch_bytes = min(beyond.position - after.position, limit_bytes)
-    if told == offset:
-        return _Place(position, 0, min(lead_bytes, limit_bytes), told), wide
-    if lead_bytes <= _APART_BYTES:
-        return _Place(position, lead_bytes, batch_bytes, told), wide
-    return _Place(after.position, 0, batch_bytes, after.offset, is_guess=True), wide
+        yield _NEAR_START
+        return
+    if after is not None and position < after.position < size_bytes:
+        lead_bytes, batch_bytes, limit_bytes = after.position - position, WINDOW_BYTES, parts.limits.read_bytes
+        if beyond is not None and beyond.position > after.position:
+            batch_bytes = min(beyond.position - after.position, limit_bytes)
+        if told == offset:
+            yield _Place(position, 0, min(lead_bytes, limit_bytes), told)
+        elif lead_bytes <= _APART_BYTES:
+            yield _Place(position, lead_bytes, batch_bytes, told)
+        else:
+            yield _Place(after.position, 0, batch_bytes, after.offset, is_guess=True)
+    yield _Place(position, WINDOW_BYTES, 0, told)

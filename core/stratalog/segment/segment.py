@@ -9,7 +9,7 @@ from typing import Final
 from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, segment_file
-from stratalog.model.offsets import TimestampOffset
+from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segments import FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.rebuild import rebuilt_entries
@@ -35,6 +35,10 @@ class Segment:
         size_bytes: how much of it counts; None: all, also what is appended later.
         names: file names to use instead of the usual ones, by suffix (a swap that was not finished).
         index_entries: entries to use instead of the index files, which are then not opened (a reader's recovery).
+
+    Attributes:
+        left_at: where the last fetch ended, that is where a batch begins, and the offset after it: most fetches go on
+            there. Set without a lock.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class Segment:
         self._token = object()  # names this segment in the cache, which outlives it
         self._closed = False
         self._largest: TimestampOffset | None = None
+        self.left_at: OffsetPosition | None = None
 
     def __repr__(self) -> str:
         return f"Segment({self.label}, offsets=[{self.base_offset}, {self.end_offset}), bytes={self.size_bytes})"

@@ -12,7 +12,7 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import Buffer, RecordBatch
-from stratalog.model.offsets import TimestampOffset
+from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Record
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.appender import Appender
@@ -331,3 +331,21 @@ def test_aborted_transactions_of_a_range(bed: LogBed, make_segment: MakeSegment)
             found = aborted_transactions(segments, start, end, bed.parts)
             expected = [gone for gone in listed if gone.last_offset >= start and gone.first_offset < end]
             assert list(found) == expected
+
+
+# --- reading on ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_fetch_goes_on_where_the_last_one_ended(bed: LogBed, make_segment: MakeSegment) -> None:
+    """Without an index; and whatever was noted of that end, batches come as a scan from the start finds them."""
+    made = Made(bed, make_segment, [(2, None, [7000 + 2 * n, 7001 + 2 * n]) for n in range(12)])
+    made.segment.hold_entries(IndexRole.OFFSET, b"")
+    offset, max_bytes = BASE, len(made.batches[0]) * 2
+    while offset < made.end:
+        made.check_read(offset, max_bytes)
+        offset += 4
+        assert made.segment.left_at == OffsetPosition(offset, made.position((offset - BASE) // 2))
+    for noted in range(BASE, made.end):
+        for position in (0, 1, made.position(3), made.position(5) + 61, made.segment.size_bytes, 1 << 40):
+            made.segment.left_at = OffsetPosition(noted, position)
+            made.check_read(noted, 1)
