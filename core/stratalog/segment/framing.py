@@ -6,10 +6,9 @@ Source: apache/kafka LogInputStream, FileLogInputStream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import le, lt
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch, ScanStop
@@ -23,8 +22,7 @@ MIN_SIZE: Final = 14  # of the smallest V0 message
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # how far an offset may lie above its segment's base offset
 
 
-@dataclass(frozen=True, slots=True)
-class MixedScan:
+class MixedScan(NamedTuple):
     """Tables of batches, one a run of equal magic, and why and where (bytes into the buffer) the scan stopped."""
 
     tables: tuple[BatchTable, ...]
@@ -56,8 +54,7 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
         position = table.stop_position
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Whole batches read in one piece. Table positions are into ``data``; add ``position`` for those of the file."""
 
     data: memoryview

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -24,7 +23,6 @@ from stratalog.spi.indexes import IndexReader, IndexRole
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-_STAMPED: Final = Fields.OFFSET | Fields.TIMESTAMP
 NEAR_BYTES: Final = 16 << 10  # looking for a batch where an index entry is near and reading is cheap
 WINDOW_BYTES: Final = 36 << 10  # from an index entry to the end of the batch that is looked for, as a rule
 _PEEK_BYTES: Final = 4096  # a look at one batch should not read a megabyte
@@ -55,7 +53,8 @@ def _index_floor(segment: ReadableSegment, offset: int, parts: Components) -> Of
     if offset <= segment.base_offset:
         return None
     try:
-        entry = offset_index(segment, parts).floor(offset)
+        entries = segment.index_entries(IndexRole.OFFSET)
+        entry, *_ = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset)
     except CorruptIndexError:
         return None
     return entry if entry is not None and 0 < entry.position < segment.size_bytes else None
@@ -193,11 +192,34 @@ def _first_late(
                         return False, None
                 if latest < timestamp_ms or not is_checked:
                     continue
-                for columns in decode(chunk, table.take(row, row + 1), segment, parts, _STAMPED):
-                    for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
-                        if stamp >= timestamp_ms and offset >= min_offset:
-                            return True, TimestampOffset(stamp, offset)
+                found = _late_record(chunk, table, row, segment, parts, timestamp_ms, min_offset)
+                if found is not None:
+                    return True, found
     return is_checked, None
+
+
+def _late_record(
+    chunk: Chunk,
+    table: BatchTable,
+    row: int,
+    segment: ReadableSegment,
+    parts: Components,
+    timestamp_ms: int,
+    min_offset: int,
+) -> TimestampOffset | None:
+    """The first such record of one batch; errors name the segment's file and the position in it."""
+    found = parts.formats.of(table.magic, segment.label, chunk.position)
+    try:
+        return found.first_late(
+            chunk.data,
+            table,
+            row,
+            timestamp_ms=timestamp_ms,
+            min_offset=min_offset,
+            limit_bytes=parts.limits.decompressed_bytes,
+        )
+    except CorruptBatchError as error:
+        raise _named(error, chunk, segment) from error
 
 
 def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) -> TimestampOffset | None:
@@ -262,8 +284,10 @@ def decode(
     if not len(table):
         return
     found = parts.formats.of(table.magic, segment.label, chunk.position)
-    with _named_errors(chunk, segment):
+    try:
         yield from found.decode(chunk.data, table, fields=fields, limit_bytes=parts.limits.decompressed_bytes)
+    except CorruptBatchError as error:
+        raise _named(error, chunk, segment) from error
 
 
 def decode_arrow(
@@ -273,14 +297,12 @@ def decode_arrow(
     if not len(table):
         return
     found, limit_bytes = parts.formats.of(table.magic, segment.label, chunk.position), parts.limits.decompressed_bytes
-    with _named_errors(chunk, segment):
-        yield from found.decode_arrow(chunk.data, table, partition=partition, limit_bytes=limit_bytes)
-
-
-@contextmanager
-def _named_errors(chunk: Chunk, segment: ReadableSegment) -> Iterator[None]:
-    """Errors of a format get the segment's file and the position in it."""
     try:
-        yield
+        yield from found.decode_arrow(chunk.data, table, partition=partition, limit_bytes=limit_bytes)
     except CorruptBatchError as error:
-        raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
+        raise _named(error, chunk, segment) from error
+
+
+def _named(error: CorruptBatchError, chunk: Chunk, segment: ReadableSegment) -> CorruptBatchError:
+    """An error of a format with the segment's file and the position in it."""
+    return CorruptBatchError(error.reason, segment.label, chunk.position + error.position)

@@ -22,6 +22,7 @@ from stratalog.model.batches import (
     RecordBatch,
     TimestampType,
 )
+from stratalog.model.offsets import TimestampOffset
 from stratalog.model.records import Fields, Record, RecordColumns
 
 if TYPE_CHECKING:
@@ -281,6 +282,31 @@ class RecordFormat(ABC):
     def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
         """Give the one batch that ``data`` is its offset and leader epoch, as ``assign`` does."""
         self.assign(data, self.scan(data, 0, len(data), check_crc=False), base_offset, leader_epoch, None)
+
+    def first_late(
+        self, data: Buffer, batches: BatchTable, row: int, *, timestamp_ms: int, min_offset: int, limit_bytes: int
+    ) -> TimestampOffset | None:
+        """The first record of one batch with a timestamp and an offset at or above those given; None if none has.
+
+        Overridden where that is found without making columns of the batch.
+
+        Args:
+            data: what was scanned.
+            batches: rows of a scan of ``data``.
+            row: which of them.
+            timestamp_ms: the least timestamp.
+            min_offset: the least offset.
+            limit_bytes: as for ``decode``.
+
+        Raises:
+            As ``decode``; what comes after the record that is found may not be looked at.
+        """
+        fields = Fields.OFFSET | Fields.TIMESTAMP
+        for columns in self.decode(data, batches.take(row, row + 1), fields=fields, limit_bytes=limit_bytes):
+            for offset, stamp in zip(columns.offset, columns.timestamp_ms, strict=True):
+                if stamp >= timestamp_ms and offset >= min_offset:
+                    return TimestampOffset(stamp, offset)
+        return None
 
     @abstractmethod
     def encode(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from stratalog.errors import CorruptBatchError, CorruptionError, DecompressedSizeError, InvalidRecordError
@@ -191,6 +193,29 @@ class RecordFormatContract(RecordRewritingContract):
             pytest.skip("the format has headers")
         with pytest.raises(InvalidRecordError):
             record_format.encode([Record(headers=(("h", b"x"),))], BatchHeader(), None, None)
+
+    def test_the_first_late_record_is_that_of_the_columns(self, record_format: RecordFormat, codec: Codec) -> None:
+        """Whatever the timestamp and the least offset are; of bytes that are wrong too, if decoding them raises nothing."""
+        stamps = {record.timestamp_ms + step for record in self.records() for step in (-1, 0, 1)} | {
+            0,
+            -(1 << 70),
+            1 << 70,
+        }
+        for used in (None, codec):
+            data = bytes(self.written(record_format, used) + self.written(record_format, used, base_offset=200))
+            damages = [bytearray(data) for _ in range(0, len(data), 3)]
+            for at, damaged in enumerate(damages):
+                damaged[3 * at] ^= 1 << at % 8
+            for given in (data, *map(bytes, damages)):
+                table = record_format.scan(given, 0, len(given), check_crc=False)
+                some = sorted(stamps) if given is data else (START_MS + 1, -1)
+                for row, stamp, least in product(range(len(table)), some, (0, 103, 205, 1 << 62)):
+                    limits = {"timestamp_ms": stamp, "min_offset": least, "limit_bytes": LIMIT_BYTES}
+                    try:
+                        expected = RecordFormat.first_late(record_format, given, table, row, **limits)
+                    except CorruptionError:
+                        continue
+                    assert record_format.first_late(given, table, row, **limits) == expected
 
     # --- picking -----------------------------------------------------------------------------------------------------
 

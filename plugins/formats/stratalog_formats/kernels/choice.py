@@ -43,6 +43,7 @@ class Kernels:
     offsets_around: Callable[
         [Buffer, int, int], tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]
     ]
+    late_record: Callable[[Buffer, int, int, int, int], tuple[int, int] | tuple[()] | None] | None = None
     pick_batches: Callable[[Buffer, int, int, int, int, int | None], tuple[int, int, int] | None] | None = None
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
@@ -94,6 +95,7 @@ def _compiled() -> Kernels | None:
         holds=buffers_c.holds,
         entries_up_to=search_c.entries_up_to,
         offsets_around=search_c.offsets_around,
+        late_record=pick_c.late_record,
         pick_batches=pick_c.pick_batches,
         retain_plain=retain_c.retain_plain,
         plain_batch=survey_c.plain_batch,

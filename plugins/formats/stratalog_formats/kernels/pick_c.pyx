@@ -1,7 +1,7 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Choosing the batches that a fetch returns by their headers alone, for a read from where an index said.
+"""Choosing the batches that a fetch returns by their headers alone, and the record that a search by time is for.
 
-As in ``pack_c``, what is unusual is left to others, here to a scan, so this has no twin in pure Python.
+As in ``pack_c``, what is unusual is left to others, here to a scan or to ``decode``, so this has no twin in pure Python.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -10,14 +10,17 @@ from libc.stdint cimport int32_t, int64_t, uint64_t
 from stratalog_formats.kernels.wire cimport (
     ANOTHER_MAGIC,
     BATCH_HEADER_BYTES,
+    LOG_APPEND_TIME,
     MAX_INT32,
     RAN_OUT,
     Cursor,
+    Row,
     Stop,
     add,
     big_32,
     big_64,
     framed,
+    read_record,
 )
 
 cdef extern from "Python.h":
@@ -96,3 +99,36 @@ def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, i
     missing = pick(<Cursor>view.buf, view.len, base_offset, offset, max_bytes, bound, is_told, known, &found)
     PyBuffer_Release(&view)
     return None if missing else (found.start, found.end, found.last_offset)
+
+
+cdef int look(Cursor at, Cursor end, int64_t timestamp_ms, int64_t min_offset, int64_t* stamp, int64_t* offset) noexcept nogil:
+    """1 if there is such a record in the batch, 0 if there is none, -1 if something is wrong before it."""
+    cdef int64_t base_offset = <int64_t>big_64(at), base_ms = <int64_t>big_64(at + 27)
+    cdef int64_t append_ms = <int64_t>big_64(at + 35), count = <int32_t>big_32(at + 57), i
+    cdef bint is_appended = at[22] & LOG_APPEND_TIME
+    cdef Row row
+    at += BATCH_HEADER_BYTES
+    for i in range(count):
+        if read_record(&at, end, &row):
+            return -1
+        stamp[0] = append_ms if is_appended else add(base_ms, row.delta_ms)
+        offset[0] = add(base_offset, row.delta)
+        if (offset[0] < base_offset) != (row.delta < 0):
+            return -1
+        if stamp[0] >= timestamp_ms and offset[0] >= min_offset:
+            return 1
+    return 0 if count >= 0 and at == end else -1
+
+
+def late_record(data, int64_t start, int64_t end, int64_t timestamp_ms, int64_t min_offset):
+    """As ``RecordFormat.first_late``, of an uncompressed batch: timestamp and offset, () if there is none, None if it is unusual."""
+    cdef int64_t stamp = 0, offset = 0
+    cdef int found = -1
+    cdef Py_buffer view
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    if 0 <= start <= end - BATCH_HEADER_BYTES and end <= view.len:
+        found = look(<Cursor>view.buf + start, <Cursor>view.buf + end, timestamp_ms, min_offset, &stamp, &offset)
+    PyBuffer_Release(&view)
+    if found < 0:
+        return None
+    return (stamp, offset) if found else ()

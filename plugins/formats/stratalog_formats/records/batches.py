@@ -28,6 +28,7 @@ from stratalog.spi import (
     RecordBatch,
     RecordColumns,
     RecordFormat,
+    TimestampOffset,
     TimestampType,
     UnsupportedCompressionError,
     arrow_allocator,
@@ -46,6 +47,7 @@ _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
 """Bytes, the batches whose records are in them, and where, as kernels take them."""
 
 _FRONT: Final = Struct(">qii")  # base offset, size, leader epoch
+_INT64: Final = range(-(1 << 63), 1 << 63)
 _JOINED_BYTES: Final = 1 << 18  # what decompressed batches of one arena have in all; a larger one has its own
 
 
@@ -167,6 +169,20 @@ class BatchFormat(RecordFormat):
         """What a compiled kernel sees in one call."""
         look = self._kernels.plain_batch
         return None if look is None else look(data)
+
+    def first_late(
+        self, data: Buffer, batches: BatchTable, row: int, *, timestamp_ms: int, min_offset: int, limit_bytes: int
+    ) -> TimestampOffset | None:
+        """By a kernel, where there is one, if the batch is not compressed."""
+        look = self._kernels.late_record
+        if look is not None and not batches.attributes[row] & CODEC_MASK and timestamp_ms in _INT64:
+            position = batches.position[row]
+            found = look(data, position, position + batches.size_bytes[row], timestamp_ms, min_offset)
+            if found is not None:
+                return TimestampOffset(*found) if found else None
+        return super().first_late(
+            data, batches, row, timestamp_ms=timestamp_ms, min_offset=min_offset, limit_bytes=limit_bytes
+        )
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
