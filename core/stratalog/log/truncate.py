@@ -263,7 +263,8 @@ def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) ->
     Nothing is left of the records when it comes, so that it never ends a log with a hole.
     """
     first = state.segments[0]
-    if first.size_bytes or len(state.segments) > 1:
+    is_bare = not first.size_bytes and first.end_offset == first.base_offset  # it may begin with a gap
+    if not is_bare or len(state.segments) > 1:
         _cut_back(state, first.base_offset)
     old = state.segments
     if old[0].base_offset == offset:

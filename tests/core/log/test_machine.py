@@ -184,6 +184,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def cut(self, end: int) -> None:
         del self.model[end:]
+        self.begins = {begin for begin in self.begins if begin < end}
         self.durable, self.start = min(self.durable, end), min(self.start, end)
 
     def as_leader(self) -> None:

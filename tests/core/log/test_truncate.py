@@ -131,6 +131,19 @@ def test_beginning_again_below_an_old_log_start(bed: LogBed, log: Log) -> None:
     assert offsets_in(bed.open(clean=False)) == [4]
 
 
+def test_a_log_that_is_a_gap_begins_again_below_it(bed: LogBed) -> None:
+    """A leader that compacted left the gap; its records are cut off, the segment is empty but not at its beginning."""
+    log = bed.open()
+    log.follow(1)
+    log.append_as_follower(bed.batch(3, records(2, start=3), leader_epoch=1), 5, 0)
+    log.truncate_to(3)
+    assert (log.offsets().log_end, log.segments()[0].base_offset) == (3, 0)
+    log.truncate_fully_and_start_at(0)
+    assert (log.offsets().log_end, log.offsets().high_watermark) == (0, 0)
+    log.append_as_follower(bed.batch(0, records(1), leader_epoch=1), 1, 0)
+    assert offsets_in(log) == [0]
+
+
 def test_files_go_after_the_delay(bed: LogBed, log: Log) -> None:
     log.truncate_to(3)
     assert len([name for name in bed.names() if name.endswith(".log.deleted")]) == 4
