@@ -66,7 +66,9 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         state.publish()
         for segment in gone:
             leave(state, segment)
-        state.files.sync()
+            # one that came back after a loss of power, while the next did not, would hide what the tier has in between
+            if state.remote is not None or segment is gone[-1]:
+                state.files.sync()
         state.room.notify_all()
     remove_left(state)
     return gone

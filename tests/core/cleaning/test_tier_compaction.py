@@ -17,6 +17,7 @@ from stratalog.cli.app import run
 from stratalog.errors import CorruptionError, FencedEpochError, StoreTimeoutError
 from stratalog.model.events import SegmentEvicted
 from stratalog.model.segments import FileKind
+from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.simobjects import Fault, SimRequest
 from stratalog.tier import tree
 from stratalog.tier.collect import GRACE_MS
@@ -236,7 +237,7 @@ def test_the_loser_of_a_take_over_stops_and_leaves_orphans_that_are_collected(lo
 
 def test_retention_meanwhile_wins(logs: TieredLogs, engine: Engine) -> None:
     """What expired while a round was under way stays gone; what was made of it goes, and the rest of the round counts."""
-    log = filled(engine, "abc", "abd", "ae", "bb", segment_bytes=160)
+    log = filled(engine, "abc", "abd", "ae", "bb", segment_bytes=160, cleanup_policy="compact,delete", retention_ms=-1)
     engine.offload()
     done = list[str]()
 
@@ -347,6 +348,24 @@ def test_a_full_map_takes_several_rounds_and_many_segments_several_commits(
     assert [start for start, _ in bounds[1:]] == [end for _, end in bounds[:-1]]
     assert result.end == remote_of(log).first_dirty_offset == remote_of(log).end_offset
     logs.close()
+
+
+def test_what_a_loss_of_power_leaves_of_an_eviction_has_no_hole(logs: TieredLogs) -> None:
+    """A local segment that came back before one that did not would hide what the tier has in between."""
+    done = list[str]()
+    files = FaultyVfs()
+    engine = logs.engine(files=files)
+    log = filled(engine, "a", "b", "c")
+    engine.offload()
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "sync folder" or (operation == "rename" and ".log" in path):
+            done.append(operation)
+
+    files.rule = rule
+    assert len(log.drop_local(3)) == 3
+    files.rule = None
+    assert done == ["rename", "sync folder"] * 3
 
 
 def test_local_retention_works_on_compacted_topics(engine: Engine) -> None:

@@ -31,7 +31,13 @@ from tiered_logs import CONFIG, URI, SimTier, TieredLogs, remote_of
 SEEDS, PLANTED_SEEDS, STEPS, KEYS = 3, 10, 34, 7
 LOOKED_AT = 0.06  # share of the operations; all of them are, over the seeds
 LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED)
-SETTINGS = {"segment.bytes": 300, "index.interval.bytes": 100, "delete.retention.ms": 1_000}
+SETTINGS = {
+    "cleanup.policy": "compact,delete",
+    "retention.ms": -1,
+    "segment.bytes": 300,
+    "index.interval.bytes": 100,
+    "delete.retention.ms": 1_000,
+}
 
 
 @dataclass(frozen=True)
