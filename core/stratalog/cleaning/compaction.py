@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stratalog.cleaning.digests import SegmentDigests
-from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStats, RewriteStoppedError, Rewriting, S
+from stratalog.cleaning.part import LocalPart, Rewritable, RewriteStats, RewriteStoppedError, S
+from stratalog.cleaning.rewrite import Rewriting
 from stratalog.cleaning.runner import deleted_to
 from stratalog.cleaning.summary import summarise_for_rewrite
 from stratalog.cleaning.throttle import Throttle

@@ -9,7 +9,8 @@ from typing import Generic, TypeVar, cast
 
 from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, has_older, job_of, reason_of, rewriters
 from stratalog.cleaning.digests import Digests, SegmentDigests
-from stratalog.cleaning.rewrite import LocalPart, Rewritable, RewriteStoppedError, Rewriting
+from stratalog.cleaning.part import LocalPart, Rewritable, RewriteStoppedError
+from stratalog.cleaning.rewrite import Rewriting
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import TierPart, Traffic
 from stratalog.env import Clock

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from stratalog.cleaning.erased import ErasedSegment, Remnant
 from stratalog.cleaning.keyless import records_of, write_without
-from stratalog.cleaning.rewrite import RewriteStoppedError
+from stratalog.cleaning.part import RewriteStoppedError
 from stratalog.cleaning.tierpart import TierPart, TierSource, Traffic, open_tier_part
 from stratalog.errors import CorruptionError, StorageError
 from stratalog.log.log import Log

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.cleaning.rewrite import RewriteStoppedError
+from stratalog.cleaning.part import RewriteStoppedError
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import FencedEpochError, SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment, SpooledSegment

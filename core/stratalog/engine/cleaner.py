@@ -20,7 +20,7 @@ from stratalog.cleaning.compaction import (
     plan_parts,
 )
 from stratalog.cleaning.dryrun import RoundPreview, preview
-from stratalog.cleaning.rewrite import RewriteStoppedError
+from stratalog.cleaning.part import RewriteStoppedError
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig

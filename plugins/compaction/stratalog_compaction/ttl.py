@@ -7,6 +7,7 @@ records out from between the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import ClassVar, Final
 
 from stratalog.spi import (
@@ -27,6 +28,9 @@ from stratalog_compaction.header_numbers import header_numbers
 from stratalog_compaction.sections import OFF, TtlSection
 
 NAME: Final = "ttl"
+_NEVER_MS: Final = (1 << 63) - 1
+_DIGEST: Final = Struct("<qq")
+_LONGEST_KIND: Final = 64
 
 
 class TtlPolicy(CleanupPolicy):
@@ -61,12 +65,19 @@ def section_of(config: TopicConfig) -> TtlSection:
 
 
 class Expiry(RecordFilter):
-    """Drops records by their timestamps; those without one stay. It remembers nothing."""
+    """Drops records by their timestamps; those without one stay.
+
+    Its digests are the least timestamp of what stays and the first moment that a header names: 16 bytes a segment, true
+    whatever ``ttl.ms`` says later.
+    """
 
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.TIMESTAMP
 
     def __init__(self, job: RewriteJob, section: TtlSection) -> None:
         self._section, self._now_ms = section, job.now_ms
+        self._oldest_ms = self._soonest_ms = _NEVER_MS
+        kind = f"ttl@1 {section.encoding} {section.header}" if section.header else "ttl@1"
+        self.digest_kind = kind if kind.isascii() and len(kind) <= _LONGEST_KIND else ""
 
     def observe(self, records: RecordColumns) -> int:
         """Nothing to learn."""
@@ -74,13 +85,29 @@ class Expiry(RecordFilter):
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """What is older than ``ttl.ms`` goes."""
-        after_ms = self._section.after_ms
-        if after_ms == OFF:
-            verdicts[: records.count] = bytes((Verdict.KEEP,)) * records.count
-            return
-        last_ms = self._now_ms - after_ms
-        stamps = records.timestamp_ms
+        last_ms, stamps = self._last_ms, records.timestamp_ms
         verdicts[: records.count] = bytes(Verdict.DROP if 0 <= at < last_ms else Verdict.KEEP for at in stamps)
+        self._oldest_ms = min(self._oldest_ms, min((at for at in stamps if at >= max(last_ms, 0)), default=_NEVER_MS))
+
+    @property
+    def _last_ms(self) -> int:
+        """What is older than this goes; nothing is older than 0."""
+        return 0 if self._section.after_ms == OFF else self._now_ms - self._section.after_ms
+
+    def digest(self, *, end: bool) -> Sequence[bytes]:
+        """Of a segment's records that stay."""
+        if not end:
+            return ()
+        said = _DIGEST.pack(self._oldest_ms, self._soonest_ms)
+        self._oldest_ms = self._soonest_ms = _NEVER_MS
+        return (said,)
+
+    def spares(self, section: memoryview) -> bool:
+        """None has expired yet."""
+        if len(section) != _DIGEST.size:
+            return False
+        oldest_ms, soonest_ms = _DIGEST.unpack(section)
+        return bool(oldest_ms >= self._last_ms and soonest_ms > self._now_ms)
 
 
 class HeaderExpiry(Expiry):
@@ -92,5 +119,9 @@ class HeaderExpiry(Expiry):
         """What is older than ``ttl.ms``, or has come to the moment in its header, goes."""
         super().judge(records, verdicts)
         for row, at_ms in enumerate(header_numbers(records, self._section.header, self._section.encoding)):
-            if at_ms is not None and at_ms <= self._now_ms:
+            if at_ms is None:
+                continue
+            if at_ms <= self._now_ms:
                 verdicts[row] = Verdict.DROP
+            else:
+                self._soonest_ms = min(self._soonest_ms, at_ms)

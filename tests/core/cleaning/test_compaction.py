@@ -10,7 +10,7 @@ import pytest
 import cleaning_logs
 from cleaning_logs import LIMITS, Script
 from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, plan_compaction
-from stratalog.cleaning.rewrite import RewriteStoppedError
+from stratalog.cleaning.part import RewriteStoppedError
 from stratalog.cleaning.runner import apply_retention
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig

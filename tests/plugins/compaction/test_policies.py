@@ -241,3 +241,27 @@ def test_without_settings_nothing_expires(bed: LogBed) -> None:
     add(log, None, b"v", at_ms=0)
     clean(bed, log)
     assert left(log) == [(0, b"v")]
+
+
+@pytest.mark.parametrize("policy", ["ttl", "compact,ttl"])
+def test_segments_of_which_nothing_expired_are_not_read(bed: LogBed, policy: str) -> None:
+    """What was written down of them is true whatever the settings are later."""
+    log = opened(bed, policy, segment__bytes=100, ttl__ms=1000, ttl__header="expires")
+    now_ms = bed.clock.now_ms()
+    add(log, b"first", b"v", at_ms=now_ms + 10**6)  # else what expired goes as a whole
+    add(log, b"a", b"v", at_ms=now_ms)
+    add(log, b"c", b"v", at_ms=now_ms, headers=(("expires", b"%d" % (now_ms + 500)),))
+    clean(bed, log)
+    spared = []
+    for later_ms in (499, 1, 501):
+        bed.clock.advance_ms(later_ms)
+        add(log, b"d-%d" % later_ms, b"v", at_ms=bed.clock.now_ms())
+        spared.append(clean(bed, log).stats.segments_spared)
+    assert spared[0] == 3
+    assert [offset for offset, _ in left(log)] == [0, 3, 4, 5]
+    bed.close()
+    log = opened(bed, policy, segment__bytes=100, ttl__ms=10, ttl__header="expires")
+    log.resume_cleaning(6)
+    add(log, b"e", b"v", at_ms=bed.clock.now_ms())
+    clean(bed, log)
+    assert [offset for offset, _ in left(log)] == [0, 5, 6]
