@@ -248,7 +248,8 @@ def test_a_task_that_fails_leaves_nothing(place: str, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.rglob("*") if path.suffix == ".seg" or "staged" in path.name]
 
 
-def test_a_directory_that_an_engine_has_open_is_not_written_to(tmp_path: Path) -> None:
+def test_a_directory_that_an_engine_has_open_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stratalog.writing.directory.LOCK_WAIT_MS", 0)
     options = sink(str(tmp_path / "data"))
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", partitions=1)

@@ -122,7 +122,7 @@ class BulkWriter(ABC):
 
         Raises:
             FencedEpochError: an engine, or another writer, owns the log; nothing was published.
-            LogDirLockedError: an engine has the directory open; nothing was published.
+            LogDirLockedError: an engine has had the directory open for 10 seconds; nothing was published.
             OffsetsOutOfOrderError: offsets that are kept leave a gap or overlap.
             StorageError: what was staged is gone, or the disk failed.
             StoreError: the store failed or refused; whether it was published shows when asked again with the same mark.

@@ -20,6 +20,7 @@ from stratalog.engine.open import open_engine
 from stratalog.env import Env
 from stratalog.errors import (
     ConfigError,
+    LogDirLockedError,
     LogDirNotFoundError,
     OffsetsOutOfOrderError,
     SegmentGoneError,
@@ -45,6 +46,8 @@ from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
 _ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
+LOCK_WAIT_MS: Final = 10_000  # for the lock of a directory in which somebody else publishes
+_LOCK_PAUSE_MS: Final = 100
 OLD_MS: Final = 7 * 86_400_000  # what was staged and not published for so long, nobody will publish
 
 
@@ -344,10 +347,20 @@ class DirectoryWriter(BulkWriter):
             _remove(self._folder(log), group)
 
     def _own(self) -> Engine:
-        """An engine on the directory, for this writer alone."""
-        if self._engine is None:
-            engine = open_engine(self._location, tier_options=self._tier_options, config=self._config, env=self._env)
-            self._engine = self._opened.enter_context(engine)
+        """An engine on the directory, for this writer alone; another that publishes there just now is waited for."""
+        waited_ms = 0
+        while self._engine is None:
+            try:
+                engine = open_engine(
+                    self._location, tier_options=self._tier_options, config=self._config, env=self._env
+                )
+            except LogDirLockedError:
+                if waited_ms >= LOCK_WAIT_MS:
+                    raise
+                self._env.clock.sleep_ms(_LOCK_PAUSE_MS)
+                waited_ms += _LOCK_PAUSE_MS
+            else:
+                self._engine = self._opened.enter_context(engine)
         return self._engine
 
     def close(self) -> None:

@@ -6,11 +6,47 @@ from pathlib import Path
 
 import pytest
 
+from stratalog import Engine, Record, RecordColumns, TopicPartition, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import LogDirLockedError
 from stratalog.testing.contracts import BulkWriterContract
 from stratalog.writing import WriteTarget
+
+LOG = TopicPartition("orders", 0)
 
 
 class TestDirectoryWriter(BulkWriterContract):
     @pytest.fixture
     def target(self, tmp_path: Path) -> WriteTarget:
         return WriteTarget(str(tmp_path / "data"))
+
+
+class Letting(ManualClock):
+    """Somebody else lets go of the directory after so many pauses."""
+
+    def __init__(self, engine: Engine, pauses: int) -> None:
+        super().__init__()
+        self.engine, self.pauses = engine, pauses
+
+    def sleep_ms(self, duration_ms: int) -> None:
+        super().sleep_ms(duration_ms)
+        self.pauses -= 1
+        if not self.pauses:
+            self.engine.close()
+
+
+@pytest.mark.parametrize("pauses", [3, 1_000])
+def test_a_directory_that_somebody_publishes_in_is_waited_for(tmp_path: Path, pauses: int) -> None:
+    target = WriteTarget(str(tmp_path / "data"))
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders")
+        with target.open() as writer, writer.stage(LOG) as stage:
+            stage.add(RecordColumns.from_records([Record(timestamp_ms=1, value=b"v")]))
+            staged = stage.finish()
+        with target.open(env=Env(clock=Letting(engine, pauses))) as writer:
+            if pauses == 3:
+                assert writer.append(LOG, staged).end_offset == 1
+            else:
+                with pytest.raises(LogDirLockedError):
+                    writer.append(LOG, staged)
