@@ -1,0 +1,72 @@
+"""Makes ``data/clicks.tar.xz``: four days of clicks as a real Kafka 4.1.0 broker writes them. Needs Java 17 and Maven.
+
+PYTHONPATH=tests/support python examples/pipeline/make_data.py
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kafka_broker import KafkaBroker
+from kafka_tools import KafkaTools
+
+HERE: Final = Path(__file__).resolve().parent
+POM: Final = HERE.parent.parent / "tests" / "oracle" / "pom.xml"
+TOPIC: Final = "clicks"
+PARTITIONS: Final = 3
+START_MS: Final = 1_788_220_800_000  # 2026-09-01T00:00:00Z
+DAYS: Final = 4
+USERS: Final = 400
+PAGES: Final = ("/", "/search", "/product", "/cart", "/checkout", "/help")
+
+
+def clicks() -> Iterator[tuple[int, bytes, bytes]]:
+    """Time in ms, user and click, in the order of time; the same in every run."""
+    chance = random.Random(11)  # noqa: S311 - the same in every run
+    found = []
+    for user in range(USERS):
+        for day in range(DAYS):
+            for _ in range(chance.choice((0, 1, 1, 2, 3))):
+                hour = min(max(chance.gauss(15, 4), 0), 23.9)
+                at = START_MS + day * 86_400_000 + round(hour * 3_600_000)
+                for _ in range(chance.randrange(1, 14)):
+                    page = chance.choices(PAGES, (6, 8, 12, 4, 2, 1))[0]
+                    found.append((at, b"user-%03d" % user, page))
+                    at += chance.randrange(2_000, 240_000)
+    for at, user_id, page in sorted(found):
+        yield at, user_id, json.dumps({"page": page}).encode()
+
+
+def main() -> None:
+    """Produce to a broker, stop it, and pack its log directory."""
+    with tempfile.TemporaryDirectory() as scratch:
+        with KafkaBroker(KafkaTools.find(POM), Path(scratch)) as broker:
+            broker.create_topics({TOPIC: PARTITIONS}, {TOPIC: {"compression.type": "zstd", "segment.bytes": 1 << 20}})
+            producer = broker.producer(**{"linger.ms": "50", "enable.idempotence": "true"})
+            for at, user, click in clicks():
+                producer.produce(TOPIC, click, user, timestamp=at)
+                producer.poll(0)
+            assert producer.flush(60) == 0
+        with tarfile.open(HERE / "data" / "clicks.tar.xz", "w:xz") as packed:
+            for path in sorted(broker.log_dir.iterdir()):
+                if not path.name.startswith("__"):  # neither the cluster's metadata nor groups
+                    packed.add(path, f"kafka/{path.name}", filter=_plain)
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    if member.name.endswith((".index", ".timeindex")):
+        member.mode = 0o644
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mtime = START_MS // 1000
+    return member
+
+
+if __name__ == "__main__":
+    main()

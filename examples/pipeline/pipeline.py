@@ -1,0 +1,173 @@
+"""Clicks in a Kafka broker's directory become sessions as Parquet and profiles in a compacted topic, and a picture.
+
+    pip install 'stratalog[cli,spark]'
+    python examples/pipeline/pipeline.py [--out FOLDER] [--master 'local[2, 4]']
+
+No broker runs. Each step says what it did; the last one reads everything back and compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from stratalog import open_engine
+
+DATA: Final = Path(__file__).resolve().parent / "data" / "clicks.tar.xz"
+GAP: Final = "30 minutes"
+PARTITIONS: Final = 2
+
+
+def main() -> None:
+    """All steps, one after the other."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("pipeline-out"), help="a folder that is not there yet")
+    parser.add_argument("--master", default="local[2, 4]")
+    chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True)
+    run(chosen.out.resolve(), chosen.master)
+
+
+def run(out: Path, master: str) -> None:
+    """The pipeline, into an empty folder."""
+    from stratalog_spark import local_session  # noqa: PLC0415 - after the arguments: it takes a second
+
+    tier = archive(out)
+    quiet = {"spark_ui_enabled": "false", "spark_ui_showConsoleProgress": "false", "spark_log_level": "ERROR"}
+    spark = local_session(master, **quiet, spark_sql_shuffle_partitions="4", spark_sql_session_timeZone="UTC")
+    try:
+        sessions = sessionize(spark, tier, out)
+        write_profiles(sessions, out)
+        rows = spark.read.parquet(str(out / "sessions")).collect()
+    finally:
+        spark.stop()
+    profiles = read_back(out)
+    compare(rows, profiles)
+    (out / "sessions.svg").write_text(picture(rows), encoding="utf-8")
+    print(f"the picture is {out / 'sessions.svg'}")
+
+
+def archive(out: Path) -> str:
+    """What the broker left, moved to a tier: here a folder, in earnest a bucket."""
+    with tarfile.open(DATA) as packed:
+        packed.extractall(out, filter="data")
+    tier = out / "tier"
+    tier.mkdir()
+    with open_engine(out / "kafka", tier=tier.as_uri()) as engine:
+        for topic, partition in engine.partitions():
+            engine.log(topic, partition).roll()
+        engine.offload()
+        records = sum(engine.log(*name).offsets().log_end for name in engine.partitions())
+    print(f"archived: {records:,} clicks of a Kafka broker's directory are in {tier.as_uri()}")
+    return tier.as_uri()
+
+
+def sessionize(spark: Any, tier: str, out: Path) -> Any:
+    """Clicks of a user with less than half an hour between them are a session; as Parquet, by date."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as everybody writes it, where Spark is
+
+    clicks = spark.read.format("stratalog").option("subscribe", "clicks").load(tier)
+    parsed = clicks.select(
+        F.decode("key", "utf-8").alias("user"),
+        "timestamp",
+        F.get_json_object(F.decode("value", "utf-8"), "$.page").alias("page"),
+    )
+    found = parsed.groupBy("user", F.session_window("timestamp", GAP).alias("window")).agg(
+        F.count("*").alias("clicks"),
+        F.max((F.col("page") == "/checkout").cast("int")).alias("bought"),
+        F.max("timestamp").alias("end"),
+    )
+    flat = found.select("user", F.col("window.start").alias("start"), "end", "clicks", "bought")
+    dated = flat.withColumn("date", F.to_date("start"))
+    dated.write.partitionBy("date").parquet(str(out / "sessions"))
+    read = spark.read.parquet(str(out / "sessions"))
+    print(f"sessions: {read.count():,} as Parquet in {out / 'sessions'}")
+    return read
+
+
+def write_profiles(sessions: Any, out: Path) -> None:
+    """After each day, the profile of all who came so far, into a topic that keeps the newest of each."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
+
+    with open_engine(out / "profiles") as engine:
+        engine.create_topic("profiles", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+    for (day,) in sessions.select("date").distinct().orderBy("date").collect():
+        so_far = sessions.where(F.col("date") <= F.lit(day)).groupBy("user")
+        profile = so_far.agg(
+            F.count("*").alias("sessions"), F.sum("clicks").alias("clicks"), F.sum("bought").alias("bought")
+        )
+        rows = profile.select(
+            F.encode("user", "utf-8").alias("key"),
+            F.encode(F.to_json(F.struct("sessions", "clicks", "bought")), "utf-8").alias("value"),
+        )
+        writing = rows.write.format("stratalog").mode("append").option("topic", "profiles")
+        # named by the day: done again after a crash, it writes nothing twice
+        writing.options(writeId="pipeline", writeNumber=str(day.toordinal())).save(str(out / "profiles"))
+    print(f"profiles: one a user and day, in the topic at {out / 'profiles'}")
+
+
+def read_back(out: Path) -> dict[str, Mapping[str, int]]:
+    """The engine compacts the topic; what is left is the newest profile of each user."""
+    with open_engine(out / "profiles", config={"topic_defaults": {"min.cleanable.dirty.ratio": 0.0}}) as engine:
+        before = [sum(1 for _ in engine.log("profiles", number).records()) for number in range(PARTITIONS)]
+        for number in range(PARTITIONS):
+            engine.log("profiles", number).roll()
+        engine.run_cleaner()
+        rows = [row for number in range(PARTITIONS) for row in engine.log("profiles", number).records()]
+    print(f"compacted: {sum(before):,} profiles became {len(rows):,}")
+    return {(row.key or b"").decode(): json.loads(row.value or b"{}") for row in rows}
+
+
+def compare(sessions: list[Any], profiles: Mapping[str, Mapping[str, int]]) -> None:
+    """What the engine has must be what the sessions say, user by user."""
+    expected: dict[str, Counter[str]] = {}
+    for row in sessions:
+        expected.setdefault(row["user"], Counter()).update(sessions=1, clicks=row["clicks"], bought=row["bought"])
+    found = {
+        user: {name: profile[name] for name in ("sessions", "clicks", "bought")} for user, profile in profiles.items()
+    }
+    if found != {user: dict(counts) for user, counts in expected.items()}:
+        raise SystemExit("the profiles that were read back are not those of the sessions")
+    clicks, buyers = sum(each["clicks"] for each in found.values()), sum(1 for each in found.values() if each["bought"])
+    print(f"compared: {len(found):,} users, {clicks:,} clicks, {buyers:,} of them bought: the same on both sides")
+
+
+def picture(sessions: list[Any]) -> str:
+    """Sessions by the hour in which they began, a panel a day, those with a purchase darker. SVG, no library."""
+    days = sorted({row["date"] for row in sessions})
+    counts = Counter((row["date"], row["start"].hour, bool(row["bought"])) for row in sessions)
+    most = max(sum(counts[day, hour, bought] for bought in (False, True)) for day in days for hour in range(24))
+    width, height, bar = 300 * len(days) + 40, 260, 11
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">',
+        "<style>text{font:12px system-ui,sans-serif;fill:#333}.t{font-size:16px;font-weight:600}</style>",
+        f'<rect width="{width}" height="{height}" fill="#fff"/>',
+        f'<text class="t" x="20" y="28">{len(sessions):,} sessions by the hour they began (UTC)</text>',
+        '<rect x="20" y="40" width="12" height="12" fill="#9ecae1"/><text x="38" y="51">looked</text>',
+        '<rect x="95" y="40" width="12" height="12" fill="#08519c"/><text x="113" y="51">bought</text>',
+    ]
+    for number, day in enumerate(days):
+        left = 20 + 300 * number
+        parts.append(f'<text x="{left}" y="{height - 8}">{day}</text>')
+        for hour in range(24):
+            parts += _bar(left + hour * bar, [counts[day, hour, True], counts[day, hour, False]], most, bar - 2)
+            if hour % 6 == 0:
+                parts.append(f'<text x="{left + hour * bar}" y="{height - 28}">{hour}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _bar(x: int, counts: list[int], most: int, width: int) -> Iterator[str]:
+    y = 215.0
+    for count, color in zip(counts, ("#08519c", "#9ecae1"), strict=True):
+        size = 145 * count / most
+        y -= size
+        yield f'<rect x="{x}" y="{y:.1f}" width="{width}" height="{size:.1f}" fill="{color}"/>'
+
+
+if __name__ == "__main__":
+    main()
