@@ -57,7 +57,9 @@ class Duties:
         self._policies, self._cleaner, self._tiering = policies, cleaner, tiering
         self._schedulers = (
             Scheduler(clock, self._everyday(abort_expired)),
-            # on threads of their own: a round of the cleaner, or an upload, may take minutes, and syncs do not wait
+            # on threads of their own: a plugin's policy, or an upload, may take minutes, and syncs do not wait; a round over
+            # what a tier has may take hours, and retention does not wait either
+            Scheduler(clock, self._retention(), "stratalog-retention"),
             Scheduler(clock, self._cleaning(), "stratalog-cleaning"),
             Scheduler(clock, self._tier(), "stratalog-tier"),
         )
@@ -97,12 +99,14 @@ class Duties:
             Duty("roll", settings.retention_interval_ms, lambda: for_each(self._serving(), Log.roll_if_due)),
         )
 
+    def _retention(self) -> Sequence[Duty]:
+        interval_ms = self._settings.retention_interval_ms
+        return (Duty("retention", interval_ms, lambda: self.apply_retention(self._serving())),)
+
     def _cleaning(self) -> Sequence[Duty]:
-        settings = self._settings
-        retention = Duty("retention", settings.retention_interval_ms, lambda: self.apply_retention(self._serving()))
-        if not settings.cleaner_enable:
-            return (retention,)
-        return retention, Duty("cleaner", settings.cleaner_backoff_ms, lambda: self._cleaner.run(self._serving()))
+        if not self._settings.cleaner_enable:
+            return ()
+        return (Duty("cleaner", self._settings.cleaner_backoff_ms, lambda: self._cleaner.run(self._serving())),)
 
     def _tier(self) -> Sequence[Duty]:
         if self._tiering is None:
