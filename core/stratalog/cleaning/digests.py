@@ -223,16 +223,19 @@ def _name(base_offset: int) -> str:
 
 
 def _read(files: LogFiles, name: str) -> Digest | None:
-    """What stands at the end of a file; None if it is not one, or is damaged there."""
-    with contextlib.closing(files.open_segment(name)) as file:
-        body = file.size_bytes - _TRAILER.size
-        if body < 0:
-            return None
-        trailer = bytes(file.read(body, _TRAILER.size))
-        size_bytes, count, *bounds, due_ms, secret, crc, magic = _TRAILER.unpack(trailer)
-        if magic != _MAGIC or size_bytes > min(body, _MAX_DIRECTORY_BYTES):
-            return None
-        directory = bytes(file.read(body - size_bytes, size_bytes))
+    """What stands at the end of a file; None if it is not one, is damaged there, or went away with its segment."""
+    try:
+        with contextlib.closing(files.open_segment(name)) as file:
+            body = file.size_bytes - _TRAILER.size
+            if body < 0:
+                return None
+            trailer = bytes(file.read(body, _TRAILER.size))
+            size_bytes, count, *bounds, due_ms, secret, crc, magic = _TRAILER.unpack(trailer)
+            if magic != _MAGIC or size_bytes > min(body, _MAX_DIRECTORY_BYTES):
+                return None
+            directory = bytes(file.read(body - size_bytes, size_bytes))
+    except SegmentGoneError:
+        return None
     unsealed = _TRAILER.pack(size_bytes, count, *bounds, due_ms, secret, 0, magic)
     if crc32c(unsealed, crc32c(directory)) != crc:
         return None

@@ -250,6 +250,33 @@ def test_a_full_disk_costs_the_digest_alone(bed: LogBed) -> None:
     assert len(digests(bed)) == OLD + 1
 
 
+@pytest.mark.parametrize("what", ["the listing", "the round"])
+def test_a_digest_that_goes_while_it_is_looked_at_keeps_no_log_from_being_cleaned(bed: LogBed, what: str) -> None:
+    """Retention may delete a segment, and its digest, at any time."""
+    faulty = FaultyVfs()
+    bed.files_port = faulty
+    log = clean_log(bed)
+    add(log, b"new", VALUE)
+    opened = list[str]()
+
+    def gone(operation: str, path: str) -> None:
+        if operation == "open" and DIGEST_SUFFIX in path:
+            opened.append(path)
+            if what == "the listing" or opened.count(path) > 1:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    faulty.rule = gone
+    result = cleaning_logs.clean(bed, log)
+    assert result is not None
+    assert result.error is None
+    assert opened
+    faulty.rule = None
+    assert not log.cleaning.uncleanable
+    if result.stopped:
+        cleaned(bed, log)
+    assert len(list(log.records())) == OLD + 1
+
+
 # --- they go with their segments -------------------------------------------------------------------------------------
 
 
