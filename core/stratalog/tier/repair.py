@@ -12,6 +12,7 @@ No engine may write to the log meanwhile. What was damaged is kept aside first. 
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from typing import Final
 
 from stratalog.env import Env
 from stratalog.errors import CorruptionError, CorruptManifestError, ObjectNotFoundError, StorageError, StoreError
+from stratalog.log.leadership import MAX_EPOCH
 from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Created
@@ -33,6 +35,7 @@ from stratalog.tier.rebuild import REASON, Rebuilder
 from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root
 from stratalog.tier.scrub import Finding, Flaw, is_broken
 
+_EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
 _TRIES: Final = 256  # ways in which the items of a page may join, of uploads made twice
 
 
@@ -111,7 +114,7 @@ class ManifestRepair:
             return
         before = self._heads.get(max(self._heads, default=0))
         try:
-            made = self._next(before)
+            made = self._next(before, max(self._told_epoch(version) for version in bad))
         except StoreError:
             raise
         except StorageError as failure:
@@ -128,7 +131,12 @@ class ManifestRepair:
         self._store.put(manifest_key(self._finder.prefix, made.root.version), Whole(encode_root(made.root)))
         self._heads[made.root.version] = made
 
-    def _next(self, before: Head | None) -> Head:
+    def _told_epoch(self, version: int) -> int:
+        """The leader epoch as a damaged root still has it: whoever it had fenced stays fenced. 0 if it cannot be read."""
+        found = _EPOCH.search(self._store.read(manifest_key(self._finder.prefix, version)))
+        return min(int(found[1]), MAX_EPOCH) if found else 0
+
+    def _next(self, before: Head | None, epoch: int) -> Head:
         """The root that follows the newest good one, with the segments that go on where it ends; its pages are stored."""
         root = before.root if before is not None else None
         end = root.end_offset if root is not None else 0
@@ -140,7 +148,7 @@ class ManifestRepair:
             raise StorageError("no object tells of a segment")
         log_start = root.log_start if root is not None else chain[0].info.base_offset
         high = max(chain[-1].info.end_offset if chain else 0, root.high_watermark if root is not None else 0)
-        epoch = max(rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
+        epoch = max(epoch, rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
         return Head(self._root(before, chain, log_start, high, epoch), "")
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:

@@ -11,6 +11,7 @@ import pytest
 import stratalog
 from stratalog import Record
 from stratalog.cli.app import run
+from stratalog.errors import FencedEpochError
 from stratalog.tier import tree
 
 SEGMENTS = 14
@@ -180,3 +181,14 @@ def test_what_nothing_tells_of_is_left_and_said(place: Place, capsys: pytest.Cap
     assert any(done.startswith("noted in ") for _, done in told(capsys))
     after = place.contents()
     assert {path: after[path] for path in damaged} == {path: before[path] for path in damaged}
+
+
+def test_who_was_fenced_by_a_root_that_is_damaged_stays_fenced(place: Place, tmp_path: Path) -> None:
+    with stratalog.open_engine(tmp_path / "new", tier=place.uri, attach=True):
+        cut(place.files("manifest")[-1])
+        assert run(["verify", place.uri, "--repair"]) == 0
+        with stratalog.open_engine(place.data, tier=place.uri) as old, pytest.raises(FencedEpochError):
+            place.write(old, 1)
+    with stratalog.open_engine(tmp_path / "new", tier=place.uri) as engine:
+        place.write(engine, 1)
+    place.check_read(SEGMENTS + 1)
