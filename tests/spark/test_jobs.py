@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -130,6 +131,18 @@ def test_partition_keys_are_those_of_sparks_hash(spark: Any) -> None:
     keys = partition_keys(13)
     rows = spark.createDataFrame([(key,) for key in keys], "key int").selectExpr("pmod(hash(key), 13) AS place")
     assert [row["place"] for row in rows.collect()] == list(range(13))
+
+
+def test_the_pipeline_of_the_examples_ends_with_the_same_on_both_sides(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = Path(__file__).parent.parent.parent / "examples" / "pipeline" / "pipeline.py"
+    pipeline = run_path(str(path))
+    monkeypatch.setattr(jobs, "local_session", lambda *_, **__: spark)
+    monkeypatch.setattr("pyspark.sql.SparkSession.stop", lambda _: None)
+    pipeline["run"](tmp_path, "the one of the tests")
+    assert "15,467 clicks, 339 of them bought: the same on both sides" in capsys.readouterr().out
+    assert (tmp_path / "sessions.svg").read_text(encoding="utf-8").count("<rect") > 50
 
 
 def test_the_command_prints_a_table_or_json_and_draws(
