@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +15,7 @@ import corpus
 import stratalog
 from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
+from own_command import own_command
 from stratalog import Record
 from stratalog.cli.app import run
 
@@ -105,11 +105,8 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _follow(source: Path, bucket: Path) -> subprocess.Popen[str]:
-    begin = "from stratalog.cli import main; main()"
     arguments = ["archive", str(source), f"file://{bucket}", "--follow", "--interval", "0.1", "--json"]
-    return subprocess.Popen(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", begin, *arguments], stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(own_command(*arguments), stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
 
 
 def test_every_record_that_was_confirmed_and_closed_is_in_the_archive(story: Story) -> None:

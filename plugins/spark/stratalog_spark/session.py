@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from stratalog_spark.java import use_java
@@ -45,9 +46,13 @@ def open_session(master: str, settings: Mapping[str, str], *, name: str = "strat
 
 
 def register(session: SparkSession) -> None:
-    """Make ``format("stratalog")`` known to a session.
+    """Make ``format("stratalog")`` known to a session. Twice is fine.
 
     Spark finds it by itself, too, unless another installed package named ``pyspark_*`` cannot be imported: that one keeps
     all of them from being found.
     """
-    session.dataSource.register(StratalogSource)
+    try:
+        session.dataSource.register(StratalogSource)
+    except AnalysisException as error:  # Spark 4.0 takes no second one for what it has found by itself
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import stratalog
+from own_command import own_command
 from stratalog import Record
 from stratalog.cli.app import run
 
@@ -125,11 +125,8 @@ def test_damage_is_told_the_other_logs_are_archived_and_the_exit_code_is_1(
 
 
 def following(source: Path, target: str) -> subprocess.Popen[str]:
-    begin = "from stratalog.cli import main; main()"
     arguments = ["archive", str(source), target, "--follow", "--interval", "0.1", "--json"]
-    return subprocess.Popen(  # noqa: S603 - our own interpreter
-        [sys.executable, "-c", begin, *arguments], stdout=subprocess.PIPE, text=True
-    )
+    return subprocess.Popen(own_command(*arguments), stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own interpreter
 
 
 def test_following_goes_on_with_what_is_closed_later_and_ends_by_control_c(source: Path, target: str) -> None:

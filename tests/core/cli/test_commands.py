@@ -7,12 +7,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from own_command import own_command
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.client.partitioner import partition_of_key
@@ -432,9 +432,7 @@ def test_lines_are_the_same_however_they_are_read(
 @pytest.mark.parametrize("interrupt", [False, True])
 def test_lines_from_a_pipe_are_appended_as_they_come(filled: Path, *, interrupt: bool) -> None:
     """They waited for ten thousand others, and were lost if the command was interrupted."""
-    # The handler is set, because who runs the tests may be one that ignores Ctrl-C, which children inherit.
-    main = "import signal as s; s.signal(s.SIGINT, s.default_int_handler); from stratalog.cli import main; main()"
-    command = [sys.executable, "-c", main, "produce", "orders", "--json", "--dir", os.fspath(filled)]
+    command = own_command("produce", "orders", "--json", "--dir", os.fspath(filled))
 
     def size_bytes() -> int:
         return sum(file.stat().st_size for file in (filled / "orders-0").glob("*.log"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from own_command import own_command
 from stratalog import Record, open_engine
 
 SETTINGS = """
@@ -47,9 +47,8 @@ def test_it_runs_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals
     (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: beacon\nVersion: 1.0\n")
     (installed / "entry_points.txt").write_text("[stratalog.v1]\nbeacon = beacon\n")
     (tmp_path / "stratalog.toml").write_text(SETTINGS)
-    begin = "from stratalog.cli import main; main()"
     arguments = ["run", "--dir", str(tmp_path / "logs"), "--tier", tier, "--config", "stratalog.toml", "--json"]
-    command = [sys.executable, "-c", begin, *arguments]
+    command = own_command(*arguments)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as process:  # noqa: S603 - our own interpreter
         assert process.stdout is not None
         assert process.stdout.readline() == "lit over 1\n"
