@@ -10,11 +10,10 @@ from stratalog.model.offsets import EpochEnd
 def replicate(leader: Log, follower: Log, max_bytes: int = 1 << 20, *, moves_watermark: bool = True) -> int:
     """One fetch of ``follower`` from ``leader``; how many offsets the follower's log end moved.
 
-    Source: apache/kafka AbstractFetcherThread.processFetchRequest, truncateOnFetchResponse, fetchOffsetAndTruncate.
+    Source: apache/kafka AbstractFetcherThread.processFetchRequest, truncateOnFetchResponse, fetchOffsetAndTruncate;
+    Partition.fetchRecords, which counts a replica's offset only where the logs do not part.
     """
     before = follower.offsets().log_end
-    if moves_watermark:  # a fetch says what the follower has
-        leader.set_high_watermark(min(before, leader.offsets().log_end))
     last_epoch = follower.view().epochs.latest
     try:
         fetched = leader.fetch(
@@ -31,7 +30,9 @@ def replicate(leader: Log, follower: Log, max_bytes: int = 1 << 20, *, moves_wat
         if fetched.diverging is not None:
             cut(follower, fetched.diverging)
         else:
-            bounds = fetched.offsets
+            if moves_watermark:  # a fetch that does not part says what the follower has
+                leader.set_high_watermark(before)
+            bounds = leader.offsets()
             follower.append_as_follower(fetched.read(), bounds.high_watermark, bounds.log_start)
     return follower.offsets().log_end - before
 
