@@ -51,6 +51,7 @@ def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], open
     rows = fill_large(large, chosen.rows)
     peer = started(large, scratch, opened) if {"read", "aggregate", "export"} & {*wanted} else None
     settings = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false", "spark_ui_enabled": "false"}
+    settings["spark_driver_memory"] = "4g"  # the Kafka source's fetches, of all tasks at a time, do not fit the default
     session = local_session(chosen.master, **settings, **({"spark_jars": peer.jars} if peer else {}))
     opened.callback(session.stop)
     if {"read", "aggregate", "export"} & {*wanted}:
