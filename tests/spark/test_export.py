@@ -360,6 +360,47 @@ def test_what_was_exported_becomes_records_again_each_once(
         imports.import_topics(None, str(tmp_path / "data"), target)
 
 
+def test_tasks_that_put_files_into_one_folder_at_a_time_keep_them_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each names its own files alike, in a folder of its own."""
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
+
+    from stratalog_spark.jobs.ledger import Target  # noqa: PLC0415 - needs fsspec alone
+
+    for task in ("one", "two"):
+        (tmp_path / task).mkdir()
+        (tmp_path / task / "0.parquet").write_text(task)
+    target, put_file = Target(str(tmp_path / "out")), LocalFileSystem.put_file
+
+    def beside(fs: LocalFileSystem, *arguments: Any, **options: Any) -> None:
+        put_file(fs, *arguments, **options)
+        monkeypatch.setattr(LocalFileSystem, "put_file", put_file)
+        target.put(str(tmp_path / "two" / "0.parquet"), "b.parquet")
+
+    monkeypatch.setattr(LocalFileSystem, "put_file", beside)
+    target.put(str(tmp_path / "one" / "0.parquet"), "a.parquet")
+    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {
+        "a.parquet": "one",
+        "b.parquet": "two",
+    }
+
+
+def test_a_file_that_cannot_be_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - comes with Spark's extra
+
+    from stratalog_spark.jobs.ledger import Target  # noqa: PLC0415 - needs fsspec alone
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "no space left on device")
+
+    (tmp_path / "0.parquet").write_text("rows")
+    monkeypatch.setattr(LocalFileSystem, "mv", full)
+    with pytest.raises(OSError, match="no space"):
+        Target(str(tmp_path / "out")).put(str(tmp_path / "0.parquet"), "a.parquet")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
 def test_credentials_of_the_destination_are_not_shown() -> None:
     from stratalog_spark.jobs.ledger import Target  # noqa: PLC0415 - needs fsspec alone
 

@@ -6,6 +6,7 @@ more, over the same names, and no record is there twice.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import posixpath
@@ -48,9 +49,14 @@ class Target:
         if not _RENAMES.intersection(_protocols(fs)):
             fs.put_file(local, path)  # an object store shows it when it is complete
             return
-        hidden = posixpath.join(posixpath.dirname(path), f".{posixpath.basename(local)}")
-        fs.put_file(local, hidden)
-        fs.mv(hidden, path)
+        hidden = posixpath.join(posixpath.dirname(path), f".{uuid4().hex}")  # tasks put files here at the same time
+        try:
+            fs.put_file(local, hidden)
+            fs.mv(hidden, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                fs.rm_file(hidden)
+            raise
 
 
 def _protocols(fs: Any) -> set[str]:
