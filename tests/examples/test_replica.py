@@ -108,6 +108,16 @@ def values(log: Log) -> list[bytes | None]:
     return [record.value for record in log.records(isolation="log_end")]
 
 
+def pair(node: Callable[[str], Node]) -> tuple[Node, Node, Leader]:
+    """A leader with one record, and a node that follows it."""
+    first, second, leads = node("first"), node("second"), leader()
+    first.engine.create_topic("orders")
+    append(first.log(), b"one")
+    first.run(leads)
+    second.run(follower(leads))
+    return first, second, leads
+
+
 def test_a_follower_has_what_the_leader_has_and_readers_see_what_both_have(node: Callable[[str], Node]) -> None:
     first, second = node("first"), node("second")
     first.engine.create_topic("orders", partitions=2, config={"segment.bytes": 160})
@@ -142,12 +152,7 @@ def test_readers_are_shown_what_so_many_followers_have(node: Callable[[str], Nod
 
 
 def test_a_follower_that_restarts_goes_on(node: Callable[[str], Node]) -> None:
-    first, second = node("first"), node("second")
-    first.engine.create_topic("orders")
-    append(first.log(), b"one")
-    leads = leader()
-    first.run(leads)
-    second.run(follower(leads))
+    first, second, leads = pair(node)
     wait(second.log(), lambda offsets: offsets.log_end == 1)
     second.restart()
     append(first.log(), b"two", b"three")
@@ -159,12 +164,7 @@ def test_a_follower_that_restarts_goes_on(node: Callable[[str], Node]) -> None:
 
 
 def test_a_leader_that_comes_back_gives_up_what_nobody_else_had(node: Callable[[str], Node]) -> None:
-    first, second = node("first"), node("second")
-    first.engine.create_topic("orders")
-    append(first.log(), b"one")
-    leads = leader()
-    first.run(leads)
-    second.run(follower(leads))
+    first, second, _ = pair(node)
     wait(second.log(), lambda offsets: offsets.high_watermark == 1)
     second.restart()
     append(first.log(), b"only here", b"this too")
@@ -181,12 +181,7 @@ def test_a_leader_that_comes_back_gives_up_what_nobody_else_had(node: Callable[[
 
 
 def test_a_follower_that_was_left_behind_begins_again(node: Callable[[str], Node]) -> None:
-    first, second = node("first"), node("second")
-    first.engine.create_topic("orders")
-    append(first.log(), b"one")
-    leads = leader()
-    first.run(leads)
-    second.run(follower(leads))
+    first, second, leads = pair(node)
     wait(first.log(), lambda offsets: offsets.high_watermark == 1)
     second.restart()
     append(first.log(), b"two", b"three")
