@@ -29,13 +29,11 @@ from stratalog.errors import (
 )
 from stratalog.log.tiered import producers_at
 from stratalog.model.names import TopicId, TopicPartition, check_topic
-from stratalog.model.records import RecordColumns
-from stratalog.model.segments import FileKind
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import ComponentHost
 from stratalog.segment.components import Components
-from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
+from stratalog.segment.framing import walk
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segments import SegmentStore
@@ -45,9 +43,9 @@ from stratalog.tier.log import TierLog
 from stratalog.tier.root import ChangeKind, Root, TopicNote, WriteMark
 from stratalog.tier.tier import Tier, TierLogName
 from stratalog.writing.anew import MAGIC, StagedPart, Standing, recode_part, rewrite_part
-from stratalog.writing.build import SegmentBuilder
-from stratalog.writing.bulk import BulkWriter, Stage
-from stratalog.writing.encode import Encoder, placed_tables
+from stratalog.writing.bulk import BulkWriter
+from stratalog.writing.encode import Encoder
+from stratalog.writing.tierstage import Place, TierStage, entries_of
 from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
 
 _TRIES: Final = 8  # of one commit, while others append to the log
@@ -64,121 +62,6 @@ class _Topic:
     config: TopicConfig
     note: TopicNote | None
     root: Root
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """What a stage needs to know of where it writes."""
-
-    remote: TierLog
-    encoder: Encoder
-    leader_epoch: int
-    epochs: EpochCache
-    snapshot: bytes | None
-
-
-class TierStage(Stage):
-    """As ``Stage``; each segment is uploaded when it is full, so that local disk holds one of them.
-
-    Args:
-        place: where.
-        store: for temporary files.
-        base_offset: of the first segment.
-        keep_offsets: whether records keep theirs.
-    """
-
-    def __init__(self, place: _Place, store: SegmentStore, base_offset: int, *, keep_offsets: bool) -> None:
-        self._place, self._store, self._keep_offsets = place, store, keep_offsets
-        self._parts, self._config = place.encoder.parts, place.encoder.config
-        self._base = self._next = base_offset
-        self._builder: SegmentBuilder | None = None
-        self._folder = ""
-        self._staged: list[StagedSegment] = []
-
-    def add(self, columns: RecordColumns) -> None:
-        """As ``Stage.add``."""
-        for prepared in self._place.encoder.batches(columns, keep_offsets=self._keep_offsets):
-            self.add_encoded(prepared.data)
-
-    def add_encoded(self, data: bytearray) -> None:
-        """As ``Stage.add_encoded``."""
-        base = None if self._keep_offsets else self._next
-        for table, piece in placed_tables(data, self._parts, base, self._place.leader_epoch):
-            first, last = table.base_offset[0], table.last_offset[-1]
-            if first < self._next:
-                raise OffsetsOutOfOrderError(f"offset {first} of {self._place.remote.log} after {self._next - 1}")
-            self._make_room(len(piece), first, last).append(piece)
-            self._next = last + 1
-
-    def _make_room(self, size_bytes: int, first: int, last: int) -> SegmentBuilder:
-        builder = self._builder
-        if builder is not None and builder.size_bytes:
-            is_full = builder.size_bytes + size_bytes > self._config.segment_bytes
-            if is_full or last - builder.base_offset > MAX_RELATIVE_OFFSET:
-                self._upload(first)
-                builder = None
-        return builder or self._begin()
-
-    def _begin(self) -> SegmentBuilder:
-        name = uuid.UUID(int=self._parts.env.chance.getrandbits(128), version=4).hex
-        files = self._store.open_log(name, create=True)
-        self._builder = SegmentBuilder(files, self._base, self._parts, self._config)
-        self._folder = name
-        return self._builder
-
-    def _upload(self, end_offset: int, snapshot: bytes | None = None) -> None:
-        builder = self._builder or self._begin()
-        remote, place = self._place.remote, self._place
-        epochs = place.epochs.between(self._base, end_offset)
-        source = builder.finish(remote.log, remote.topic_id, end_offset, epochs, snapshot or place.snapshot)
-        section = self._config.sections.get(self._config.tier_layout)
-        stored = remote.store(source, layout=self._config.tier_layout, leader_epoch=place.leader_epoch, section=section)
-        self._staged.append(
-            StagedSegment(
-                remote.log,
-                remote.topic_id,
-                self._base,
-                end_offset,
-                source.info.size_bytes,
-                place.leader_epoch,
-                stored,
-            )
-        )
-        self._drop_builder()
-        self._base = end_offset
-
-    def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """As ``Stage.finish``."""
-        end = self._next if end_offset is None else end_offset
-        if end < self._next:
-            raise OffsetsOutOfOrderError(f"the last offset is {self._next - 1}, and the end {end}")
-        if end > self._base:
-            self._upload(end, self._kept_snapshot(end))
-        return self._staged
-
-    def _kept_snapshot(self, end_offset: int) -> bytes | None:
-        """What the segment that ends there now tells of the producers, for the one that takes its place."""
-        remote = self._place.remote
-        if not self._keep_offsets:
-            return None
-        held = remote.entries(end_offset - 1, end_offset, remote.root)
-        if not held or held[-1].info.end_offset != end_offset:
-            return None
-        return RemoteSegment(held[-1], remote.fetcher).read_file(FileKind.SNAPSHOT)
-
-    def discard(self) -> None:
-        """As ``Stage.discard``."""
-        self._drop_builder()
-        if self._staged:
-            self._place.remote.discard(entries_of(self._staged))
-            self._staged = []
-        self._next = self._base
-
-    def _drop_builder(self) -> None:
-        if self._builder is not None:
-            self._builder.close()
-            self._store.remove_log(self._folder)
-            self._builder = None
 
 
 class TierWriter(BulkWriter):
@@ -313,7 +196,7 @@ class TierWriter(BulkWriter):
         start = end if base_offset is None else base_offset
         return TierStage(place, self._temporaries(), start, keep_offsets=base_offset is not None)
 
-    def _place(self, log: TopicPartition, compression: str | None = None, *, keep_offsets: bool = False) -> _Place:
+    def _place(self, log: TopicPartition, compression: str | None = None, *, keep_offsets: bool = False) -> Place:
         remote = self._remote(log)
         root, config = remote.root, self._topic(log.topic).config
         parts = self._host.parts(config)
@@ -323,7 +206,7 @@ class TierWriter(BulkWriter):
         if not keep_offsets or not epochs.entries:
             epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
         snapshot = None if keep_offsets else _snapshot(remote, parts)
-        return _Place(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot)
+        return Place(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot)
 
     def _remote(self, log: TopicPartition) -> TierLog:
         found = self._topic(log.topic)
@@ -396,7 +279,7 @@ class TierWriter(BulkWriter):
         return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
 
     def _placed(
-        self, place: _Place, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
+        self, place: Place, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
     ) -> list[StoredSegment]:
         """The segments at the offsets that they will have: as they are, as far as these fit; the others copied."""
         placed, at = list[StoredSegment](), start
@@ -532,18 +415,7 @@ class TierWriter(BulkWriter):
         self._opened.close()
 
 
-def entries_of(staged: Iterable[StagedSegment]) -> list[StoredSegment]:
-    """What a tier's manifest will say of staged segments."""
-    return [_entry(found) for found in staged]
-
-
-def _entry(found: StagedSegment) -> StoredSegment:
-    if isinstance(found.place, str):
-        raise ConfigError(f"{found.log} was staged for a directory, and is published to a tier")
-    return found.place
-
-
-def _check_epoch(staged: Sequence[StagedSegment], place: _Place) -> None:
+def _check_epoch(staged: Sequence[StagedSegment], place: Place) -> None:
     for found in staged:
         if found.leader_epoch != place.leader_epoch:
             raise FencedEpochError(
@@ -565,7 +437,7 @@ def _snapshot(remote: TierLog, parts: Components) -> bytes:
     return encode_snapshot(producers_at(view, view.end_offset, parts).entries())
 
 
-def _batches(place: _Place, entry: StoredSegment) -> Iterator[bytearray]:
+def _batches(place: Place, entry: StoredSegment) -> Iterator[bytearray]:
     """All batches of a stored segment, their CRC compared."""
     segment = RemoteSegment(entry, place.remote.fetcher)
     for chunk in walk(segment, 0, place.encoder.parts):
