@@ -5,65 +5,149 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from stratalog.testing.faults import FaultyVfs
+
+
+class _Change(NamedTuple):
+    """``old`` goes (unless None) and ``new`` comes (unless None) in one step, as a journal keeps it."""
+
+    old: str | None
+    new: str | None
+    node: int
+
+
+@dataclass(slots=True)
+class _Folder:
+    """The names that are durable, with what they name, and the changes since, in their order."""
+
+    durable: dict[str, int] = field(default_factory=dict)
+    pending: list[_Change] = field(default_factory=list)
+
+    def left(self, chance: random.Random) -> dict[str, int]:
+        """The names that may be left: any of the changes reached the disk, each as a whole."""
+        names = dict(self.durable)
+        for old, new, node in self.pending:
+            if chance.random() < 0.5:
+                continue
+            if old is not None:
+                names.pop(old, None)
+            if new is not None:
+                names[new] = node
+        return names
 
 
 class PowerCutVfs(FaultyVfs):
     """The real file system, which notes what syncs made durable: bytes by a file's sync, names by its folder's.
 
-    ``leave`` writes one of the states that a disk may be in after a loss of power.
+    ``leave`` writes one of the states that a disk may be in after a loss of power. A rename is one change: what was
+    durable under the old name is there under one of the two.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._durable: dict[int, bytes] = {}  # contents by inode: names come and go
-        self._names: dict[str, dict[str, int]] = {}  # of each folder, with inodes
+        self._numbers = itertools.count()
+        self._nodes: dict[int, int] = {}  # of inodes there are: those that are gone are used again
+        self._bytes: dict[int, bytes] = {}  # that are durable
+        self._folders: dict[int, _Folder] = {}
+
+    # --- the port ----------------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file; a new one has no durable bytes, even if it takes the inode of one that is gone."""
+        """Open a file; a new one has no durable bytes."""
         descriptor = super().open(path, write=write, create=create)
         if create:
-            self._durable.pop(os.fstat(descriptor).st_ino, None)
+            self._made(path)
         return descriptor
 
     def sync(self, descriptor: int) -> None:
         """Make bytes durable."""
         super().sync(descriptor)
         status = os.fstat(descriptor)
-        self._durable[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+        self._bytes[self._node(status.st_ino)] = os.pread(descriptor, status.st_size, 0)
 
     def sync_folder(self, path: str) -> None:
         """Make names durable."""
         super().sync_folder(path)
         with os.scandir(path) as entries:
-            self._names[path] = {entry.name: entry.inode() for entry in entries}
+            self._folder(path).durable = {entry.name: self._node(entry.inode()) for entry in entries}
+        self._folder(path).pending = []
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file or a folder."""
+        node = self._node_at(old)
+        super().rename(old, new)
+        if node is None:
+            return
+        (before, gone), (after, come) = os.path.split(old), os.path.split(new)
+        if before == after:
+            self._folder(before).pending.append(_Change(gone, come, node))
+        else:
+            self._folder(after).pending.append(_Change(None, come, node))
+            self._folder(before).pending.append(_Change(gone, None, node))
+
+    def link(self, old: str, new: str) -> None:
+        """Give a file a second name."""
+        super().link(old, new)
+        folder, name = os.path.split(new)
+        self._folder(folder).pending.append(_Change(None, name, self._node(Path(new).stat().st_ino)))
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+        node = self._node_at(path)
+        super().remove(path)
+        self._gone(path, node)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder."""
+        there = self._node_at(path)
+        super().make_folder(path)
+        if there is None:
+            self._folders[self._made(path)] = _Folder()
+
+    def remove_folder(self, path: str) -> None:
+        """Delete a folder."""
+        node = self._node_at(path)
+        super().remove_folder(path)
+        self._gone(path, node)
+
+    # --- what may be left --------------------------------------------------------------------------------------------
 
     def leave(self, folder: str, target: Path, chance: random.Random) -> None:
         """Write to ``target`` what may be left of ``folder``.
 
-        Names are those of its last sync, or by chance those of now. Of each file the durable bytes are there; what was
+        Of the changes of names since the last sync any are there. Of each file the durable bytes are there; what was
         written since is there, is not, is torn, or is zeros.
         """
-        target.mkdir(parents=True)
-        now = {path.name: path for path in Path(folder).iterdir()}
-        durable = self._names.get(folder, {})
-        names = now.keys() | durable.keys()
-        for name in sorted(names):
-            kept = name in durable and name in now  # a removal may be lost too, and then the bytes are hard to tell
-            if not kept and (name not in now or chance.random() < 0.5):
-                continue
-            path = now[name]
-            if path.is_dir():
-                self.leave(str(path), target / name, chance)
-            else:
-                (target / name).write_bytes(self._left_of(path, chance))
+        self._leave(self._node(Path(folder).stat().st_ino), Path(folder), target, chance)
 
-    def _left_of(self, path: Path, chance: random.Random) -> bytes:
-        written, durable = path.read_bytes(), self._durable.get(path.stat().st_ino, b"")
+    def _leave(self, node: int, folder: Path | None, target: Path, chance: random.Random) -> None:
+        target.mkdir(parents=True)
+        paths = {self._node(path.stat().st_ino): path for path in sorted(folder.iterdir())} if folder else {}
+        known = self._folders.get(node, _Folder())
+        names = known.left(chance)
+        noted = {*known.durable.values(), *(change.node for change in known.pending)}
+        for found, path in paths.items():  # made by other ways
+            if found not in noted and chance.random() < 0.5:
+                names[path.name] = found
+        for name, found in sorted(names.items()):
+            now = paths.get(found)
+            if found in self._folders or (now is not None and now.is_dir()):
+                self._leave(found, now, target / name, chance)
+            else:
+                (target / name).write_bytes(self._left_of(found, now, chance))
+
+    def _left_of(self, node: int, path: Path | None, chance: random.Random) -> bytes:
+        durable = self._bytes.get(node, b"")
+        if path is None:
+            return durable
+        written = path.read_bytes()
         fate = chance.randrange(4)
         if fate == 0:
             return written
@@ -72,3 +156,34 @@ class PowerCutVfs(FaultyVfs):
         fresh = written[len(durable) :]
         cut = chance.randrange(len(fresh) + 1)
         return durable + (b"", fresh[:cut], bytes(cut))[fate - 1]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _node(self, inode: int) -> int:
+        if inode not in self._nodes:
+            self._nodes[inode] = next(self._numbers)
+        return self._nodes[inode]
+
+    def _node_at(self, path: str) -> int | None:
+        """What a path names now, None if nothing."""
+        try:
+            return self._node(Path(path).stat().st_ino)
+        except FileNotFoundError:
+            return None
+
+    def _folder(self, path: str) -> _Folder:
+        return self._folders.setdefault(self._node(Path(path).stat().st_ino), _Folder())
+
+    def _made(self, path: str) -> int:
+        """Note what a path names from now on, even if it has the inode of something that is gone."""
+        folder, name = os.path.split(path)
+        inode = Path(path).stat().st_ino
+        self._nodes.pop(inode, None)
+        node = self._node(inode)
+        self._folder(folder).pending.append(_Change(None, name, node))
+        return node
+
+    def _gone(self, path: str, node: int | None) -> None:
+        folder, name = os.path.split(path)
+        if node is not None:
+            self._folder(folder).pending.append(_Change(name, None, node))
