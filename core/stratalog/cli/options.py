@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
@@ -20,9 +19,8 @@ from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.open import open_reader
 from stratalog.reading.reader import Reader
+from stratalog.spi.commands import CommandFunction, taken_together
 from stratalog.tier.log import TierLog
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,46 +64,31 @@ class Place:
         return read_settings(self.config, os.environ).engine
 
 
-def place_options(function: Function) -> Function:
-    """``--dir``, ``--tier``, ``--config``: handed to the command as ``place``."""
-
-    def wrapped(
-        *args: object, directories: tuple[str, ...], tier: str | None, config: str | None, **others: object
-    ) -> object:
-        return function(*args, place=Place(directories, tier, config), **others)
-
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__dict__.update(function.__dict__)
-    for option in (
-        click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
-        click.option("--tier", metavar="URI", help="The object store behind the logs: s3://bucket/prefix."),
-        click.option(
-            "--dir", "-d", "directories", multiple=True, type=click.Path(), help="A log directory; can be repeated."
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]  # click's decorators keep the signature that click calls
+place_options = taken_together(
+    "place",
+    Place,
+    click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
+    click.option("--tier", metavar="URI", help="The object store behind the logs: s3://bucket/prefix."),
+    click.option(
+        "--dir", "-d", "directories", multiple=True, type=click.Path(), help="A log directory; can be repeated."
+    ),
+)
+"""``--dir``, ``--tier``, ``--config``: handed to the command as ``place``."""
 
 
-def json_option(function: Function) -> Function:
-    """``--json``: handed to the command as ``output``."""
-
-    def wrapped(*args: object, as_json: bool, **others: object) -> object:
-        return function(*args, output=Output(as_json=as_json), **others)
-
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__dict__.update(function.__dict__)
-    option = click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines.")
-    return option(wrapped)  # type: ignore[return-value]  # the same
+json_option = taken_together(
+    "output", Output, click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines.")
+)
+"""``--json``: handed to the command as ``output``."""
 
 
-def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[Function], Function]:
+def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callable[[CommandFunction], CommandFunction]:
     """An option with the words of an enum, as the library takes them: click by itself would ask for their names."""
     words = click.Choice([choice.value for choice in choices])
     return click.option(name, type=words, default=default.value, show_default=True)
 
 
-def partition_option(function: Function) -> Function:
+def partition_option(function: CommandFunction) -> CommandFunction:
     """``--partition``: all of the topic's if it is not given."""
     return click.option("--partition", "-p", type=click.IntRange(0), help="One partition; all if not given.")(function)
 

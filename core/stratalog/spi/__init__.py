@@ -93,7 +93,7 @@ from stratalog.spi.cleanup import (
     RewriteJob,
     SegmentSummary,
 )
-from stratalog.spi.commands import CommandOutput, CommandSteps
+from stratalog.spi.commands import CommandOutput, CommandSteps, taken_together
 from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
@@ -264,4 +264,5 @@ __all__ = [
     "key",
     "stored_from_json",
     "stored_to_json",
+    "taken_together",
 ]

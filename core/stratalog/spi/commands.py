@@ -1,10 +1,41 @@
-"""What commands that plugins add to the command line print with."""
+"""What commands that plugins add to the command line are made of, and print with."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
+
+CommandFunction = TypeVar("CommandFunction", bound=Callable[..., Any])
+
+
+def taken_together(
+    name: str, make: Callable[..., object], *options: Callable[[Any], Any]
+) -> Callable[[CommandFunction], CommandFunction]:
+    """A decorator for options that several commands share, and that a command takes as one value.
+
+    Args:
+        name: the command's argument: it is called with ``name=make(...)``.
+        make: its parameters are named as the options are; they are not handed on.
+        options: click's decorators, the one that help shows last first.
+    """
+    parts = tuple(inspect.signature(make).parameters)
+
+    def decorated(function: CommandFunction) -> CommandFunction:
+        @functools.wraps(function)
+        def wrapped(*args: object, **given: object) -> object:
+            made = make(**{part: given.pop(part) for part in parts})
+            return function(*args, **{name: made}, **given)
+
+        command: Any = wrapped
+        for option in options:
+            command = option(command)
+        found: CommandFunction = command
+        return found
+
+    return decorated
 
 
 class CommandSteps(Protocol):

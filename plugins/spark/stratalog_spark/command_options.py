@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from stratalog.errors import ConfigError, PluginImportError, StorageError
 from stratalog.reading import ReadSource
-from stratalog.spi import CommandOutput
+from stratalog.spi import CommandOutput, taken_together
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -42,8 +41,20 @@ class Job:
     settings: dict[str, str] = field(repr=False)
 
     @contextmanager
-    def session(self) -> Iterator[SparkSession]:
-        """A session, which ends with the job."""
+    def watched(self, what: str) -> Iterator[tuple[SparkSession, Callable[[int, int], None]]]:
+        """A session, and a bar of the tasks that are done, to be told of them."""
+        with self._session() as session, self._progress(what) as progress:
+            yield session, progress
+
+    def summary(self, values: Mapping[str, object]) -> None:
+        """What was done, in numbers: the last line."""
+        if self.output.as_json:
+            self.output.item(values)
+        else:
+            self.output.line(", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in values.items()))
+
+    @contextmanager
+    def _session(self) -> Iterator[SparkSession]:
         try:
             from stratalog_spark.session import open_session  # noqa: PLC0415 - an extra, and 1 s
         except ImportError as error:
@@ -62,8 +73,7 @@ class Job:
             session.stop()
 
     @contextmanager
-    def progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
-        """A bar of the tasks that are done."""
+    def _progress(self, what: str) -> Iterator[Callable[[int, int], None]]:
         with self.output.progress(what, 0) as steps:
             told = [0, 0]
 
@@ -75,66 +85,58 @@ class Job:
             yield tell
 
 
-def job_options(function: Function) -> Function:
-    """``--master``, ``--conf``, ``--json``: handed to the command as ``job``."""
-
-    def wrapped(*args: object, master: str, conf: tuple[str, ...], as_json: bool, **others: object) -> object:
-        output = click.get_current_context().obj(as_json=as_json)
-        return function(*args, job=Job(output, master, dict(pairs("--conf", conf))), **others)
-
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__dict__.update(function.__dict__)
-    for option in (
-        click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines."),
-        click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; can be repeated."),
-        click.option(
-            "--master",
-            default="local[*, 4]",
-            show_default=True,
-            help="Where it runs: local[CORES, FAILURES], spark://HOST:PORT, yarn, k8s://..., or sc://HOST for Spark Connect.",
-        ),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]  # click's decorators keep the signature that click calls
+def _job(*, master: str, conf: tuple[str, ...], as_json: bool) -> Job:
+    return Job(click.get_current_context().obj(as_json=as_json), master, dict(pairs("--conf", conf)))
 
 
-def source_options(function: Function) -> Function:
-    """``SOURCE`` and how to open it: handed to the command as ``source``."""
-
-    def wrapped(
-        *args: object,
-        location: str,
-        tier: str | None,
-        tier_options: tuple[str, ...],
-        config: str | None,
-        **others: object,
-    ) -> object:
-        options = dict(pairs("--tier-option", tier_options))
-        source = ReadSource(location, tier=tier, tier_options=options, config=config)
-        return function(*args, source=source, **others)
-
-    wrapped.__name__, wrapped.__doc__ = function.__name__, function.__doc__
-    wrapped.__dict__.update(function.__dict__)
-    for option in (
-        click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
-        click.option(
-            "--tier-option",
-            "tier_options",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="For the library that talks to the store; can be repeated. Others see what stands here: leave secrets to the environment.",
-        ),
-        click.option("--tier", metavar="URI", help="The object store behind a directory."),
-        click.argument("location", metavar="SOURCE"),
-    ):
-        wrapped = option(wrapped)
-    return wrapped  # type: ignore[return-value]  # the same
+job_options = taken_together(
+    "job",
+    _job,
+    click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for machines."),
+    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark; can be repeated."),
+    click.option(
+        "--master",
+        default="local[*, 4]",
+        show_default=True,
+        help="Where it runs: local[CORES, FAILURES], spark://HOST:PORT, yarn, k8s://..., or sc://HOST for Spark Connect.",
+    ),
+)
+"""``--master``, ``--conf``, ``--json``: handed to the command as ``job``."""
 
 
-def topics_option(function: Function) -> Function:
-    """``--topic``, repeated: handed to the command as ``topics``, None if not given."""
-    option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; can be repeated.")
-    return option(function)
+def _source(*, location: str, tier: str | None, tier_options: tuple[str, ...], config: str | None) -> ReadSource:
+    return ReadSource(location, tier=tier, tier_options=dict(pairs("--tier-option", tier_options)), config=config)
+
+
+source_options = taken_together(
+    "source",
+    _source,
+    click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
+    click.option(
+        "--tier-option",
+        "tier_options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="For the library that talks to the store; can be repeated. Others see what stands here: leave secrets to the environment.",
+    ),
+    click.option("--tier", metavar="URI", help="The object store behind a directory."),
+    click.argument("location", metavar="SOURCE"),
+)
+"""``SOURCE`` and how to open it: handed to the command as ``source``."""
+
+
+topics_option = click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; can be repeated.")
+"""``--topic``, repeated: handed to the command as ``topics``, empty if not given."""
+
+topics_required = click.option("--topic", "-t", "topics", multiple=True, required=True, help="Can be repeated.")
+"""As ``topics_option``, of commands that change what is there."""
+
+take_over_option = click.option(
+    "--take-over",
+    is_flag=True,
+    help="The engine that wrote to this tier is no more: begin its next epoch, which stops it if it is not.",
+)
+"""``--take-over``, of jobs that write to a tier."""
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -144,13 +146,3 @@ def pairs(option: str, texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         if not equals or not name:
             raise ConfigError(f"{option} {text!r} is not of the form NAME=VALUE")
         yield name.strip(), value
-
-
-def replacing_options(function: Function) -> Function:
-    """``--take-over``, of jobs that replace segments."""
-    option = click.option(
-        "--take-over",
-        is_flag=True,
-        help="The engine that wrote to this tier is no more: begin its next epoch, which stops it if it is not.",
-    )
-    return option(function)

@@ -1,21 +1,20 @@
-"""``stratalog spark``: the jobs on the command line. Spark is imported when a job begins, not before."""
+"""``stratalog spark``: the jobs on the command line, here those that look at topics and move them.
+
+Spark is imported when a job begins, not before.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 import click
 
+import stratalog_spark as jobs
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
-from stratalog.spi import CommandOutput
-from stratalog_spark.command_options import Job, job_options, pairs, replacing_options, source_options, topics_option
-
-if TYPE_CHECKING:
-    from stratalog_spark.jobs.runs import Replaced
+from stratalog_spark.command_options import Job, job_options, pairs, source_options, take_over_option, topics_option
+from stratalog_spark.replacing_commands import compact_command, convert_command, erase_command
 
 
 @click.group()
@@ -36,11 +35,8 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
 
     The exit code is 1 if something is wrong.
     """
-    with job.session() as session:
-        from stratalog_spark.jobs.verify import verify  # noqa: PLC0415 - needs Spark
-
-        with job.progress("checking") as progress:
-            found = verify(session, source, topics=topics or None, deep=not shallow, progress=progress)
+    with job.watched("checking") as (session, progress):
+        found = jobs.verify(session, source, topics=topics or None, deep=not shallow, progress=progress)
     columns = ("topic", "partition", "flaw", "object", "position", "what")
     rows = [
         (item.log.topic, item.log.partition, str(item.finding.flaw), item.finding.key, item.finding.position, item.finding.text)
@@ -55,7 +51,7 @@ def verify_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, sha
         "wrong": len(found.wrong),
         "orphans": len(found.orphans),
     }
-    _summary(job.output, summary)
+    job.summary(summary)
     return 0 if found.ok else 1
 
 
@@ -76,11 +72,8 @@ def stats_command(job: Job, source: ReadSource, topics: tuple[str, ...], isolati
 
     Keys are counted to within 1.6 % or so. The exit code is 1 if corrupt batches were found, which are left out.
     """
-    with job.session() as session:
-        from stratalog_spark.jobs.stats import stats  # noqa: PLC0415 - needs Spark
-
-        with job.progress("counting") as progress:
-            found = stats(session, source, topics=topics or None, isolation=isolation, progress=progress)
+    with job.watched("counting") as (session, progress):
+        found = jobs.stats(session, source, topics=topics or None, isolation=isolation, progress=progress)
     rows = [each.row() for each in found]
     columns = list(rows[0]) if rows else ["topic", "partition", "records"]
     job.output.table("partitions", columns, [list(row.values()) for row in rows])
@@ -162,31 +155,28 @@ def export_command(
     Run it again and again: DESTINATION, a folder or a URI, knows what it has.
     """
     written = dict(_avro_schema(text) for text in avro)
-    with job.session() as session:
-        from stratalog_spark.jobs.export import export  # noqa: PLC0415 - needs Spark
-        from stratalog_spark.jobs.iceberg import IcebergTable  # noqa: PLC0415 - the same
-        from stratalog_spark.jobs.values import ddl_fields  # noqa: PLC0415 - the same
+    with job.watched("exporting") as (session, progress):
+        from stratalog_spark.jobs.values import ddl_fields  # noqa: PLC0415 - needs Spark
 
-        with job.progress("exporting") as progress:
-            found = export(
-                session,
-                source,
-                destination,
-                topics=topics or None,
-                fields=None if fields is None else ddl_fields(fields),
-                avro_schemas=written or None,
-                fail_on_loss=not allow_loss,
-                options=dict(pairs("--option", options)),
-                iceberg=None if iceberg is None else IcebergTable(iceberg, {}),
-                progress=progress,
-                **chosen,
-            )
+        found = jobs.export(
+            session,
+            source,
+            destination,
+            topics=topics or None,
+            fields=None if fields is None else ddl_fields(fields),
+            avro_schemas=written or None,
+            fail_on_loss=not allow_loss,
+            options=dict(pairs("--option", options)),
+            iceberg=None if iceberg is None else jobs.IcebergTable(iceberg, {}),
+            progress=progress,
+            **chosen,
+        )
     columns = ("topic", "partition", "exported_to")
     job.output.table(
         destination, columns, [(name.topic, name.partition, end) for name, end in sorted(found.ends.items())]
     )
     summary = {"run": found.run, "resumed": found.resumed, "rows": found.rows, "files": len(found.files)}
-    _summary(job.output, {**summary, "bytes": found.size_bytes, "malformed": found.malformed, "lost": found.lost})
+    job.summary({**summary, "bytes": found.size_bytes, "malformed": found.malformed, "lost": found.lost})
     return 0
 
 
@@ -200,7 +190,7 @@ def export_command(
     "--option", "options", multiple=True, metavar="NAME=VALUE", help="For fsspec and SOURCE; can be repeated."
 )
 @click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
-@replacing_options
+@take_over_option
 @job_options
 def import_command(
     job: Job,
@@ -218,170 +208,30 @@ def import_command(
 
     TARGET is a log directory whose engine does not run, or the URI of a tier. Run it again for what was exported since.
     """
-    with job.session() as session:
+    with job.watched("importing") as (session, progress):
         from stratalog.writing import WriteTarget  # noqa: PLC0415 - 0.2 s
-        from stratalog_spark.jobs.imports import import_topics  # noqa: PLC0415 - needs Spark
 
-        with job.progress("importing") as progress:
-            found = import_topics(
-                session,
-                source,
-                WriteTarget(target, config=config, take_over=take_over),
-                topics=topics or None,
-                names=dict(pairs("--name", names)),
-                config=dict(pairs("--set", settings)),
-                options=dict(pairs("--option", options)),
-                progress=progress,
-            )
+        found = jobs.import_topics(
+            session,
+            source,
+            WriteTarget(target, config=config, take_over=take_over),
+            topics=topics or None,
+            names=dict(pairs("--name", names)),
+            config=dict(pairs("--set", settings)),
+            options=dict(pairs("--option", options)),
+            progress=progress,
+        )
     rows = [
         (each.log.topic, each.log.partition, each.base_offset, each.end_offset, each.duplicate)
         for each in found.published
     ]
     job.output.table(target, ("topic", "partition", "from_offset", "to_offset", "was_there"), rows)
-    _summary(job.output, {"rows": found.rows})
+    job.summary({"rows": found.rows})
     return 0
 
 
-_topics_required: Final = click.option("--topic", "-t", "topics", multiple=True, required=True, help="Can be repeated.")
-
-
-@spark.command("compact")
-@source_options
-@_topics_required
-@click.option("--any-policy", is_flag=True, help="Though its cleanup.policy has no compact.")
-@replacing_options
-@job_options
-def compact_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, any_policy: bool, take_over: bool) -> int:
-    """Keep the newest record of each key of whole topics in a tier, however many keys there are."""
-    with job.session() as session:
-        from stratalog_spark.jobs.compact import compact  # noqa: PLC0415 - needs Spark
-
-        with job.progress("compacting") as progress:
-            found = compact(
-                session, source, topics=topics, any_policy=any_policy, take_over=take_over, progress=progress
-            )
-    _replaced(job.output, found.logs)
-    _summary(
-        job.output,
-        {"before": found.records_before, "after": found.records_after, "shuffled_bytes": found.shuffled_bytes},
-    )
-    return 0
-
-
-@spark.command("erase")
-@source_options
-@topics_option
-@click.option("--key", "keys", multiple=True, help="As text; can be repeated.")
-@click.option("--key-hex", "hex_keys", multiple=True, help="As hex digits; can be repeated.")
-@click.option(
-    "--keys-from",
-    type=click.Path(dir_okay=False, exists=True, path_type=Path),
-    help="A file with a key a line, as text.",
-)
-@click.option("--dry-run", is_flag=True, help="Only tell what is there.")
-@replacing_options
-@job_options
-def erase_command(
-    job: Job,
-    source: ReadSource,
-    topics: tuple[str, ...],
-    keys: tuple[str, ...],
-    hex_keys: tuple[str, ...],
-    keys_from: Path | None,
-    *,
-    dry_run: bool,
-    take_over: bool,
-) -> int:
-    """Forget all records of some keys in a tier, over all history.
-
-    Earlier states of the tier hold them until the collector takes these. The exit code of a dry run is 1 if it found some.
-    """
-    listed = [] if keys_from is None else keys_from.read_bytes().splitlines()
-    wanted = [*(key.encode() for key in keys), *map(_unhexed, hex_keys), *listed]
-    with job.session() as session:
-        from stratalog_spark.jobs.erase import erase  # noqa: PLC0415 - needs Spark
-
-        with job.progress("erasing") as progress:
-            found = erase(
-                session,
-                source,
-                wanted,
-                topics=topics or None,
-                dry_run=dry_run,
-                take_over=take_over,
-                progress=progress,
-            )
-    rows = [(log.topic, log.partition, count) for log, count in sorted(found.records.items())]
-    job.output.table("records of these keys", ("topic", "partition", "records"), rows)
-    _replaced(job.output, found.logs)
-    _summary(
-        job.output, {"records": sum(found.records.values()), "segments": found.segments, "replaced": len(found.logs)}
-    )
-    return 1 if dry_run and found.records else 0
-
-
-def _unhexed(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise ConfigError(f"--key-hex {text!r}: {error}") from None
-
-
-@spark.command("convert")
-@source_options
-@_topics_required
-@click.option(
-    "--compression",
-    type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
-    help="Of all batches; else those of today's format stay as they are.",
-)
-@click.option("--layout", help="How segments are stored: single, plain, chunked, ...; else as the topic says.")
-@replacing_options
-@job_options
-def convert_command(
-    job: Job,
-    source: ReadSource,
-    topics: tuple[str, ...],
-    compression: str | None,
-    layout: str | None,
-    *,
-    take_over: bool,
-) -> int:
-    """Write segments of a tier anew: old formats as today's, in another codec, in another layout."""
-    with job.session() as session:
-        from stratalog_spark.jobs.convert import convert  # noqa: PLC0415 - needs Spark
-
-        with job.progress("converting") as progress:
-            found = convert(
-                session,
-                source,
-                topics=topics,
-                compression=compression,
-                layout=layout,
-                take_over=take_over,
-                progress=progress,
-            )
-    _replaced(job.output, found.logs)
-    return 0
-
-
-def _replaced(output: CommandOutput, logs: Sequence[Replaced]) -> None:
-    columns = ("topic", "partition", "records_before", "records_after", "bytes_before", "bytes_after", "segments_before", "segments_after")  # fmt: skip
-    rows = [
-        (
-            each.log.topic,
-            each.log.partition,
-            each.records_before,
-            each.records_after,
-            each.bytes_before,
-            each.bytes_after,
-            each.segments_before,
-            each.segments_after,
-        )
-        for each in logs
-    ]
-    if rows:
-        output.table("what was replaced", columns, rows)
+for command in (compact_command, erase_command, convert_command):
+    spark.add_command(command)
 
 
 def _avro_schema(text: str) -> tuple[int | None, object]:
@@ -392,10 +242,3 @@ def _avro_schema(text: str) -> tuple[int | None, object]:
         return int(number) if number else None, json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ConfigError(f"--avro-schema {path}: no JSON: {error}") from None
-
-
-def _summary(output: CommandOutput, values: Mapping[str, object]) -> None:
-    if output.as_json:
-        output.item(values)
-    else:
-        output.line(", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in values.items()))

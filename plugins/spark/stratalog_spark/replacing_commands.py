@@ -1,0 +1,152 @@
+"""``stratalog spark``: the jobs that write segments of a tier anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import stratalog_spark as jobs
+from stratalog.errors import ConfigError
+from stratalog.reading import ReadSource
+from stratalog.spi import CommandOutput
+from stratalog_spark.command_options import (
+    Job,
+    job_options,
+    source_options,
+    take_over_option,
+    topics_option,
+    topics_required,
+)
+
+if TYPE_CHECKING:
+    from stratalog_spark.jobs.runs import Replaced
+
+
+@click.command("compact")
+@source_options
+@topics_required
+@click.option("--any-policy", is_flag=True, help="Though its cleanup.policy has no compact.")
+@take_over_option
+@job_options
+def compact_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, any_policy: bool, take_over: bool) -> int:
+    """Keep the newest record of each key of whole topics in a tier, however many keys there are."""
+    with job.watched("compacting") as (session, progress):
+        found = jobs.compact(
+            session, source, topics=topics, any_policy=any_policy, take_over=take_over, progress=progress
+        )
+    _replaced(job.output, found.logs)
+    job.summary(
+        {"before": found.records_before, "after": found.records_after, "shuffled_bytes": found.shuffled_bytes},
+    )
+    return 0
+
+
+@click.command("erase")
+@source_options
+@topics_option
+@click.option("--key", "keys", multiple=True, help="As text; can be repeated.")
+@click.option("--key-hex", "hex_keys", multiple=True, help="As hex digits; can be repeated.")
+@click.option(
+    "--keys-from",
+    type=click.Path(dir_okay=False, exists=True, path_type=Path),
+    help="A file with a key a line, as text.",
+)
+@click.option("--dry-run", is_flag=True, help="Only tell what is there.")
+@take_over_option
+@job_options
+def erase_command(
+    job: Job,
+    source: ReadSource,
+    topics: tuple[str, ...],
+    keys: tuple[str, ...],
+    hex_keys: tuple[str, ...],
+    keys_from: Path | None,
+    *,
+    dry_run: bool,
+    take_over: bool,
+) -> int:
+    """Forget all records of some keys in a tier, over all history.
+
+    Earlier states of the tier hold them until the collector takes these. The exit code of a dry run is 1 if it found some.
+    """
+    listed = [] if keys_from is None else keys_from.read_bytes().splitlines()
+    wanted = [*(key.encode() for key in keys), *map(_unhexed, hex_keys), *listed]
+    with job.watched("erasing") as (session, progress):
+        found = jobs.erase(
+            session,
+            source,
+            wanted,
+            topics=topics or None,
+            dry_run=dry_run,
+            take_over=take_over,
+            progress=progress,
+        )
+    rows = [(log.topic, log.partition, count) for log, count in sorted(found.records.items())]
+    job.output.table("records of these keys", ("topic", "partition", "records"), rows)
+    _replaced(job.output, found.logs)
+    job.summary({"records": sum(found.records.values()), "segments": found.segments, "replaced": len(found.logs)})
+    return 1 if dry_run and found.records else 0
+
+
+def _unhexed(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise ConfigError(f"--key-hex {text!r}: {error}") from None
+
+
+@click.command("convert")
+@source_options
+@topics_required
+@click.option(
+    "--compression",
+    type=click.Choice(["uncompressed", "gzip", "snappy", "lz4", "zstd"]),
+    help="Of all batches; else those of today's format stay as they are.",
+)
+@click.option("--layout", help="How segments are stored: single, plain, chunked, ...; else as the topic says.")
+@take_over_option
+@job_options
+def convert_command(
+    job: Job,
+    source: ReadSource,
+    topics: tuple[str, ...],
+    compression: str | None,
+    layout: str | None,
+    *,
+    take_over: bool,
+) -> int:
+    """Write segments of a tier anew: old formats as today's, in another codec, in another layout."""
+    with job.watched("converting") as (session, progress):
+        found = jobs.convert(
+            session,
+            source,
+            topics=topics,
+            compression=compression,
+            layout=layout,
+            take_over=take_over,
+            progress=progress,
+        )
+    _replaced(job.output, found.logs)
+    return 0
+
+
+def _replaced(output: CommandOutput, logs: Sequence[Replaced]) -> None:
+    columns = ("topic", "partition", "records_before", "records_after", "bytes_before", "bytes_after", "segments_before", "segments_after")  # fmt: skip
+    rows = [
+        (
+            each.log.topic,
+            each.log.partition,
+            each.records_before,
+            each.records_after,
+            each.bytes_before,
+            each.bytes_after,
+            each.segments_before,
+            each.segments_after,
+        )
+        for each in logs
+    ]
+    if rows:
+        output.table("what was replaced", columns, rows)

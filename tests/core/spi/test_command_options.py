@@ -1,0 +1,51 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from stratalog.spi import taken_together
+
+CALLS = list[object]()
+
+
+def place(*, folder: str, depth: int) -> tuple[str, int]:
+    return folder, depth
+
+
+in_a_place = taken_together(
+    "place", place, click.option("--depth", type=int, default=3, help="How deep."), click.argument("folder")
+)
+
+
+@click.command()
+@in_a_place
+@click.option("--loud", is_flag=True)
+def look(place: tuple[str, int], *, loud: bool) -> None:
+    """Look there."""
+    CALLS.append((place, loud))
+
+
+@pytest.fixture
+def run() -> Callable[..., str]:
+    CALLS.clear()
+    return lambda *arguments: CliRunner().invoke(look, arguments).output
+
+
+def test_a_command_takes_shared_options_as_one_value(run: Callable[..., str]) -> None:
+    assert run("here", "--depth", "7", "--loud") == ""
+    assert run("there") == ""
+    assert CALLS == [(("here", 7), True), (("there", 3), False)]
+
+
+def test_help_and_mistakes_are_those_of_plain_options(run: Callable[..., str]) -> None:
+    told = run("--help")
+    assert "Look there." in told
+    assert "How deep." in told
+    assert told.index("--depth") < told.index("--loud")
+    assert "Missing argument 'FOLDER'" in run()
+    assert CALLS == []
