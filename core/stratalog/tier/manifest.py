@@ -1,7 +1,8 @@
 """Manifest roots as bytes, chained by hash: one complete root a commit.
 
 A root is canonical JSON (sorted keys, no spaces, ASCII) under ``manifest/{version, 20 digits}``; its hash is that of
-these bytes. Roots are created only-if-absent and never change.
+these bytes. Roots are created only-if-absent and never change. Its first field is the hash of all others: the newest root
+has no successor that could tell that it is damaged.
 """
 
 from __future__ import annotations
@@ -19,7 +20,12 @@ from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, 
 from stratalog.tier.tree import grow
 
 FORMAT: Final = "stratalog-manifest"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+UNSEALED_VERSION: Final = 2  # what was written before roots had a hash of themselves: read, and never written
+_SEAL: Final = b'{"body_sha256":"'  # no other field comes before it in canonical bytes
+_SEAL_END: Final = b'",'
+_HASH_DIGITS: Final = 64
+_READ: Final = (UNSEALED_VERSION, FORMAT_VERSION)
 _FIELDS: Final = frozenset({
     "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
     "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
@@ -79,8 +85,8 @@ def next_root(
 
 
 def encode_root(root: Root) -> bytes:
-    """The canonical bytes of a root."""
-    return canonical(
+    """The canonical bytes of a root, sealed."""
+    body = canonical(
         {
             "format": FORMAT,
             "format_version": FORMAT_VERSION,
@@ -109,30 +115,39 @@ def encode_root(root: Root) -> bytes:
             **({"history_start": root.history_start} if root.history_start else {}),
         }
     )
+    return sealed(body)
+
+
+def sealed(body: bytes) -> bytes:
+    """A root's canonical bytes with their hash, which becomes the first field."""
+    return b"".join((_SEAL, sha256_of(body).encode(), _SEAL_END, memoryview(body)[1:]))
 
 
 def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int, *, limit_bytes: int) -> Head:
     """Parse and check the root read from the key of ``version``.
 
     Raises:
-        CorruptManifestError: too large, no JSON, not what a root is, or of another log or version; names the key.
+        CorruptManifestError: too large, not the bytes that were written, no JSON, not what a root is, or of another log or
+            version; names the key.
         UnknownComponentError: another format, unsupported here.
     """
     key = manifest_key(log_prefix(log, topic_id), version)
     if len(data) > limit_bytes:
         raise CorruptManifestError(f"manifest root is larger than {limit_bytes} bytes", key, limit_bytes)
-    fields = load_object(data, key)
+    body = _unsealed(data, key)
+    fields = load_object(body or data, key)
     if fields.get("format") != FORMAT:
         raise CorruptManifestError("not a manifest root", key)
     try:
         format_version = fields.integer("format_version")
-        if format_version == FORMAT_VERSION:
-            root = _root_from(fields)
+        root = _root_from(fields) if format_version in _READ else None
     except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
         raise CorruptManifestError(f"not what a manifest root is ({error})", key) from error
-    if format_version != FORMAT_VERSION:
+    if (body is None) != (format_version <= UNSEALED_VERSION):
+        raise CorruptManifestError(f"a root of format {format_version} that has a hash of itself, or has none", key)
+    if root is None:
         raise UnknownComponentError(
-            f"unsupported manifest format {format_version} key={key}: this stratalog reads {FORMAT_VERSION}; "
+            f"unsupported manifest format {format_version} key={key}: this stratalog reads up to {FORMAT_VERSION}; "
             "install the release that wrote it"
         )
     if (root.log, root.topic_id, root.version) != (log, topic_id, version):
@@ -141,6 +156,19 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
     if wrong:
         raise CorruptManifestError(f"manifest root contradicts itself: {wrong}", key)
     return Head(root, sha256_of(data))
+
+
+def _unsealed(data: bytes, key: str) -> bytes | None:
+    """The bytes that the hash at the front of a root is of; None if there is none.
+
+    Whatever the format: a root that is damaged must not be taken for one of a newer release.
+    """
+    if not data.startswith(_SEAL):
+        return None
+    body = b"{" + data[len(_SEAL) + _HASH_DIGITS + len(_SEAL_END) :]
+    if sealed(body) != data:
+        raise CorruptManifestError("the manifest root does not have the hash that it tells", key)
+    return body
 
 
 def _root_from(fields: Fields) -> Root:

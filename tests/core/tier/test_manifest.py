@@ -12,9 +12,9 @@ from stratalog.model.names import TopicPartition, log_prefix, manifest_key
 from stratalog.model.segments import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
-from stratalog.tier.fields import sha256_of
-from stratalog.tier.manifest import FORMAT_VERSION, encode_root, next_root, parse_root
-from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, object_keys
+from stratalog.tier.fields import canonical, sha256_of
+from stratalog.tier.manifest import FORMAT_VERSION, UNSEALED_VERSION, encode_root, next_root, parse_root, sealed
+from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, TopicNote, WriteMark, object_keys
 
 LIMIT_BYTES = 1 << 20
 
@@ -128,10 +128,23 @@ def test_nothing_falls_along_the_chain(wanted: dict[str, Any]) -> None:
         after(head, number=2, **{**steady, **wanted})
 
 
+def body_of(root: Root) -> dict[str, Any]:
+    """All fields but the hash of them."""
+    value: dict[str, Any] = json.loads(encode_root(root))
+    del value["body_sha256"]
+    return value
+
+
 def changed(change: Callable[[dict[str, Any]], None]) -> bytes:
-    value = json.loads(encode_root(after(None)))
+    """A root that was changed before it got its hash: whoever wrote it wrote a lie."""
+    value = body_of(after(None))
     change(value)
-    return json.dumps(value).encode()
+    return sealed(canonical(value))
+
+
+def older(root: Root) -> bytes:
+    """The same root as it was written before roots had a hash of themselves."""
+    return canonical({**body_of(root), "format_version": UNSEALED_VERSION})
 
 
 def set_to(name: str, value: object) -> Callable[[dict[str, Any]], None]:
@@ -191,20 +204,53 @@ def test_what_is_no_root_at_all_is_corrupt(data: bytes) -> None:
         parsed(data)
 
 
-def test_every_cut_and_every_flipped_bit_is_noticed_or_changes_the_hash() -> None:
-    data = encode_root(after(None))
+def test_every_cut_and_every_flipped_bit_of_a_root_is_noticed() -> None:
+    """The newest root is the one that no other root tells the hash of. Never taken for one of a newer release, either."""
+    data = encode_root(
+        after(None, reason="déjà vu", topic=TopicNote(4, {"retention.ms": 7}), mark=WriteMark("query", 3))
+    )
+    assert b"\\u00e9" in data, "of which the digits may be written in capitals, by one bit, and mean the same"
     for cut in range(len(data)):
         with pytest.raises(CorruptManifestError):
             parsed(data[:cut])
-    whole = parsed(data).sha256
-    for position in range(0, len(data), 7):
-        flipped = bytearray(data)
-        flipped[position] ^= 1
-        try:
-            head = parsed(bytes(flipped))
-        except (CorruptManifestError, UnknownComponentError):
-            continue
-        assert head.sha256 != whole
+    flipped = bytearray(data)
+    for position in range(len(data)):
+        for bit in range(8):
+            flipped[position] ^= 1 << bit
+            with pytest.raises(CorruptManifestError):
+                parsed(bytes(flipped))
+            flipped[position] ^= 1 << bit
+    assert parsed(bytes(flipped)).sha256 == sha256_of(data)
+
+
+def test_the_hash_is_of_the_bytes_behind_it_and_stands_first() -> None:
+    data = encode_root(after(None))
+    told, _, rest = data.removeprefix(b'{"body_sha256":"').partition(b'",')
+    assert told.decode() == sha256_of(b"{" + rest) == sha256_of(canonical(body_of(after(None))))
+
+
+def test_a_root_from_before_roots_had_a_hash_is_read_and_built_on() -> None:
+    root = after(None)
+    head = parsed(older(root))
+    assert head.root == root
+    following = encode_root(after(head, number=2))
+    assert parsed(following, 2).root.parent_sha256 == sha256_of(older(root))
+    assert following.startswith(b'{"body_sha256":')
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        canonical(body_of(after(None))),
+        sealed(older(after(None))),
+        sealed(encode_root(after(None))),
+        json.dumps(json.loads(encode_root(after(None)))).encode(),
+    ],
+    ids=["none", "in the older format", "two of them", "of other bytes that mean the same"],
+)
+def test_a_hash_where_it_may_not_be_or_none_where_it_must_is_corrupt(data: bytes) -> None:
+    with pytest.raises(CorruptManifestError):
+        parsed(data)
 
 
 def test_a_newer_format_is_unsupported_and_not_corrupt() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,9 @@ from stratalog.segment.components import Components
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.logs import LogBed
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.tier.fields import canonical
 from stratalog.tier.log import TierLog
+from stratalog.tier.manifest import sealed
 from stratalog.tier.scrub import Finding, Flaw
 
 SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
@@ -161,12 +164,25 @@ def test_a_damaged_root_hides_nothing_that_the_one_before_names(single: Bucket) 
 
 
 def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
-    key = manifest_key(single.prefix, 2)
-    data = (single.folder / key).read_bytes()
-    single.flip(key, data.index(b'"created_ms":') + 20)
+    """By somebody who gives it the hash that it must have."""
+    path = single.folder / manifest_key(single.prefix, 2)
+    value = json.loads(path.read_bytes())
+    del value["body_sha256"]
+    path.write_bytes(sealed(canonical({**value, "created_ms": value["created_ms"] + 1})))
     found = single.scrub()
     assert [finding.flaw for finding in found] == [Flaw.ROOT]
     assert "does not follow version 2" in found[0].text
+
+
+@pytest.mark.parametrize("version", [2, -1], ids=["an older one", "the head"])
+def test_a_flipped_bit_in_a_root_is_told_of_that_root(single: Bucket, version: int) -> None:
+    """In a number that may as well be another one."""
+    assert single.log.root is not None
+    key = manifest_key(single.prefix, version if version > 0 else single.log.root.version)
+    single.flip(key, (single.folder / key).read_bytes().index(b'"created_ms":') + 20)
+    found = single.scrub()
+    assert [(finding.flaw, finding.key) for finding in found] == [(Flaw.ROOT, key)]
+    assert "hash" in found[0].text
 
 
 def test_a_root_that_is_gone_from_the_middle(single: Bucket) -> None:
