@@ -63,14 +63,17 @@ def built() -> Path:
     folder = cache.with_name(f"{VERSION}-{uuid.uuid4().hex}")  # several processes may build at once
     folder.mkdir(parents=True)
     try:
-        done = subprocess.run(
-            [go, "install", f"{_MODULE}@{VERSION}"],
-            env={**os.environ, "GOBIN": str(folder)},
-            capture_output=True,
-            text=True,
-            timeout=_BUILD_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                [go, "install", f"{_MODULE}@{VERSION}"],
+                env={**os.environ, "GOBIN": str(folder)},
+                capture_output=True,
+                text=True,
+                timeout=_BUILD_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoGatewayError(f"go install did not come to an end: {error}") from error
         if done.returncode:
             raise NoGatewayError(f"go install failed: {done.stderr[-400:]}")
         cache.mkdir(parents=True, exist_ok=True)
