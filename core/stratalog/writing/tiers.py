@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Final, Self
 
 from stratalog.config.files import Settings
@@ -24,11 +22,10 @@ from stratalog.errors import (
     FencedEpochError,
     OffsetsOutOfOrderError,
     StorageError,
-    TopicExistsError,
     UnknownTopicError,
 )
 from stratalog.log.tiered import producers_at
-from stratalog.model.names import TopicId, TopicPartition, check_topic
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import ComponentHost
@@ -40,28 +37,17 @@ from stratalog.spi.segments import SegmentStore
 from stratalog.tier.bulk import Appending, EndMovedError, Replacing, check_alone, digest_of, is_unused
 from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
-from stratalog.tier.root import ChangeKind, Root, TopicNote, WriteMark
-from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.root import Root, TopicNote, WriteMark
+from stratalog.tier.tier import Tier
 from stratalog.writing.anew import MAGIC, StagedPart, Standing, recode_part, rewrite_part
 from stratalog.writing.bulk import BulkWriter
 from stratalog.writing.encode import Encoder
 from stratalog.writing.tierstage import Place, TierStage, entries_of
+from stratalog.writing.tiertopics import TierTopics
 from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
 
 _TRIES: Final = 8  # of one commit, while others append to the log
 _TIDY_EVERY: Final = 64  # versions
-_IDS: Final = uuid.UUID(
-    "0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11"
-)  # persistent: names the space of ids of topics made here
-
-
-@dataclass(frozen=True, slots=True)
-class _Topic:
-    topic_id: TopicId
-    partitions: int
-    config: TopicConfig
-    note: TopicNote | None
-    root: Root
 
 
 class TierWriter(BulkWriter):
@@ -79,8 +65,7 @@ class TierWriter(BulkWriter):
         self._opened = ExitStack()
         self._opened.callback(host.close)
         self._opened.enter_context(tier)
-        self._found: dict[str, _Topic | None] = {}
-        self._names: tuple[TierLogName, ...] | None = None
+        self._topics = TierTopics(host, tier)
         self._temporary: SegmentStore | None = None
 
     @classmethod
@@ -107,82 +92,19 @@ class TierWriter(BulkWriter):
 
     def topics(self) -> Mapping[str, int]:
         """As ``BulkWriter.topics``."""
-        names = sorted({name.log.topic for name in self._listed()})
-        return {topic: found.partitions for topic in names if (found := self._look(topic)) is not None}
+        return {found.name: found.partitions for found in self._topics.all()}
 
     def partitions(self, topic: str) -> int:
         """As ``BulkWriter.partitions``."""
-        return self._topic(topic).partitions
+        return self._topics.get(topic).partitions
 
     def config(self, topic: str) -> TopicConfig:
         """As ``BulkWriter.config``."""
-        return self._topic(topic).config
+        return self._topics.get(topic).config
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
         """As ``BulkWriter.create_topic``."""
-        check_topic(topic)
-        if partitions < 1:
-            raise ConfigError(f"a topic has 1 partition or more, not {partitions}")
-        there = self._look(topic)
-        if there is not None:
-            if there.partitions != partitions:
-                raise TopicExistsError(f"topic {topic} has {there.partitions} partitions, not {partitions}")
-            return
-        checked = self._checked(config or {}, f"create_topic({topic!r})")
-        stored = checked.to_mapping()
-        note = TopicNote(partitions, {name: stored[name] for name in config or {}})
-        topic_id = self._new_id(topic)
-        for number in reversed(range(partitions)):  # the first partition last: by it the topic is found
-            remote = self._tier.log(TopicPartition(topic, number), topic_id)
-            remote.refresh()
-            if remote.root is None:
-                remote.append(Appending(entries=(), topic=note, reason="the topic was made"), leader_epoch=0)
-        self._names = None
-        del self._found[topic]
-
-    def _new_id(self, topic: str) -> TopicId:
-        """The same for all who make it at the same time, unless a topic of that name was deleted here before."""
-        made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
-        taken = {found.topic_id for found in self._listed() if found.log.topic == topic}
-        while made in taken:
-            made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{made}/{topic}"))
-        return made
-
-    def _listed(self) -> tuple[TierLogName, ...]:
-        if self._names is None:
-            self._names = self._tier.logs()
-        return self._names
-
-    def _look(self, topic: str) -> _Topic | None:
-        """What the root of a topic's first log says of it; of topics of that name, the one that is not deleted."""
-        if topic not in self._found:
-            by_id: dict[TopicId, list[TopicPartition]] = {}
-            for name in self._listed():
-                if name.log.topic == topic:
-                    by_id.setdefault(name.topic_id, []).append(name.log)
-            firsts = [self._tier.log(min(logs), topic_id).root for topic_id, logs in by_id.items()]
-            live = [root for root in firsts if root is not None and root.change != ChangeKind.DELETE]
-            newest = max(live, key=lambda root: root.created_ms, default=None)
-            last = max(by_id[newest.topic_id]).partition if newest else 0
-            self._found[topic] = None if newest is None else self._described(newest, last)
-        return self._found[topic]
-
-    def _described(self, root: Root, last_partition: int) -> _Topic:
-        note = root.topic
-        partitions = max(last_partition + 1, note.partitions if note else 0)
-        config = self._checked(note.config if note else {}, f"topic {root.log.topic} in {self._tier.uri}")
-        return _Topic(root.topic_id, partitions, config, note, root)
-
-    def _checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
-        plain = TopicConfig(sections=dict(self._host.registry.topic_sections()))
-        defaults = plain.replaced(self._host.settings.topic_defaults, "topic_defaults")
-        return defaults.replaced(config, source)
-
-    def _topic(self, topic: str) -> _Topic:
-        found = self._look(topic)
-        if found is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {self._tier.uri}: make it, with its partitions")
-        return found
+        self._topics.create(topic, partitions, config or {})
 
     # --- staging -------------------------------------------------------------------------------------------------
 
@@ -198,9 +120,11 @@ class TierWriter(BulkWriter):
 
     def _place(self, log: TopicPartition, compression: str | None = None, *, keep_offsets: bool = False) -> Place:
         remote = self._remote(log)
-        root, config = remote.root, self._topic(log.topic).config
+        root, config = remote.root, self._topics.get(log.topic).config
         parts = self._host.parts(config)
-        told = root if root is not None else self._topic(log.topic).root  # what an engine has of it may not be here yet
+        told = (
+            root if root is not None else self._topics.get(log.topic).root
+        )  # what an engine has of it may not be here yet
         epoch = check_alone(told, take_over=self._take_over)
         epochs = EpochCache(root.leader_epochs if root is not None else ())
         if not keep_offsets or not epochs.entries:
@@ -209,7 +133,7 @@ class TierWriter(BulkWriter):
         return Place(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot)
 
     def _remote(self, log: TopicPartition) -> TierLog:
-        found = self._topic(log.topic)
+        found = self._topics.get(log.topic)
         if not 0 <= log.partition < found.partitions:
             raise UnknownTopicError(f"topic {log.topic} has {found.partitions} partitions: there is no {log}")
         remote = self._tier.log(log, found.topic_id)
@@ -275,7 +199,7 @@ class TierWriter(BulkWriter):
 
     def _note(self, root: Root | None, topic: str) -> TopicNote | None:
         """For the first root of a partition of which an engine never moved anything here."""
-        found = self._topic(topic)
+        found = self._topics.get(topic)
         return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
 
     def _placed(
