@@ -254,6 +254,29 @@ def test_old_messages_become_batches_with_the_same_records(jobs: Any, tmp_path: 
         (row.offset, row.timestamp_ms, row.key, row.value) for row in before
     ]
     assert magics(uri) == {2}
+    commits, objects = versions(uri), set((tmp_path / "tier").rglob("*.seg"))
+    assert jobs.convert(None, uri, topics=["orders"]).logs == ()
+    assert (versions(uri), set((tmp_path / "tier").rglob("*.seg"))) == (commits, objects)
+
+
+def test_converting_again_writes_what_came_since(jobs: Any, tmp_path: Path) -> None:
+    uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
+    first = jobs.convert(None, uri, topics=["orders"], compression="zstd", take_over=True)
+    assert [found.log.partition for found in first.logs] == [0, 1]
+    objects = set((tmp_path / "tier").rglob("*.seg"))
+    with open_engine(tmp_path / "again", tier=uri, attach=True) as engine:
+        log = engine.log("orders", 0)
+        log.append([Record(timestamp_ms=1, key=b"late", value=bytes(100))])
+        log.roll()
+        engine.offload()
+    before = read(uri)
+    [late] = set((tmp_path / "tier").rglob("*.seg")) - objects
+    [again] = jobs.convert(None, uri, topics=["orders"], compression="zstd", take_over=True).logs
+    assert (again.log.partition, again.segments_before, again.records_before) == (0, 1, 1)
+    assert 0 < again.bytes_after < again.bytes_before
+    made = {path.name[:20] for path in set((tmp_path / "tier").rglob("*.seg")) - objects - {late}}
+    assert made == {f"{600:020}"}
+    assert read(uri) == before
 
 
 def test_another_codec_and_layout_lose_nothing(jobs: Any, tmp_path: Path) -> None:

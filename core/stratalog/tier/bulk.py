@@ -7,6 +7,7 @@ in the same leader epoch. A live engine may not be among them: it holds records 
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -65,8 +66,9 @@ class Replacing:
     """What to put in the place of closed segments, all of it by one commit.
 
     Attributes:
-        entries: they cover just ``span``.
+        entries: they cover just ``span``; or whole segments of it, where the others stay.
         span: offsets [start, end), borders of segments.
+        keeps_others: segments of the span stay where no entry takes their place.
         digest: of the segments that were there when the job was planned, as ``digest_of``.
         first_dirty_offset: where compaction goes on; None leaves it.
         mark: of the writer.
@@ -76,6 +78,7 @@ class Replacing:
     entries: tuple[StoredSegment, ...]
     span: tuple[int, int]
     digest: str
+    keeps_others: bool = False
     first_dirty_offset: int | None = None
     mark: WriteMark | None = None
     reason: str
@@ -90,6 +93,7 @@ class Replacing:
             raise StorageError(
                 f"the tier has other segments in [{self.span[0]}, {self.span[1]}) than when this was planned: begin again"
             )
+        added, span = self._filled(held) if self.keeps_others else (self.entries, self.span)
         dirty = root.first_dirty_offset if self.first_dirty_offset is None else self.first_dirty_offset
         return Change(
             kind=ChangeKind.REPLACE,
@@ -97,10 +101,22 @@ class Replacing:
             log_start=root.log_start,
             high_watermark=root.high_watermark,
             first_dirty_offset=dirty,
-            added=self.entries,
-            replaced=self.span,
+            added=added,
+            replaced=span,
             mark=self.mark,
         )
+
+    def _filled(self, held: Sequence[StoredSegment]) -> tuple[tuple[StoredSegment, ...], tuple[int, int]]:
+        """The entries and those that stay between them; and from where to where they reach."""
+        start, end = self.entries[0].info.base_offset, self.entries[-1].info.end_offset
+        bases = [entry.info.base_offset for entry in self.entries]
+        kept = [
+            entry
+            for entry in held
+            if start <= entry.info.base_offset < end
+            and self.entries[bisect_right(bases, entry.info.base_offset) - 1].info.end_offset <= entry.info.base_offset
+        ]
+        return tuple(sorted((*self.entries, *kept), key=lambda entry: entry.info.base_offset)), (start, end)
 
 
 def settled(root: Root | None) -> Change | None:

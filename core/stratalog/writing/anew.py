@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from stratalog.cleaning.rewrite import Rewriting
@@ -22,7 +23,7 @@ from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode, transaction_index
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
-from stratalog.spi.formats import BatchHeader
+from stratalog.spi.formats import BatchHeader, Codec
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segments import SegmentStore
@@ -75,6 +76,10 @@ class StagedPart:
         """The size of an index, as it is stored."""
         place = _entry(segment).slices.get(INDEX_KINDS[role])
         return 0 if place is None else place.size_bytes
+
+    def has_its_layout(self, segment: ReadableSegment) -> bool:
+        """Whether a segment is stored as what is made here will be."""
+        return _entry(segment).layout == self._at.remote.fetcher.layouts.label(self.config.tier_layout)
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
         """Begin a segment in a temporary folder of its own."""
@@ -140,21 +145,30 @@ def rewrite_part(
     )
     rewriting.rewrite(end)
     stats = rewriting.stats
-    return Rewritten(tuple(part.staged), stats.records_read, stats.records_kept, stats.bytes_read, stats.bytes_written)
+    return Rewritten(
+        tuple(part.staged),
+        stats.segments_before,
+        stats.records_read,
+        stats.records_kept,
+        stats.bytes_read,
+        stats.bytes_written,
+    )
 
 
 def recode_part(part: StagedPart, span: tuple[int, int], encoder: Encoder, *, recompress: bool) -> Rewritten:
     """Write the segments of [start, end) anew in record batches of magic 2, each record as it was.
 
-    Batches of magic 2 stay as they are, unless ``recompress`` asks for the encoder's codec: then all are written anew but
-    control batches, those without records, and those of whose records compaction has taken some.
+    Batches of magic 2 stay as they are, unless ``recompress`` asks for the encoder's codec: then those in another one are
+    written anew, but control batches, those without records, and those of whose records compaction has taken some.
+    Segments of the part's layout in which no batch changes are left alone.
 
     Raises:
         As ``rewrite_part``.
     """
-    read = kept = bytes_read = 0
+    recoding = _Recoding(part, encoder, codec_of(encoder.config, part.parts, 0) if recompress else None)
+    segments = bytes_read = 0
     for segment in part.segments:
-        if not span[0] <= segment.base_offset < span[1]:
+        if not span[0] <= segment.base_offset < span[1] or (part.has_its_layout(segment) and recoding.is_done(segment)):
             continue
         made = part.new_cleaned(segment.base_offset)
         try:
@@ -162,54 +176,73 @@ def recode_part(part: StagedPart, span: tuple[int, int], encoder: Encoder, *, re
             for chunk in walk(segment, 0, part.parts, below=segment.end_offset):
                 bytes_read += chunk.data.nbytes
                 for table in chunk.tables:
-                    recoded = _Recoded(part, segment, chunk, encoder, recompress=recompress)
-                    for data in recoded.of(table):
+                    for data in recoding.of(segment, chunk, table):
                         made.append(data, ended)
-                    read, kept = read + recoded.records, kept + recoded.records
             made.finish(part.modified_ms(segment))
         except BaseException:
             made.discard()
             raise
         part.replace(made, [segment], 0)
-    return Rewritten(tuple(part.staged), read, kept, bytes_read, sum(found.size_bytes for found in part.staged))
+        segments += 1
+    written = sum(found.size_bytes for found in part.staged)
+    return Rewritten(tuple(part.staged), segments, recoding.records, recoding.records, bytes_read, written)
 
 
 @dataclass(slots=True)
-class _Recoded:
-    """The batches of a chunk as they are written anew."""
+class _Recoding:
+    """Batches as they are written anew.
+
+    Attributes:
+        part: whose segments these are.
+        encoder: of batches that were of another magic.
+        codec: into which all others go, and its level; None leaves them as they are.
+        records: of the batches that ``of`` was asked for.
+    """
 
     part: StagedPart
-    segment: ReadableSegment
-    chunk: Chunk
     encoder: Encoder
-    recompress: bool
+    codec: tuple[Codec | None, int | None] | None
     records: int = 0
 
-    def of(self, table: BatchTable) -> Iterator[Buffer]:
+    def is_done(self, segment: TierSource) -> bool:
+        """Whether every batch of a segment is as it should be."""
+        return all(
+            table.magic >= MAGIC and all(columns is None for columns in self._changing(segment, chunk, table))
+            for chunk in walk(segment, 0, self.part.parts, below=segment.end_offset)
+            for table in chunk.tables
+        )
+
+    def of(self, segment: TierSource, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
         """The batches of one magic."""
         if table.magic < MAGIC:
-            for columns in self._decoded(table):
-                self.records += columns.count
-                yield from (prepared.data for prepared in self.encoder.batches(columns, keep_offsets=True))
+            for messages in self._decoded(segment, chunk, table):
+                self.records += messages.count
+                yield from (prepared.data for prepared in self.encoder.batches(messages, keep_offsets=True))
             return
         self.records += sum(table.record_count)
-        for row, batch in enumerate(table):
+        for batch, columns in zip(table, self._changing(segment, chunk, table), strict=True):
             end = batch.position + batch.size_bytes
-            whole = self._only(table.take(row, row + 1), batch) if self.recompress else None
-            yield self.chunk.data[batch.position : end] if whole is None else self._encoded(whole, batch)
+            yield chunk.data[batch.position : end] if columns is None else self._encoded(segment, columns, batch)
 
-    def _only(self, row: BatchTable, batch: RecordBatch) -> RecordColumns | None:
-        """The records of a batch of which nothing would be lost."""
-        if batch.is_control or not batch.record_count or batch.attributes & DELETE_HORIZON_BIT:
-            return None
-        [columns] = self._decoded(row)
-        is_whole = columns.offset[0] == batch.base_offset and columns.offset[-1] == batch.last_offset
-        return columns if is_whole else None
+    def _changing(self, segment: TierSource, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns | None]:
+        """Of each batch of magic 2 its records, if they go into another codec and nothing would be lost."""
+        if self.codec is None:
+            yield from repeat(None, len(table))
+            return
+        wanted = self.codec[0].id if self.codec[0] is not None else 0
+        for row, batch in enumerate(table):
+            if batch.codec_id == wanted or not batch.record_count or batch.is_control or _is_cleaned(batch):
+                yield None
+                continue
+            [columns] = self._decoded(segment, chunk, table.take(row, row + 1))
+            is_whole = columns.offset[0] == batch.base_offset and columns.offset[-1] == batch.last_offset
+            yield columns if is_whole else None
 
-    def _decoded(self, table: BatchTable) -> Iterator[RecordColumns]:
-        return decode(self.chunk, table, self.segment, self.part.parts, Fields.ALL)
+    def _decoded(self, segment: TierSource, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
+        return decode(chunk, table, segment, self.part.parts, Fields.ALL)
 
-    def _encoded(self, columns: RecordColumns, batch: RecordBatch) -> bytearray:
+    def _encoded(self, segment: TierSource, columns: RecordColumns, batch: RecordBatch) -> bytearray:
+        assert self.codec is not None  # else nothing changes
         is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
         header = BatchHeader(
             base_offset=batch.base_offset,
@@ -221,10 +254,12 @@ class _Recoded:
             base_sequence=batch.base_sequence,
             transactional=batch.is_transactional,
         )
-        parts = self.part.parts
-        codec, level = codec_of(self.encoder.config, parts, 0)
-        found = parts.formats.of(MAGIC, self.segment.label, batch.position)
-        return found.encode_columns(columns, header, codec, level, keep_offsets=True)
+        found = self.part.parts.formats.of(MAGIC, segment.label, batch.position)
+        return found.encode_columns(columns, header, *self.codec, keep_offsets=True)
+
+
+def _is_cleaned(batch: RecordBatch) -> bool:
+    return bool(batch.attributes & DELETE_HORIZON_BIT)
 
 
 def _entry(segment: ReadableSegment) -> StoredSegment:

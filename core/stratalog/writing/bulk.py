@@ -171,10 +171,13 @@ class BulkWriter(ABC):
     ) -> Rewritten:
         """Stage a part of a span in record batches of magic 2: each record as it was, with its offset.
 
+        Segments that are so already are read and left alone: replace the span with ``keeps_others``.
+
         Args:
             span: as planned.
             part: offsets [start, end), both among the borders of the span.
-            compression: the codec of batches; None leaves those of magic 2 as they are.
+            compression: the codec of batches; None leaves those of magic 2 as they are. Control batches, and those of
+                whose records compaction has taken some, keep theirs.
             layout: how segments are stored; None is as the topic says.
 
         Raises:
@@ -190,6 +193,7 @@ class BulkWriter(ABC):
         *,
         reason: str,
         first_dirty_offset: int | None = None,
+        keeps_others: bool = False,
     ) -> Published:
         """Put what was staged in the place of the segments of a span: all of it, or nothing.
 
@@ -197,6 +201,7 @@ class BulkWriter(ABC):
             span: as planned.
             staged: with offsets that were kept; together they cover just the span, without gaps.
             reason: for people: why.
+            keeps_others: they cover whole segments of the span, one or more, and what is beside them stays.
             first_dirty_offset: where compaction goes on.
 
         Raises:

@@ -332,10 +332,16 @@ class DirectoryWriter(BulkWriter):
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def replace(
-        self, span: Span, staged: Sequence[StagedSegment], *, reason: str, first_dirty_offset: int | None = None
+        self,
+        span: Span,
+        staged: Sequence[StagedSegment],
+        *,
+        reason: str,
+        first_dirty_offset: int | None = None,
+        keeps_others: bool = False,
     ) -> Published:
         """As ``BulkWriter.replace``."""
-        del staged, reason, first_dirty_offset
+        del staged, reason, first_dirty_offset, keeps_others
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:

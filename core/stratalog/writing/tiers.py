@@ -11,6 +11,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from typing import Final, Self
 
 from stratalog.config.files import Settings
@@ -294,14 +295,11 @@ class TierWriter(BulkWriter):
         *,
         reason: str,
         first_dirty_offset: int | None = None,
+        keeps_others: bool = False,
     ) -> Published:
         """As ``BulkWriter.replace``."""
         entries = tuple(sorted(entries_of(staged), key=lambda entry: entry.info.base_offset))
-        borders = [span.start, *(entry.info.end_offset for entry in entries)]
-        if [entry.info.base_offset for entry in entries] != borders[:-1] or borders[-1] != span.end:
-            raise OffsetsOutOfOrderError(
-                f"what replaces [{span.start}, {span.end}) of {span.log} does not cover just that, without a gap"
-            )
+        _check_covers(span, entries, keeps_others=keeps_others)
         remote = self._tier.log(span.log, span.topic_id)
         remote.refresh()
         epoch = check_alone(remote.root, take_over=self._take_over)
@@ -313,12 +311,13 @@ class TierWriter(BulkWriter):
                 entries=entries,
                 span=(span.start, span.end),
                 digest=span.digest,
+                keeps_others=keeps_others,
                 first_dirty_offset=first_dirty_offset,
                 reason=reason,
             ),
             leader_epoch=epoch,
         )
-        return _published(span.log, entries, span.start)
+        return _published(span.log, entries, entries[0].info.base_offset)
 
     def discard(self, staged: Iterable[StagedSegment]) -> None:
         """As ``BulkWriter.discard``."""
@@ -346,6 +345,22 @@ def _check_epoch(staged: Sequence[StagedSegment], place: Place) -> None:
                 f"{found.log} was written in leader epoch {found.leader_epoch}, it is {place.leader_epoch} by now: what was "
                 "written is not published; begin again"
             )
+
+
+def _check_covers(span: Span, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
+    """Raise OffsetsOutOfOrderError unless the entries cover a span, or whole segments of it."""
+    bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
+    if keeps_others:
+        wrong = (
+            not bounds
+            or not {*span.borders}.issuperset(chain(*bounds))
+            or list(chain(*bounds)) != sorted(chain(*bounds))
+        )
+    else:
+        wrong = [span.start, *(end for _, end in bounds)] != [*(start for start, _ in bounds), span.end]
+    if wrong:
+        what = "whole segments of that" if keeps_others else "just that, without a gap"
+        raise OffsetsOutOfOrderError(f"what replaces [{span.start}, {span.end}) of {span.log} does not cover {what}")
 
 
 def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets: bool) -> int:

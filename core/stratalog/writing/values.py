@@ -72,9 +72,19 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """What one task made of a part of a span: segments that cover it, and how much was read and stays."""
+    """What one task made of a part of a span.
+
+    Attributes:
+        staged: what takes the place of segments.
+        segments: in whose place it is: all of the part, but for ``BulkWriter.recode`` and ``merge``, which leave some alone.
+        records_read: in these.
+        records_kept: of them.
+        bytes_read: of their ``.log`` files.
+        bytes_written: of those that were staged.
+    """
 
     staged: tuple[StagedSegment, ...]
+    segments: int
     records_read: int
     records_kept: int
     bytes_read: int

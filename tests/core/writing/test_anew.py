@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
-from stratalog.errors import ConfigError, StorageError
+from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
 from stratalog.spi import Fields, RecordColumns, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, Span, StagedSegment, WriteTarget
 
@@ -76,6 +76,71 @@ def test_a_part_that_is_none_of_the_span_is_refused(target: WriteTarget) -> None
                 writer.rewrite(span, part, [Even()], now_ms=0)
             with pytest.raises(ConfigError, match="does not begin and end with segments"):
                 writer.recode(span, part)
+
+
+def test_only_segments_that_are_not_as_asked_are_recoded(tmp_path: Path, target: WriteTarget) -> None:
+    """By one commit, however many lie between them; what is done twice writes nothing, and reads what it must look at."""
+    with target.open() as writer:
+        whole = planned(writer)
+        second, last = whole.borders[1:3], whole.borders[-2:]
+        for start, end in (second, last):
+            span = writer.span(LOG, start, end)
+            assert span is not None
+            made = writer.recode(span, (start, end), compression="zstd")
+            assert made.segments == 1
+            writer.replace(span, made.staged, reason="some are done")
+        already, versions = stored(tmp_path), len(list((tmp_path / "tier").rglob("manifest/*")))
+        whole = planned(writer)
+        made = writer.recode(whole, (whole.start, whole.end), compression="zstd")
+        assert made.segments == len(made.staged) == len(whole.borders) - 3
+        assert {found.base_offset for found in made.staged}.isdisjoint({second[0], last[0]})
+        assert made.bytes_written == sum(found.size_bytes for found in made.staged) < made.bytes_read
+        assert writer.replace(whole, made.staged, reason="the others", keeps_others=True).segments == made.segments
+        assert len(list((tmp_path / "tier").rglob("manifest/*"))) == versions + 1
+        before = stored(tmp_path)
+        assert len(before - already) == made.segments
+        whole = planned(writer)
+        for layout in (None, "single"):
+            again = writer.recode(whole, (whole.start, whole.end), compression="zstd", layout=layout)
+            assert (again.segments, again.staged, again.bytes_written) == (0, (), 0)
+        with pytest.raises(OffsetsOutOfOrderError, match="whole segments"):
+            writer.replace(whole, (), reason="nothing", keeps_others=True)
+        assert stored(tmp_path) == before
+        other = writer.recode(whole, (whole.start, whole.end), layout="chunked")
+        assert other.segments == len(whole.borders) - 1
+    assert offsets(target) == list(range(100))
+
+
+def stored(folder: Path) -> set[Path]:
+    return set((folder / "tier").rglob("*.seg"))
+
+
+def test_batches_that_cannot_be_recoded_do_not_make_it_begin_again(tmp_path: Path) -> None:
+    """Markers, and batches of which compaction took some records, keep their codec: so the second time nothing is done."""
+    (tmp_path / "tier").mkdir()
+    uri = (tmp_path / "tier").as_uri()
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("orders", config={"segment.bytes": 1_500, "retention.ms": -1})
+        with engine.producer(transactional_id="t") as producer:
+            for number in range(30):
+                producer.begin_transaction()
+                for each in range(3):
+                    producer.send("orders", key=b"%d" % (number + each), value=bytes(20))
+                producer.flush()
+                producer.abort_transaction() if number % 5 == 4 else producer.commit_transaction()
+        engine.log("orders", 0).roll()
+        engine.offload()
+    target = WriteTarget(uri, take_over=True)
+    with target.open() as writer:
+        span = planned(writer)
+        made = writer.rewrite(span, (span.start, span.end), [Even()], now_ms=0)
+        writer.replace(span, made.staged, reason="halves of batches")
+        for expected in (True, False):
+            span = planned(writer)
+            made = writer.recode(span, (span.start, span.end), compression="gzip")
+            assert bool(made.segments) is expected
+            if made.staged:
+                writer.replace(span, made.staged, reason="in gzip", keeps_others=True)
 
 
 def test_a_plan_of_segments_that_are_gone_is_refused(target: WriteTarget) -> None:

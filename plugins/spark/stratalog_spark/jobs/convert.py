@@ -16,7 +16,7 @@ from stratalog_spark.ranges import topics_of
 
 @dataclass(frozen=True, slots=True)
 class ConvertReport:
-    """What was done to each log."""
+    """What was done to each log; those in which nothing had to be are not there."""
 
     logs: tuple[Replaced, ...]
 
@@ -31,10 +31,11 @@ def convert(
     take_over: bool = False,
     progress: Progress | None = None,
 ) -> ConvertReport:
-    """Write all closed segments of topics anew: each record as it was, in record batches of magic 2.
+    """Write closed segments of topics anew that are not as asked for: each record as it was, in record batches of magic 2.
 
     Messages of magic 0 and 1 get a producer's timestamp, the one that they have. Batches of magic 2 stay as they are unless
-    ``compression`` is given; then all get that codec but control batches and those that compaction left in part.
+    ``compression`` is given; then those in other codecs get that one, but control batches and those that compaction left
+    in part. Segments in which nothing changes are read and stay: run again, it does what came since, or what is left.
 
     Args:
         spark: a session, classic or Connect.
@@ -61,4 +62,4 @@ def convert(
         spans: list[Span] = [span for span in found if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
         parts = run_tasks(spark, runs, work, progress=progress)
-        return ConvertReport(publish(writer, spans, runs, parts, "converted by a job"))
+        return ConvertReport(publish(writer, spans, runs, parts, "converted by a job", keeps_others=True))

@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """What a job did to one log: records and bytes of ``.log`` files in what it replaced, and in what is there now."""
+    """What a job did to one log: records and bytes of ``.log`` files in what it replaced, and in what took its place."""
 
     log: TopicPartition
     records_before: int
@@ -104,6 +104,7 @@ def publish(
     reason: str,
     *,
     is_clean: bool = False,
+    keeps_others: bool = False,
 ) -> tuple[Replaced, ...]:
     """Replace each span by one commit; what fails is discarded, and keeps none of the others from being replaced.
 
@@ -114,6 +115,7 @@ def publish(
         parts: what was made of each run.
         reason: for people.
         is_clean: the spans are compacted now.
+        keeps_others: what no part takes the place of stays; where that is all of a span, there is nothing to commit.
 
     Raises:
         StorageError: the first that went wrong; a note says how many spans were replaced.
@@ -122,8 +124,11 @@ def publish(
     for span in spans:
         own = [part for run, part in zip(runs, parts, strict=True) if run.span == span]
         staged = [segment for part in own for segment in part.staged]
+        if keeps_others and not staged:
+            continue
+        dirty = span.end if is_clean else None
         try:
-            writer.replace(span, staged, reason=reason, first_dirty_offset=span.end if is_clean else None)
+            writer.replace(span, staged, reason=reason, first_dirty_offset=dirty, keeps_others=keeps_others)
         except StorageError as error:
             failed.append(error)
             writer.discard(staged)
@@ -135,7 +140,7 @@ def publish(
                 sum(part.records_kept for part in own),
                 sum(part.bytes_read for part in own),
                 sum(part.bytes_written for part in own),
-                len(span.borders) - 1,
+                sum(part.segments for part in own),
                 len(staged),
             )
         )
