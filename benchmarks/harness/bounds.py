@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,67 +36,76 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
-    """One side must be so many times as fast as another in one case.
+class _Pair(ABC):
+    """A bound on one side beside another in one case.
 
     Attributes:
         target: the row that it stands in.
         case: the case's name.
         side: a side's name.
         peer: another's.
-        at_least: the ratio of the medians on the wall.
     """
 
     target: str
     case: str
     side: str
     peer: str
-    at_least: float
 
     def verdict(self, results: Mapping[str, Result]) -> Verdict:
         """What the results say."""
-        bound = f"{self.at_least:g} x {self.peer}"
         result = results.get(self.case)
         missing = [name for name in (self.side, self.peer) if result is not None and name not in result.figures]
         if result is None or missing:
             reason = f"{self.side}: no figures of {', '.join(missing) or 'any side'}"
-            return Verdict(self.target, self.case, reason, bound, None, None)
-        ratio = result.ratio(self.side, self.peer)
-        measured = f"{self.side}: {ratio.wall:.3g} x (rounds {ratio.low:.3g} to {ratio.high:.3g}; cpu {ratio.cpu:.3g})"
-        return Verdict(self.target, self.case, measured, bound, ratio.wall, ratio.wall >= self.at_least)
+            return Verdict(self.target, self.case, reason, self._bound(), None, None)
+        figure, measured, reached = self._compare(result)
+        return Verdict(self.target, self.case, f"{self.side}: {measured}", self._bound(), figure, reached)
+
+    @abstractmethod
+    def _bound(self) -> str:
+        """For people."""
+
+    @abstractmethod
+    def _compare(self, result: Result) -> tuple[float, str, bool]:
+        """What was measured, the same for people, whether it is enough."""
 
 
 @dataclass(frozen=True, slots=True)
-class CpuBound:
+class Bound(_Pair):
+    """One side must be so many times as fast as another in one case.
+
+    Attributes:
+        at_least: the ratio of the medians on the wall.
+    """
+
+    at_least: float
+
+    def _bound(self) -> str:
+        return f"{self.at_least:g} x {self.peer}"
+
+    def _compare(self, result: Result) -> tuple[float, str, bool]:
+        ratio = result.ratio(self.side, self.peer)
+        measured = f"{ratio.wall:.3g} x (rounds {ratio.low:.3g} to {ratio.high:.3g}; cpu {ratio.cpu:.3g})"
+        return ratio.wall, measured, ratio.wall >= self.at_least
+
+
+@dataclass(frozen=True, slots=True)
+class CpuBound(_Pair):
     """One side may take so many times the processor time of another in one case.
 
     Attributes:
-        target: the row that it stands in.
-        case: the case's name.
-        side: a side's name.
-        peer: another's.
         at_most: the ratio of the medians of processor time.
     """
 
-    target: str
-    case: str
-    side: str
-    peer: str
     at_most: float
 
-    def verdict(self, results: Mapping[str, Result]) -> Verdict:
-        """What the results say."""
-        bound = f"cpu {self.at_most:g} x {self.peer}"
-        result = results.get(self.case)
-        missing = [name for name in (self.side, self.peer) if result is not None and name not in result.figures]
-        if result is None or missing:
-            reason = f"{self.side}: no figures of {', '.join(missing) or 'any side'}"
-            return Verdict(self.target, self.case, reason, bound, None, None)
+    def _bound(self) -> str:
+        return f"cpu {self.at_most:g} x {self.peer}"
+
+    def _compare(self, result: Result) -> tuple[float, str, bool]:
         ours, theirs = result.figures[self.side].cpu_s, result.figures[self.peer].cpu_s
-        share = ours / max(theirs, 1e-12)
-        gib = result.case.bytes / (1 << 30)
-        measured = f"{self.side}: cpu {share:.3g} x ({ours / gib:.3g} s a GiB beside {theirs / gib:.3g})"
-        return Verdict(self.target, self.case, measured, bound, share, share <= self.at_most)
+        share, gib = ours / max(theirs, 1e-12), result.case.bytes / (1 << 30)
+        return share, f"cpu {share:.3g} x ({ours / gib:.3g} s a GiB beside {theirs / gib:.3g})", share <= self.at_most
 
 
 @dataclass(frozen=True, slots=True)
