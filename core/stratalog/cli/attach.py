@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from threading import Lock
-
 import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
 from stratalog.engine.open import open_engine
-from stratalog.model.names import TopicPartition
 
 COLUMNS = (
     "topic", "partition", "topic_id", "leader_epoch", "log_start", "next_offset", "lost_offsets", "open_transactions",
@@ -30,21 +27,13 @@ def attach(output: Output, uri: str, directories: tuple[str, ...], topics: tuple
     Each log goes on where its tier ends, in the next leader epoch: the engine that wrote it before is fenced. What that had
     not moved to the tier is lost here; `lost_offsets` is how much of it is known. If it is interrupted, do it again.
     """
-    lock, seen = Lock(), 0
-    with output.progress("taking over", 0) as steps:
-
-        def told(_: TopicPartition, done: int, total: int) -> None:
-            nonlocal seen
-            with lock:
-                if not seen:
-                    steps.add(total)
-                steps.advance(max(done - seen, 0))
-                seen = max(seen, done)
-
-        with open_engine(
+    with (
+        output.logs_progress("taking over") as told,
+        open_engine(
             directories or None, tier=uri, config=config, attach=topics or True, attach_progress=told
-        ) as engine:
-            found = engine.attached
+        ) as engine,
+    ):
+        found = engine.attached
     rows = (
         (
             *log.log,

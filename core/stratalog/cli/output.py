@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -13,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+
+from stratalog.model.names import TopicPartition
 
 _KIB = 1024
 _PIPED_WIDTH = 240  # a pipe has no edge to wrap at
@@ -79,6 +82,12 @@ class Output:
         with bar:
             yield Steps(bar, what, total)
 
+    @contextmanager
+    def logs_progress(self, what: str) -> Iterator[Callable[[TopicPartition, int, int], None]]:
+        """The same, told by many threads how many of all logs are done, in any order."""
+        with self.progress(what, 0) as steps:
+            yield lambda _log, done, total: steps.reached(done, total)
+
 
 class Steps:
     """How far a piece of work is."""
@@ -86,6 +95,7 @@ class Steps:
     def __init__(self, bar: Progress, what: str, total: float) -> None:
         self._bar, self._total = bar, total
         self._task = bar.add_task(what, total=total)
+        self._lock, self._most = Lock(), 0.0
 
     def add(self, steps: float) -> None:
         """There are so many more than was known."""
@@ -95,6 +105,12 @@ class Steps:
     def advance(self, steps: float = 1) -> None:
         """So much more is done."""
         self._bar.advance(self._task, steps)
+
+    def reached(self, done: float, total: float) -> None:
+        """So much of ``total`` is done, or more, if another thread has told that already."""
+        with self._lock:
+            self._most = max(self._most, done)
+            self._bar.update(self._task, total=total, completed=self._most)
 
 
 def printable(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from threading import Lock
 
 import click
 
@@ -81,17 +80,7 @@ def restore_command(
     new ids. If it is interrupted, do it again: what is there is not fetched a second time.
     """
     wanted = Wanted(topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite)
-    lock, seen = Lock(), 0
-    with output.progress("restoring", 0) as steps:
-
-        def told(_: TopicPartition, done: int, total: int) -> None:
-            nonlocal seen
-            with lock:
-                if not seen:
-                    steps.add(total)
-                steps.advance(max(done - seen, 0))
-                seen = max(seen, done)
-
+    with output.logs_progress("restoring") as told:
         found = restore(uri, directory, wanted, dry_run=dry_run, config=config, progress=told)
     rows = (
         (

@@ -10,28 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twins
+from drawn_batches import NOW_MS, PLAIN, records
 from stratalog.model.records import survey
 from stratalog.spi import BatchHeader, PlainBatch, Record, ScanStop
-from stratalog_formats.kernels.choice import PYTHON
 from stratalog_formats.records.batches import BatchFormat
 
-PLAIN = BatchFormat(twins.TABLE, PYTHON)
-NOW_MS = 1_700_000_000_000
 OVERHEAD_BYTES = 30
 CRC_POSITION, CHECKED_FROM = 17, 21
-stamps = st.integers(-1, (1 << 63) - 1) | st.integers(NOW_MS, NOW_MS + 100_000)
-blobs = st.none() | st.binary(max_size=70)
-records = st.lists(
-    st.builds(
-        Record,
-        timestamp_ms=stamps,
-        key=blobs,
-        value=blobs,
-        headers=st.lists(st.tuples(st.text(max_size=5), blobs), max_size=2).map(tuple),
-    ),
-    min_size=1,
-    max_size=10,
-)
 
 
 @pytest.fixture(scope="module")

@@ -9,25 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import twins
+from drawn_batches import PLAIN, records
 from stratalog.spi import BatchHeader, BatchSurvey, BatchTable, CorruptBatchError, Record
-from stratalog_formats.kernels.choice import PYTHON
 from stratalog_formats.records.batches import BatchFormat
 
 LIMIT_BYTES = 1 << 20
-PLAIN = BatchFormat(twins.TABLE, PYTHON)
-stamps = st.integers(-1, (1 << 63) - 1) | st.integers(1_700_000_000_000, 1_700_000_100_000)
-blobs = st.none() | st.binary(max_size=70)
-records = st.lists(
-    st.builds(
-        Record,
-        timestamp_ms=stamps,
-        key=blobs,
-        value=blobs,
-        headers=st.lists(st.tuples(st.text(max_size=5), blobs), max_size=2).map(tuple),
-    ),
-    min_size=1,
-    max_size=10,
-)
 
 
 @pytest.fixture(scope="module")
