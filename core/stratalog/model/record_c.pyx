@@ -5,16 +5,16 @@ Positions and sizes come from anywhere and are checked by hand, so the compiler'
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport Py_EQ, Py_NE, PyObject_RichCompare
 from cpython.ref cimport Py_INCREF, PyObject
-from cpython.tuple cimport PyTuple_CheckExact, PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
-from cpython.unicode cimport PyUnicode_CheckExact
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int32_t, int64_t
 from libc.string cimport memcpy
 
+from stratalog.model.contents cimport are_headers, content_size, is_alone, is_content, made, rewritten
 from stratalog.model.views cimport (
     Cursor,
     Source,
@@ -213,27 +213,6 @@ cdef inline object equal(Record a, Record b):
 # --- fields ------------------------------------------------------------------------------------------------------
 
 
-cdef inline bint is_content(object value) noexcept:
-    return value is None or PyBytes_CheckExact(value)
-
-
-cdef bint are_headers(object headers) noexcept:
-    """Whether it is a tuple of pairs of exactly the right types."""
-    cdef Py_ssize_t i
-    cdef object header
-    if not PyTuple_CheckExact(headers):
-        return False
-    for i in range(PyTuple_GET_SIZE(headers)):
-        header = <object>PyTuple_GET_ITEM(headers, i)
-        if not PyTuple_CheckExact(header) or PyTuple_GET_SIZE(header) != 2:
-            return False
-        if not PyUnicode_CheckExact(<object>PyTuple_GET_ITEM(header, 0)):
-            return False
-        if not is_content(<object>PyTuple_GET_ITEM(header, 1)):
-            return False
-    return True
-
-
 cdef Record fill(Record into, offset, timestamp_ms, timestamp_type, key, value, headers, leader_epoch, partition):
     """Set the fields of a new record, or raise the error that says which is wrong."""
     cdef long long numbers[4]
@@ -276,7 +255,7 @@ cdef inline bytes item(Cursor arena, int64_t arena_bytes, int32_t position, int3
         return None
     if not inside(position, size, arena_bytes):
         outside(position, size)
-    return PyBytes_FromStringAndSize(<const char*>arena + position, size)
+    return made(arena + position, size)
 
 
 cdef object name(const Source* source, int64_t n):
@@ -311,15 +290,19 @@ cdef tuple headers_at(const Source* source, int32_t first, int32_t count):
 
 
 cdef inline int fill_row(Record record, const Source* source, int64_t i, int32_t partition) except -1:
-    """Make ``record``, which nobody else has, that of row ``i``."""
+    """Make ``record``, which nobody else has, that of row ``i``; its key and value are None or were made here."""
     cdef int32_t kind = source.timestamp_type[i]
+    cdef int32_t key_position = source.key_position[i], key_size = source.key_size[i]
+    cdef int32_t value_position = source.value_position[i], value_size = source.value_size[i]
     record.timestamp_type = TYPES[kind + 1] if -1 <= kind <= 1 else TimestampType(kind)
     record.offset = source.offset[i]
     record.timestamp_ms = source.timestamp_ms[i]
     record.leader_epoch = source.leader_epoch[i]
     record.partition = partition
-    record.key = item(source.arena, source.arena_bytes, source.key_position[i], source.key_size[i])
-    record.value = item(source.arena, source.arena_bytes, source.value_position[i], source.value_size[i])
+    if not rewritten(<PyObject*>record.key, source.arena, source.arena_bytes, key_position, key_size):
+        record.key = item(source.arena, source.arena_bytes, key_position, key_size)
+    if not rewritten(<PyObject*>record.value, source.arena, source.arena_bytes, value_position, value_size):
+        record.value = item(source.arena, source.arena_bytes, value_position, value_size)
     if source.header_count[i]:
         record.headers = headers_at(source, source.header_first[i], source.header_count[i])
     else:
@@ -349,7 +332,8 @@ def records_of(columns, partition):
 cdef class RecordIterator:
     """The records of columns, each made when it is asked for.
 
-    As in Python's ``zip`` the last one becomes the next if nobody else has kept it.
+    As in Python's ``zip`` one that nobody has kept becomes the next: the last one or, as a loop still names that when it
+    asks for the next, the one before it.
     """
 
     cdef Source source
@@ -358,6 +342,7 @@ cdef class RecordIterator:
     cdef int64_t row
     cdef int32_t partition
     cdef Record last
+    cdef Record before
 
     def __init__(self, columns, partition):
         self.views = views_of(columns)
@@ -372,8 +357,10 @@ cdef class RecordIterator:
     def __next__(self):
         if self.row == self.source.count:
             raise StopIteration
-        if self.last is None or (<PyObject*>self.last).ob_refcnt > 1:
-            self.last = Record.__new__(Record)
+        if not is_alone(<PyObject*>self.last):
+            self.last, self.before = self.before, self.last
+            if not is_alone(<PyObject*>self.last):
+                self.last = Record.__new__(Record)
         fill_row(self.last, &self.source, self.row, self.partition)
         self.row += 1
         return self.last
@@ -458,10 +445,6 @@ cdef struct Target:  # the columns in the order of ROW_COLUMNS and FLAT_COLUMNS
     int32_t* flat[4]
     char* arena
     int32_t used
-
-
-cdef inline int64_t content_size(bytes content) noexcept:
-    return 0 if content is None else PyBytes_GET_SIZE(content)
 
 
 cdef inline void place(Target* into, const char* data, Py_ssize_t size, int32_t* position, int32_t* number) noexcept:
