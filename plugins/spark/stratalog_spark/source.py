@@ -15,11 +15,9 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from stratalog.reading import Split, plan_splits
-from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA, check_names, ddl
+from stratalog_spark.columns import check_names, ddl
 from stratalog_spark.options import Options, SinkOptions
-from stratalog_spark.ranges import resolve
-from stratalog_spark.rows import SplitPartition, read_split
+from stratalog_spark.rows import SplitPartition, plan, read_split
 from stratalog_spark.worker import freeze_once
 
 if TYPE_CHECKING:
@@ -40,11 +38,7 @@ class StratalogSource(DataSource):
 
     def schema(self) -> str:
         """The columns, as far as the options choose them. Text: there may be no Spark here to parse it."""
-        options = Options(self.options, streaming=None)
-        if options.columns:
-            return ddl(check_names(options.columns))
-        corrupt = CORRUPT if options.corrupt == "columns" else ()
-        return ddl([*KAFKA, *([HEADERS] if options.headers else []), *corrupt])
+        return ddl(check_names(Options(self.options, streaming=None).shown))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``; ``schema`` is the user's, if there is one, and chooses the columns."""
@@ -89,12 +83,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The tasks."""
-        options = self._options
-        with options.source.open(peek=True) as reader:
-            splits = plan_splits(
-                reader, resolve(options, reader), isolation=options.isolation, min_splits=options.min_partitions
-            )
-        return [SplitPartition(split) for split in splits] or [SplitPartition(Split((), options.isolation))]
+        return [SplitPartition(split) for split in plan(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Carry out one task."""
