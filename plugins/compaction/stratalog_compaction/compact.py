@@ -25,9 +25,10 @@ from stratalog.spi import (
     TopicConfig,
 )
 from stratalog_compaction.delete import below_log_start, plan_local, plan_prefix
-from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, open_key_map
+from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 
 _SECRET_BITS: Final = 128
+_MARKS_SHARE: Final = 32  # what marks may take of the memory of a round
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +97,13 @@ class LatestWins(RecordFilter):
     fields: ClassVar[Fields] = Fields.OFFSET | Fields.KEY | Fields.VALUE
 
     def __init__(self, job: RewriteJob, secret: bytes) -> None:
-        allowed = job.memory_bytes // SLOT_BYTES
-        self._usable = int(allowed * job.load_factor)
+        self._usable = int(job.memory_bytes // SLOT_BYTES * job.load_factor)
+        marked = _marked(job, self._usable)
+        allowed = (job.memory_bytes - mark_bytes(marked)) // SLOT_BYTES
         wanted = int((job.end - job.dirty_start) / job.load_factor) + 2
         slots = max(min(allowed, wanted), 2)
         usable = min(max(self._usable, 1), slots - 1)
-        self._map: KeyMap = open_key_map(slots, usable, secret, sums_up=bool(job.secret))
+        self._map: KeyMap = open_key_map(slots, usable, secret, sums_up=bool(job.secret), marked=marked)
         self.digest_kind = f"keys@1 {self._map.hash_name}" if job.secret else ""
 
     def observe(self, records: RecordColumns) -> int:
@@ -124,6 +126,14 @@ class LatestWins(RecordFilter):
     def load(self) -> float:
         """Keys, of those that the memory it was given could hold."""
         return len(self._map) / self._usable if self._usable else 1.0
+
+
+def _marked(job: RewriteJob, usable: int) -> range:
+    """Offsets that the map may keep a bit of: none if that took slots which are to be filled, or much memory."""
+    dirty = range(job.dirty_start, job.end)
+    size = mark_bytes(dirty)
+    is_little = size <= job.memory_bytes // _MARKS_SHARE and (job.memory_bytes - size) // SLOT_BYTES > usable
+    return dirty if is_little else range(0)
 
 
 # --- plan ------------------------------------------------------------------------------------------------------------

@@ -129,6 +129,11 @@ class PythonKeyMap:
             slot = (slot + 1) % self._slots
 
 
+def mark_bytes(marked: range) -> int:
+    """What a bit for each of these offsets takes."""
+    return -(-len(marked) // 8)
+
+
 def check_sizes(slots: int, usable: int, secret: bytes) -> None:
     """Raise ValueError unless these make a map: a search ends at a free slot, so there always is one."""
     if not 0 < usable < slots or len(secret) != _HASH_BYTES:
@@ -147,10 +152,14 @@ def table_memory(size_bytes: int) -> mmap.mmap:
     return memory
 
 
-def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False) -> KeyMap:
-    """A map, compiled if it could be built."""
+def open_key_map(slots: int, usable: int, secret: bytes, *, sums_up: bool = False, marked: range = range(0)) -> KeyMap:
+    """A map, compiled if it could be built.
+
+    That one keeps a bit for each offset of ``marked`` beside its slots: set, a later record has the key, and judging the
+    one at that offset needs no search.
+    """
     twin = extension(EXTENSIONS[0])
     if twin is None:
         return PythonKeyMap(slots, usable, secret, sums_up=sums_up)
-    made: KeyMap = twin.CompiledKeyMap(slots, usable, secret, sums_up=sums_up)
+    made: KeyMap = twin.CompiledKeyMap(slots, usable, secret, sums_up=sums_up, marked=marked)
     return made

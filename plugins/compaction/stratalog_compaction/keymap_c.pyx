@@ -1,186 +1,184 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""The newest offset of each key, compiled; the twin of ``keymap``, which says what each method does.
-
-A table with linear probing, where a key that is far from its place takes that of one that is nearer (Robin Hood
-hashing): a search for a key that is not there ends as soon as one that is there. Records are handled in blocks, whose
-hashes are computed and whose slots are fetched from memory together.
-"""
+"""The newest offset of each key, compiled; the twin of ``keymap``, which says what each method does."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from stratalog.spi import Verdict
-from stratalog.spi.siphash cimport Hash, hash_of
+from stratalog.spi.siphash cimport Hash
 
 from stratalog_compaction.keydigest import HEAD, MAX_BITS, SECTION_KEYS, bucket_bits
-from stratalog_compaction.keymap import SLOT_BYTES, check_sizes, table_memory
+from stratalog_compaction.keymap import SLOT_BYTES, check_sizes, mark_bytes, table_memory
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-    #define FETCH_SOON(at) __builtin_prefetch(at)
-    #else
-    #define FETCH_SOON(at) ((void)(at))
-    #endif
-    """
-    void FETCH_SOON(const void* at) noexcept nogil
+from stratalog_compaction.hashtable cimport Table, find, is_free, open_table, place, slot_at
+from stratalog_compaction.keys cimport (
+    ALL_LANES,
+    BLOCK,
+    FETCH_SOON,
+    Block,
+    Keys,
+    add,
+    column,
+    hash_block,
+    lanes_choose,
+    open_keys,
+    outside,
+    start_of,
+)
+
+lanes_choose(ALL_LANES)
 
 cdef enum:
-    BLOCK = 64  # records at a time
+    WORDS = 3  # of a slot: two of the hash, and the offset
+    NONE = -1
+    OUTSIDE = -2
 
 cdef uint8_t KEEP = Verdict.KEEP.value
 cdef uint8_t DROP = Verdict.DROP.value
 cdef uint8_t DROP_AT_HORIZON = Verdict.DROP_AT_HORIZON.value
-
-ctypedef const uint8_t* Cursor
-
-cdef struct Slot:  # free if both halves of the hash are 0
-    uint64_t a
-    uint64_t b
-    int64_t offset
-
-cdef struct Table:
-    Slot* slots
-    uint64_t size
-    int64_t usable
-    int64_t count
-    uint64_t secret[2]
 
 cdef struct Kept:  # hashes of keys that stay; none if there is no room
     uint64_t* hashes
     int64_t count
     int64_t room
 
-cdef struct Keys:
-    Cursor arena
-    int64_t arena_bytes
-    const int32_t* position
-    const int32_t* size
-    const int64_t* offset
+
+cdef struct Marks:  # a bit an offset: one is set if a later record has the key; no bits if nobody keeps any
+    uint8_t* bits
+    int64_t first
+    int64_t count
+    int64_t newest
+    int64_t notes
+    uint64_t noted[BLOCK]  # bits to be set when they have come from memory
 
 
-# --- table -------------------------------------------------------------------------------------------------------
+# --- marks -------------------------------------------------------------------------------------------------------
 
 
-cdef inline uint64_t home_of(const Table* table, uint64_t a) noexcept nogil:
-    """The slot where a hash belongs; there are less than 2^32."""
-    return (a >> 32) * table.size >> 32
+cdef inline void follow(Marks* marks, int64_t offset, int64_t before) noexcept nogil:
+    """Note the offset that a later one replaces, NONE if there is none; where they do not ascend all marks are void."""
+    cdef uint64_t at = <uint64_t>before - <uint64_t>marks.first
+    if offset <= marks.newest:
+        marks.bits = NULL
+        return
+    marks.newest = offset
+    if before != NONE and at < <uint64_t>marks.count:
+        FETCH_SOON(marks.bits + (at >> 3))
+        marks.noted[marks.notes] = at
+        marks.notes += 1
 
 
-cdef inline uint64_t distance_of(const Table* table, uint64_t a, uint64_t at) noexcept nogil:
-    """How far a hash at slot ``at`` is from where it belongs."""
-    cdef uint64_t home = home_of(table, a)
-    return at - home if at >= home else at + table.size - home
-
-
-cdef void put(Table* table, Hash key, int64_t offset) noexcept nogil:
-    """Remember an offset; there is a free slot."""
-    cdef uint64_t at = home_of(table, key.a), distance = 0, other
-    cdef Slot carried, before
-    cdef Slot* slot
-    cdef bint is_new = False
-    carried.a, carried.b, carried.offset = key.a, key.b, offset
-    while True:
-        slot = table.slots + at
-        if slot.a == 0 and slot.b == 0:
-            slot[0] = carried
-            table.count += 1
-            return
-        if not is_new and slot.a == key.a and slot.b == key.b:
-            slot.offset = offset
-            return
-        other = distance_of(table, slot.a, at)
-        if other < distance:
-            before = slot[0]
-            slot[0] = carried
-            carried, distance, is_new = before, other, True
-        distance += 1
-        at += 1
-        if at == table.size:
-            at = 0
-
-
-cdef int64_t offset_of(const Table* table, Hash key) noexcept nogil:
-    """What is known of a key, -1 if nothing."""
-    cdef uint64_t at = home_of(table, key.a), distance = 0
-    cdef const Slot* slot
-    while True:
-        slot = table.slots + at
-        if slot.a == key.a and slot.b == key.b:
-            return slot.offset
-        if (slot.a == 0 and slot.b == 0) or distance_of(table, slot.a, at) < distance:
-            return -1
-        distance += 1
-        at += 1
-        if at == table.size:
-            at = 0
-
-
-cdef bint hash_block(const Table* table, const Keys* keys, int64_t first, int64_t end, Hash* into) noexcept nogil:
-    """The hashes of the records [first, end) that have keys; False if a key is not inside the arena."""
+cdef inline void mark(Marks* marks) noexcept nogil:
+    """Set the bits that were noted."""
     cdef int64_t i
-    cdef uint64_t home
-    for i in range(first, end):
-        if keys.size[i] < 0:
-            continue
-        if keys.position[i] < 0 or <int64_t>keys.position[i] + keys.size[i] > keys.arena_bytes:
-            return False
-        into[i - first] = hash_of(keys.arena + keys.position[i], keys.size[i], table.secret)
-        home = home_of(table, into[i - first].a)
-        FETCH_SOON(table.slots + home)
-        FETCH_SOON(<Cursor>(table.slots + home + 1) - 1)  # a slot may lie in two lines
-    return True
+    if marks.bits != NULL:
+        for i in range(marks.notes):
+            marks.bits[marks.noted[i] >> 3] |= 1 << (marks.noted[i] & 7)
+    marks.notes = 0
 
 
-cdef int64_t observe_all(Table* table, const Keys* keys, int64_t count) noexcept nogil:
-    """How many records were taken; -1 if a key is not inside the arena."""
-    cdef Hash[BLOCK] hashes
-    cdef int64_t first = 0, end, i
-    while first < count:
-        end = min(first + BLOCK, count)
-        if not hash_block(table, keys, first, end, hashes):
-            return -1
-        for i in range(first, end):
-            if keys.size[i] >= 0:
-                if table.count >= table.usable:
-                    return i
-                put(table, hashes[i - first], keys.offset[i])
-        first = end
-    return count
+cdef inline bint is_marked(const Marks* marks, int64_t offset) noexcept nogil:
+    cdef uint64_t at = <uint64_t>offset - <uint64_t>marks.first
+    return marks.bits != NULL and at < <uint64_t>marks.count and marks.bits[at >> 3] >> (at & 7) & 1
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+cdef int64_t observe_all(Table* table, Marks* marks, const Keys* keys, int64_t count) noexcept nogil:
+    """How many records were taken; OUTSIDE if a key is not inside the arena."""
+    cdef Block[2] blocks
+    cdef int64_t row = 0, turn = 0, refused = NONE
+    blocks[0].count = blocks[1].count = 0
+    while row < count or blocks[turn].count:
+        turn ^= 1
+        blocks[turn].count = 0
+        while row < count and blocks[turn].count < BLOCK:
+            if keys.size[row] >= 0 and not add(blocks + turn, keys, row):
+                return OUTSIDE
+            row += 1
+        hash_block(blocks + turn, keys, table, WORDS)
+        refused = observe_block(table, marks, keys, blocks + (turn ^ 1))
+        if refused != NONE:
+            break
+    mark(marks)
+    return count if refused == NONE else refused
+
+
+cdef int64_t observe_block(Table* table, Marks* marks, const Keys* keys, const Block* block) noexcept nogil:
+    """The row of the first record that finds the table full; NONE if none does."""
+    cdef int64_t i, offset, before
+    cdef uint64_t* slot
+    mark(marks)
+    for i in range(block.count):
+        before = table.count
+        if before >= table.usable:
+            return block.row[i]
+        offset = keys.offset[block.row[i]]
+        slot = place(table, WORDS, block.hash[i])
+        if marks.bits != NULL:
+            follow(marks, offset, <int64_t>slot[2] if table.count == before else NONE)
+        slot[2] = <uint64_t>offset
+    return NONE
 
 
 cdef int64_t judge_all(
     const Table* table,
+    const Marks* marks,
     const Keys* keys,
     const int32_t* value_size,
-    int64_t first,
+    int64_t row,
     int64_t count,
     uint8_t* verdicts,
     Kept* kept,
 ) noexcept nogil:
-    """Write the verdicts of [first, count) while there is room for what stays.
+    """Write the verdicts of [row, count) while there is room for what stays.
 
-    Where it ended; -1 if a key is not inside the arena.
+    Where it ended; OUTSIDE if a key is not inside the arena.
     """
-    cdef Hash[BLOCK] hashes
-    cdef int64_t end, i
-    while first < count and (kept.hashes == NULL or kept.count + BLOCK <= kept.room):
-        end = min(first + BLOCK, count)
-        if not hash_block(table, keys, first, end, hashes):
-            return -1
-        for i in range(first, end):
-            if keys.size[i] < 0 or offset_of(table, hashes[i - first]) > keys.offset[i]:
-                verdicts[i] = DROP
-                continue
-            verdicts[i] = KEEP if value_size[i] >= 0 else DROP_AT_HORIZON
-            if kept.hashes != NULL:
-                kept.hashes[kept.count] = hashes[i - first].a
-                kept.count += 1
-        first = end
-    return first
+    cdef Block[2] blocks
+    cdef int64_t turn = 0
+    cdef bint has_room
+    blocks[0].count = blocks[1].count = 0
+    while True:
+        has_room = kept.hashes == NULL or kept.count + 2 * BLOCK <= kept.room
+        if not blocks[turn].count and (row == count or not has_room):
+            return row
+        turn ^= 1
+        blocks[turn].count = 0
+        while has_room and row < count and blocks[turn].count < BLOCK:
+            if keys.size[row] < 0 or is_marked(marks, keys.offset[row]):
+                verdicts[row] = DROP
+            elif not add(blocks + turn, keys, row):
+                return OUTSIDE
+            row += 1
+        hash_block(blocks + turn, keys, table, WORDS)
+        judge_block(table, keys, value_size, blocks + (turn ^ 1), verdicts, kept)
+
+
+cdef void judge_block(
+    const Table* table,
+    const Keys* keys,
+    const int32_t* value_size,
+    const Block* block,
+    uint8_t* verdicts,
+    Kept* kept,
+) noexcept nogil:
+    """Write the verdicts of a block; there is room for what stays."""
+    cdef int64_t i, row
+    cdef const uint64_t* slot
+    for i in range(block.count):
+        row = block.row[i]
+        slot = find(table, WORDS, block.hash[i])
+        if slot != NULL and <int64_t>slot[2] > keys.offset[row]:
+            verdicts[row] = DROP
+            continue
+        verdicts[row] = KEEP if value_size[row] >= 0 else DROP_AT_HORIZON
+        if kept.hashes != NULL:
+            kept.hashes[kept.count] = block.hash[i].a
+            kept.count += 1
 
 
 # --- digests -----------------------------------------------------------------------------------------------------
@@ -214,12 +212,12 @@ cdef bint holds_any(
     """Whether a key of the table seems to be there; also if the starts are in no order."""
     cdef uint64_t at, bucket
     cdef uint32_t i, rest, end
-    cdef const Slot* slot
+    cdef const uint64_t* slot
     for at in range(table.size):
-        slot = table.slots + at
-        if slot.a == 0 and slot.b == 0:
+        slot = slot_at(table, WORDS, at)
+        if is_free(slot):
             continue
-        bucket, rest = bucket_of(slot.a, bits), rest_of(slot.a, bits)
+        bucket, rest = bucket_of(slot[0], bits), rest_of(slot[0], bits)
         end = starts[bucket + 1]
         if end > count or starts[bucket] > end:
             return True
@@ -229,46 +227,15 @@ cdef bint holds_any(
     return False
 
 
-# --- columns -----------------------------------------------------------------------------------------------------
-
-
-cdef inline const void* start_of(object view) noexcept:
-    return PyMemoryView_GET_BUFFER(view).buf
-
-
-cdef object column(object data, str code, int64_t count):
-    view = memoryview(data)
-    if view.format != code or view.ndim != 1 or not view.c_contiguous:
-        raise TypeError(f"a column of format {code} is needed, not {view.format}")
-    if len(view) < count:
-        raise ValueError(f"a column has {len(view)} rows, {count} are needed")
-    return view
-
-
-cdef list open_keys(Keys* keys, records):
-    """Point ``keys`` at the columns; the caller holds the list while it reads."""
-    cdef int64_t count = records.count
-    cdef list held = [
-        memoryview(records.arena).cast("B"),
-        column(records.key_position, "i", count),
-        column(records.key_size, "i", count),
-        column(records.offset, "q", count),
-    ]
-    keys.arena, keys.arena_bytes = <Cursor>start_of(held[0]), len(held[0])
-    keys.position, keys.size = <const int32_t*>start_of(held[1]), <const int32_t*>start_of(held[2])
-    keys.offset = <const int64_t*>start_of(held[3])
-    return held
-
-
-cdef object outside():
-    return IndexError("a key is not inside the arena")
+# --- the map ------------------------------------------------------------------------------------------------------
 
 
 cdef class CompiledKeyMap:
     cdef Table table
+    cdef Marks marks
     cdef Kept kept
     cdef list sections
-    cdef object memory  # keeps the table
+    cdef object memory  # keeps the table, and the marks behind it
 
     hash_name = "siphash-1-3"
 
@@ -278,14 +245,17 @@ cdef class CompiledKeyMap:
     def __dealloc__(self):
         free(self.kept.hashes)
 
-    def __init__(self, slots, usable, bytes secret, *, sums_up=False):
+    def __init__(self, slots, usable, bytes secret, *, sums_up=False, marked=range(0)):
         check_sizes(slots, usable, secret)
         if slots >> 32:
             raise ValueError(f"a map has less than 2^32 slots, not {slots}")
-        self.memory = memoryview(table_memory(slots * SLOT_BYTES))
-        self.table.slots = <Slot*>start_of(self.memory)
-        self.table.size, self.table.usable, self.table.count = slots, usable, 0
-        memcpy(self.table.secret, PyBytes_AS_STRING(secret), sizeof(self.table.secret))
+        self.memory = memoryview(table_memory(slots * SLOT_BYTES + mark_bytes(marked)))
+        open_table(&self.table, <void*>start_of(self.memory), slots, usable, PyBytes_AS_STRING(secret))
+        self.marks.bits = NULL
+        if marked:
+            self.marks.bits = <uint8_t*>slot_at(&self.table, WORDS, self.table.size)
+        self.marks.first, self.marks.count, self.marks.newest = marked.start, len(marked), NONE
+        self.marks.notes = 0
         self.sections = []
         self.kept.count, self.kept.room = 0, SECTION_KEYS
         if sums_up and self.kept.hashes == NULL:
@@ -301,8 +271,8 @@ cdef class CompiledKeyMap:
         cdef int64_t count = records.count, taken
         held = open_keys(&keys, records)
         with nogil:
-            taken = observe_all(&self.table, &keys, count)
-        if taken < 0:
+            taken = observe_all(&self.table, &self.marks, &keys, count)
+        if taken == OUTSIDE:
             raise outside()
         return taken
 
@@ -318,8 +288,8 @@ cdef class CompiledKeyMap:
         view = memoryview(verdicts)  # nobody resizes it meanwhile
         while True:
             with nogil:
-                done = judge_all(&self.table, &keys, value_size, done, count, into, &self.kept)
-            if done < 0:
+                done = judge_all(&self.table, &self.marks, &keys, value_size, done, count, into, &self.kept)
+            if done == OUTSIDE:
                 raise outside()
             if done == count:
                 return
@@ -365,3 +335,8 @@ cdef class CompiledKeyMap:
         with nogil:
             found = holds_any(&self.table, words + 2, words + first, bits, count)
         return found
+
+
+def choose_lanes(int allowed):
+    """Hash as on a processor that has no more than 0: nothing, 1: AVX2, 2: AVX-512; for tests."""
+    lanes_choose(allowed)

@@ -19,8 +19,8 @@ from stratalog.spi import (
     RewriteJob,
     SegmentSummary,
 )
-from stratalog_compaction.compact import CompactPolicy
-from stratalog_compaction.keymap import SLOT_BYTES
+from stratalog_compaction.compact import CompactPolicy, LatestWins
+from stratalog_compaction.keymap import SLOT_BYTES, KeyMap, mark_bytes, open_key_map
 
 POLICY = CompactPolicy(random.Random(0))  # noqa: S311 - no secret here
 NOW_MS = 1_000_000
@@ -171,6 +171,23 @@ def test_the_filter_takes_as_many_keys_as_its_share_of_the_memory_holds() -> Non
     records = RecordColumns.from_records(Record(offset=number, key=b"%d" % number) for number in range(30))
     assert found.observe(records) == 10
     assert found.load == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("load_factor", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("end", [1, 1000, 40_000, 10**9])
+@pytest.mark.parametrize("memory_bytes", [4096, 100_000, 1 << 20])
+def test_marks_neither_exceed_the_memory_nor_cost_a_key(
+    memory_bytes: int, end: int, load_factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(slots: int, usable: int, secret: bytes, *, sums_up: bool, marked: range) -> KeyMap:
+        assert slots * SLOT_BYTES + mark_bytes(marked) <= memory_bytes
+        assert usable == min(int(memory_bytes // SLOT_BYTES * load_factor), slots - 1)
+        assert marked in (range(0), range(end))
+        assert usable >= min(end, int(memory_bytes // SLOT_BYTES * load_factor) - 1)
+        return open_key_map(slots, usable, secret, sums_up=sums_up, marked=marked)
+
+    monkeypatch.setattr("stratalog_compaction.compact.open_key_map", opened)
+    LatestWins(RewriteJob(LOG, 0, end, 0, NOW_MS, memory_bytes, load_factor), bytes(16))
 
 
 def test_a_round_takes_no_more_memory_than_it_can_fill() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from stratalog.extensions import extension
 from stratalog.spi import Record, RecordColumns, Verdict
+from stratalog_compaction.keydigest import HEAD
 from stratalog_compaction.keymap import EXTENSIONS, SLOT_BYTES, KeyMap, PythonKeyMap, open_key_map
 
 SECRET = bytes(range(16))
@@ -79,11 +80,81 @@ def test_every_slot_but_one_can_be_filled(opener: Opener) -> None:
 @settings(max_examples=60)
 def test_twins_agree(listed: list[tuple[bytes | None, bytes | None]], slots: int, chance: random.Random) -> None:
     records, usable = columns(listed), chance.randrange(1, slots)
-    maps = [PythonKeyMap(slots, usable, SECRET), open_key_map(slots, usable, chance.randbytes(16))]
+    marked = range(chance.randrange(20), chance.randrange(20, 320))
+    maps = [PythonKeyMap(slots, usable, SECRET), open_key_map(slots, usable, chance.randbytes(16), marked=marked)]
     taken = {found.observe(records) for found in maps}
     assert len(taken) == 1
     assert len({len(found) for found in maps}) == 1
     assert verdicts(maps[0], records) == verdicts(maps[1], records)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 40)), max_size=200))
+def test_twins_agree_on_offsets_that_do_not_ascend(listed: list[tuple[int, int]]) -> None:
+    records = RecordColumns.from_records(Record(offset=offset, key=b"%d" % key, value=b"") for key, offset in listed)
+    maps = [PythonKeyMap(50, 49, SECRET), open_key_map(50, 49, SECRET, marked=range(5, 40))]
+    assert [found.observe(records) for found in maps] == [len(listed)] * 2
+    assert verdicts(maps[0], records) == verdicts(maps[1], records)
+
+
+def test_marks_tell_nothing_of_records_that_were_not_shown() -> None:
+    """Such as those below the dirty range, and those of the round's end: they are looked up."""
+    found = open_key_map(50, 49, SECRET, marked=range(10, 20))
+    found.observe(columns([(b"a", b""), (b"a", b""), (b"b", b"")], start=10))
+    assert verdicts(found, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=8)) == [DROP, DROP, DROP]
+    assert verdicts(found, columns([(b"a", b""), (b"b", b""), (b"c", b"")], start=11)) == [KEEP, KEEP, KEEP]
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=15, unique=True), st.binary(min_size=16, max_size=16))
+@settings(max_examples=60)
+def test_keys_are_hashed_alike_whatever_the_processor_has(allowed: int, listed: list[bytes], secret: bytes) -> None:
+    twin = extension(EXTENSIONS[0])
+    if twin is None:
+        pytest.skip("the compiled twin was not built")
+    twin.choose_lanes(allowed)
+    try:
+        found = twin.CompiledKeyMap(32, 31, secret, sums_up=True)
+        verdicts(found, columns([(key, b"") for key in listed]))
+        (section,) = found.digest(end=True)
+    finally:
+        twin.choose_lanes(2)
+    bits = HEAD.unpack_from(section)[1]
+    rests = array("I", section[HEAD.size + 4 * ((1 << bits) + 1) :])
+    assert sorted(rests) == sorted(siphash(key, secret) >> (32 - bits) & 0xFFFFFFFF for key in listed)
+
+
+def siphash(key: bytes, secret: bytes) -> int:
+    """The first half of SipHash-1-3 with 128 bits of output, after its authors' description."""
+    mask = (1 << 64) - 1
+    low, high = int.from_bytes(secret[:8], "little"), int.from_bytes(secret[8:], "little")
+    v = [
+        low ^ 0x736F6D6570736575,
+        high ^ 0x646F72616E646F6D ^ 0xEE,
+        low ^ 0x6C7967656E657261,
+        high ^ 0x7465646279746573,
+    ]
+
+    def turn(at: int, bits: int) -> int:
+        return (v[at] << bits | v[at] >> (64 - bits)) & mask
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            v[0], v[2] = (v[0] + v[1]) & mask, (v[2] + v[3]) & mask
+            v[1], v[3] = turn(1, 13) ^ v[0], turn(3, 16) ^ v[2]
+            v[0] = turn(0, 32)
+            v[2], v[0] = (v[2] + v[1]) & mask, (v[0] + v[3]) & mask
+            v[1], v[3] = turn(1, 17) ^ v[2], turn(3, 21) ^ v[0]
+            v[2] = turn(2, 32)
+
+    whole = key + bytes(7 - len(key) % 8) + bytes((len(key) & 0xFF,))
+    for at in range(0, len(whole), 8):
+        word = int.from_bytes(whole[at : at + 8], "little")
+        v[3] ^= word
+        rounds(1)
+        v[0] ^= word
+    v[2] ^= 0xEE
+    rounds(3)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
 
 
 @given(st.lists(st.tuples(keys, values), max_size=200))

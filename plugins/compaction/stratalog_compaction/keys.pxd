@@ -1,0 +1,105 @@
+"""The keys of records, block by block: hashed four at a time, and their slots fetched from memory together.
+
+A block is hashed while the one before it is still to be looked up: until that is done, its slots have come.
+"""
+
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from stratalog.spi.siphash cimport Hash, hash_of
+
+from stratalog_compaction.hashtable cimport Table, home_of, slot_at
+
+cdef extern from *:
+    """
+    #if defined(__GNUC__) || defined(__clang__)
+    #define FETCH_SOON(at) __builtin_prefetch(at)
+    #else
+    #define FETCH_SOON(at) ((void)(at))
+    #endif
+    """
+    void FETCH_SOON(const void* at) noexcept nogil
+
+cdef extern from "lanes.h" nogil:
+    void lanes_choose(int allowed)
+    bint hash_four(
+        const uint8_t* arena, const int32_t* position, const int32_t* size, const uint64_t* secret, uint64_t* into
+    )
+
+cdef enum:
+    BLOCK = 64  # records at a time
+    LANES = 4
+    ALL_LANES = 2  # for lanes_choose: whatever the processor has
+
+ctypedef const uint8_t* Cursor
+
+cdef struct Keys:
+    Cursor arena
+    int64_t arena_bytes
+    const int32_t* position
+    const int32_t* size
+    const int64_t* offset
+
+cdef struct Block:  # of keys, none of them null
+    int64_t count
+    int64_t row[BLOCK]
+    int32_t position[BLOCK]
+    int32_t size[BLOCK]
+    Hash hash[BLOCK]
+
+
+cdef inline const void* start_of(object view) noexcept:
+    return PyMemoryView_GET_BUFFER(view).buf
+
+
+cdef inline object column(object data, str code, int64_t count):
+    view = memoryview(data)
+    if view.format != code or view.ndim != 1 or not view.c_contiguous:
+        raise TypeError(f"a column of format {code} is needed, not {view.format}")
+    if len(view) < count:
+        raise ValueError(f"a column has {len(view)} rows, {count} are needed")
+    return view
+
+
+cdef inline list open_keys(Keys* keys, records):
+    """Point ``keys`` at the columns; the caller holds the list while it reads."""
+    cdef int64_t count = records.count
+    cdef list held = [
+        memoryview(records.arena).cast("B"),
+        column(records.key_position, "i", count),
+        column(records.key_size, "i", count),
+        column(records.offset, "q", count),
+    ]
+    keys.arena, keys.arena_bytes = <Cursor>start_of(held[0]), len(held[0])
+    keys.position, keys.size = <const int32_t*>start_of(held[1]), <const int32_t*>start_of(held[2])
+    keys.offset = <const int64_t*>start_of(held[3])
+    return held
+
+
+cdef inline object outside():
+    return IndexError("a key is not inside the arena")
+
+
+cdef inline bint add(Block* block, const Keys* keys, int64_t row) noexcept nogil:
+    """Take the key of a row into a block that has room; False if it is not inside the arena."""
+    if not 0 <= keys.position[row] <= keys.arena_bytes - keys.size[row]:
+        return False
+    block.row[block.count], block.position[block.count], block.size[block.count] = row, keys.position[row], keys.size[row]
+    block.count += 1
+    return True
+
+
+cdef inline void hash_block(Block* block, const Keys* keys, const Table* table, int words) noexcept nogil:
+    """Hash all keys, and begin to fetch their slots."""
+    cdef int64_t i = 0
+    cdef const uint64_t* slot
+    while block.count - i >= LANES and hash_four(
+        keys.arena, block.position + i, block.size + i, table.secret, <uint64_t*>(block.hash + i)
+    ):
+        i += LANES
+    for i in range(i, block.count):
+        block.hash[i] = hash_of(keys.arena + block.position[i], block.size[i], table.secret)
+    for i in range(block.count):
+        slot = slot_at(table, words, home_of(table, block.hash[i].a))
+        FETCH_SOON(slot)
+        FETCH_SOON(<Cursor>(slot + words) - 1)  # a slot may lie in two lines
