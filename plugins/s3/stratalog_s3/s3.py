@@ -223,10 +223,12 @@ class S3Store(StoreBase):
         quieten_botocore()
         from s3fs import S3FileSystem  # noqa: PLC0415 - an extra, and slow to import
 
+        from stratalog_s3.direct import with_direct_reads  # noqa: PLC0415 - it imports aiobotocore
+
         try:
             options = self._options.reveal()
             take_provider(options)
-            wanted = filesystem_options(options)
+            wanted = with_direct_reads(filesystem_options(options))
             if self._credentials is not None:
                 wanted["session"] = rotating_session(self._credentials)
             made = S3FileSystem(**wanted)

@@ -1,0 +1,262 @@
+"""Ranged reads that go on connections of their own, past aiohttp: against a server that counts connections."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from stratalog.spi import Env, ObjectStore, StoreError, StoreTimeoutError
+
+OpenStore = Callable[..., ObjectStore]
+KEYS: Final = {"key": "made-up-key", "secret": "made-up-secret"}
+DATA: Final = bytes(range(256)) * 4_096
+HUGE: Final = 1 << 40
+
+
+@dataclass
+class Server:
+    """What the server is to do, and what it saw."""
+
+    endpoint: str = ""
+    connections: int = 0
+    ended: threading.Event = field(default_factory=threading.Event)
+    hangs_up: bool = False
+    stalls: bool = False
+    announces: int | None = None
+
+
+def handler(told: Server) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            told.connections += 1
+            super().setup()
+
+        def do_GET(self) -> None:
+            found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+            first, last = (int(found[1]), int(found[2])) if found else (0, len(DATA) - 1)
+            body = DATA[first : last + 1]
+            self.send_response(206)
+            self.send_header("Content-Length", str(len(body) if told.announces is None else told.announces))
+            self.send_header("Content-Range", f"bytes {first}-{last}/{len(DATA)}")
+            self.end_headers()
+            if told.stalls:
+                self.wfile.write(body[:1])
+                if not self.rfile.read(1):  # until the client leaves
+                    told.ended.set()
+                self.close_connection = True
+                return
+            self.wfile.write(body)
+            self.close_connection = told.hangs_up
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is the base class's
+            pass
+
+    return Handler
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    told = Server()
+    yield from serve(told, None)
+
+
+def serve(told: Server, context: ssl.SSLContext | None) -> Iterator[Server]:
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler(told))
+    listening.handle_error = lambda *_: None  # type: ignore[method-assign]  # clients that leave are no news
+    if context is not None:
+        listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    told.endpoint = f"{'http' if context is None else 'https'}://127.0.0.1:{listening.server_port}"
+    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield told
+    finally:
+        listening.shutdown()
+        thread.join()
+        listening.server_close()
+
+
+@pytest.fixture
+def store(open_store: OpenStore, server: Server) -> ObjectStore:
+    return open_store("s3://bucket/p", {**KEYS, "endpoint_url": server.endpoint})
+
+
+@pytest.fixture
+def no_aiohttp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that go another way fail."""
+
+    async def send(self: object, request: object) -> None:
+        raise AssertionError(f"{request} was sent by {self}")
+
+    monkeypatch.setattr("aiobotocore.httpsession.AIOHTTPSession.send", send)
+
+
+@pytest.mark.usefixtures("no_aiohttp")
+def test_ranges_come_on_one_connection_past_aiohttp(store: ObjectStore, server: Server, deadline_ns: int) -> None:
+    for start in range(0, 900_000, 300_000):
+        data = store.read("a", start, start + 100_000, deadline_ns=deadline_ns)
+        assert data == DATA[start : start + 100_000]
+        assert type(data) is bytes
+    assert server.connections == 1
+
+
+def test_what_is_no_bounded_range_goes_as_ever(store: ObjectStore, deadline_ns: int, no_aiohttp: None) -> None:
+    del no_aiohttp
+    for start, end in ((None, None), (10, None)):
+        with pytest.raises(StoreError):
+            store.read("a", start, end, deadline_ns=deadline_ns)
+
+
+def test_readers_beside_each_other_have_a_connection_each(store: ObjectStore, server: Server, deadline_ns: int) -> None:
+    together, found = threading.Barrier(3), []
+
+    def read() -> None:
+        together.wait()
+        found.append(store.read("a", 0, len(DATA), deadline_ns=deadline_ns) == DATA)
+
+    threads = [threading.Thread(target=read) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 3
+    assert 1 <= server.connections <= 3
+
+
+@pytest.mark.usefixtures("no_aiohttp")
+def test_a_kept_connection_that_the_server_has_closed_costs_another_one(
+    store: ObjectStore, server: Server, deadline_ns: int
+) -> None:
+    server.hangs_up = True
+    for _ in range(3):
+        assert store.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
+    assert server.connections == 3
+
+
+def test_a_body_longer_than_what_was_asked_for_is_not_read(
+    store: ObjectStore, server: Server, deadline_ns: int
+) -> None:
+    server.announces = HUGE
+    with pytest.raises(StoreError, match="asked for"):
+        store.read("a", 5, 9, deadline_ns=deadline_ns)
+    server.announces = None
+    assert store.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
+    assert server.connections == 2  # what was left unread made the first one useless
+
+
+def test_a_read_that_is_given_up_leaves_its_connection(store: ObjectStore, server: Server, deadline_ns: int) -> None:
+    assert store.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
+    server.stalls = True
+    with pytest.raises(StoreTimeoutError):
+        store.read("a", 0, 9, deadline_ns=Env().clock.monotonic_ns() + 300_000_000)
+    assert server.ended.wait(10), "the connection is still open"
+    server.stalls = False
+    assert store.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
+    assert server.connections == 2
+
+
+@pytest.mark.usefixtures("no_aiohttp")
+def test_a_server_that_nobody_finds_is_a_typed_error(open_store: OpenStore, server: Server, deadline_ns: int) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+        away = open_store("s3://bucket/p", {**KEYS, "endpoint_url": f"http://127.0.0.1:{port}"})
+        with pytest.raises(StoreTimeoutError, match="EndpointConnectionError"):
+            away.read("a", 0, 9, deadline_ns=deadline_ns)
+    assert server.connections == 0
+
+
+def test_with_a_proxy_nothing_goes_past_it(
+    open_store: OpenStore, server: Server, deadline_ns: int, no_aiohttp: None
+) -> None:
+    del no_aiohttp
+    config = {"proxies": {"http": "http://127.0.0.1:1"}}
+    behind = open_store("s3://bucket/p", {**KEYS, "endpoint_url": server.endpoint, "config_kwargs": config})
+    with pytest.raises(StoreError):
+        behind.read("a", 0, 9, deadline_ns=deadline_ns)
+    assert server.connections == 0
+
+
+def test_a_session_of_the_users_own_is_used(open_store: OpenStore, server: Server, deadline_ns: int) -> None:
+    from aiobotocore.httpsession import AIOHTTPSession  # noqa: PLC0415 - an extra, and slow to import
+
+    sent: list[str] = []
+
+    class Own(AIOHTTPSession):  # type: ignore[misc]  # published without types
+        async def send(self, request: Any) -> Any:
+            sent.append(request.method)
+            return await super().send(request)
+
+    config = {"http_session_cls": Own}
+    own = open_store("s3://bucket/p", {**KEYS, "endpoint_url": server.endpoint, "config_kwargs": config})
+    assert own.read("a", 5, 9, deadline_ns=deadline_ns) == DATA[5:9]
+    assert sent == ["GET"]
+
+
+# --- TLS ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A key and a certificate for 127.0.0.1 that nobody has signed, in one file."""
+    from cryptography import x509  # noqa: PLC0415 - an extra
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - the same
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - the same
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = dt.datetime.now(dt.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file = tmp_path / "server.pem"
+    file.write_bytes(private + made.public_bytes(pem))
+    return file
+
+
+@pytest.fixture
+def tls_server(certificate: Path) -> Iterator[Server]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    yield from serve(Server(), context)
+
+
+@pytest.mark.usefixtures("no_aiohttp")
+def test_a_certificate_is_believed_if_the_user_says_so(
+    open_store: OpenStore, tls_server: Server, certificate: Path, deadline_ns: int
+) -> None:
+    options = {**KEYS, "endpoint_url": tls_server.endpoint, "client_kwargs": {"verify": str(certificate)}}
+    store = open_store("s3://bucket/p", options)
+    for _ in range(2):
+        assert store.read("a", 0, 500_000, deadline_ns=deadline_ns) == DATA[:500_000]
+    assert tls_server.connections == 1
+
+
+@pytest.mark.usefixtures("no_aiohttp")
+def test_a_certificate_that_nobody_signed_is_refused(
+    open_store: OpenStore, tls_server: Server, deadline_ns: int
+) -> None:
+    store = open_store("s3://bucket/p", {**KEYS, "endpoint_url": tls_server.endpoint})
+    with pytest.raises(StoreError, match="SSLError") as caught:
+        store.read("a", 0, 9, deadline_ns=deadline_ns)
+    assert not caught.value.retriable
