@@ -118,6 +118,12 @@ def test_a_topic_is_compacted_erased_and_converted(
     *_, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert summary["records"] == 4
     assert command("convert", uri, "-t", "orders", "--compression", "zstd") == 0
+    capsys.readouterr()
+    assert command("merge", uri, "--segment-bytes", "3000", "--json") == 0
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert all(
+        row["segments_after"] < row["segments_before"] and row["bytes_after"] == row["bytes_before"] for row in told
+    )
     with open_reader(uri) as reader:
         for partition in (0, 1):
             rows = list(reader.log("orders", partition).records())

@@ -56,19 +56,25 @@ def groups(table: Any, name: str) -> Iterable[Any]:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The jobs, without Spark."""
     import stratalog_spark  # noqa: PLC0415 - needs pyspark
-    from stratalog_spark.jobs import compact, convert, erase  # noqa: PLC0415 - the same
+    from stratalog_spark.jobs import compact, convert, erase, merge  # noqa: PLC0415 - the same
 
     monkeypatch.setattr(erase, "run_tasks", run_here)
     monkeypatch.setattr(convert, "run_tasks", run_here)
+    monkeypatch.setattr(merge, "run_tasks", run_here)
     monkeypatch.setattr(compact._Work, "frame", lambda self, _: Frame(self))
     monkeypatch.setattr(compact, "BUCKET_RECORDS", 200)
     return stratalog_spark
 
 
 def fill(
-    folder: Path, rows: Callable[[int], Iterable[Record]], config: dict[str, object], *, partitions: int = 2
+    folder: Path,
+    rows: Callable[[int], Iterable[Record]],
+    config: dict[str, object],
+    *,
+    partitions: int = 2,
+    later: dict[str, object] | None = None,
 ) -> str:
-    """A tier whose engine has stopped; its URI."""
+    """A tier whose engine has stopped, of a topic that got other settings ``later``; its URI."""
     tier = folder / "tier"
     tier.mkdir()
     with open_engine(folder / "data", tier=tier.as_uri()) as engine:
@@ -79,7 +85,7 @@ def fill(
             for row in rows(partition):
                 log.append([row])
             log.roll()
-        engine.alter_topic("orders", config)
+        engine.alter_topic("orders", {**config, **(later or {})})
         engine.offload()
     return tier.as_uri()
 
@@ -303,6 +309,67 @@ def test_another_codec_and_layout_lose_nothing(jobs: Any, tmp_path: Path) -> Non
         assert [row.offset for row in engine.log("orders", 0).records()] == [row[0] for row in before[0][0]]
     with pytest.raises(StorageError):
         jobs.convert(None, uri, topics=["orders"], layout="nobody", take_over=True)
+
+
+def test_small_segments_become_fewer_and_no_byte_changes(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.jobs import merge  # noqa: PLC0415 - needs pyspark
+
+    monkeypatch.setattr(merge, "SMALLEST_RUN_BYTES", 20_000)
+    uri = fill(tmp_path, some, {"segment.bytes": 1_500, "retention.ms": -1}, later={"segment.bytes": 15_000})
+    with pytest.raises(FencedEpochError, match="take_over"):
+        jobs.merge(None, uri)
+    before, commits = [raw(uri, partition) for partition in (0, 1)], versions(uri)
+    done = jobs.merge(None, uri, topics=["orders"], segment_bytes=6_000, take_over=True)
+    assert [raw(uri, partition) for partition in (0, 1)] == before
+    assert versions(uri) == [commit + 1 for commit in commits]
+    for found in done.logs:
+        assert found.segments_after <= found.segments_before / 3
+        assert found.records_before == found.records_after == 600
+        assert found.bytes_before == found.bytes_after
+    objects = set((tmp_path / "tier").rglob("*.seg"))
+    assert jobs.merge(None, uri, segment_bytes=6_000).logs == ()
+    assert set((tmp_path / "tier").rglob("*.seg")) == objects
+    assert jobs.merge(None, uri).logs != (), "up to segment.bytes of the topic"
+    assert jobs.merge(None, uri).logs == ()
+    with pytest.raises(ConfigError, match="1 byte or more"):
+        jobs.merge(None, uri, segment_bytes=0)
+    with open_engine(tmp_path / "third", tier=uri, attach=True) as engine:
+        assert [row.offset for row in engine.log("orders", 0).records()] == list(range(600))
+
+
+def test_aborted_transactions_stay_hidden_in_merged_segments(jobs: Any, tmp_path: Path) -> None:
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    uri = tier.as_uri()
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic("orders", partitions=2, config={"retention.ms": -1})
+        with engine.producer(transactional_id="t") as producer:
+            for number in range(30):
+                producer.begin_transaction()
+                producer.send("orders", key=b"k%d" % number, value=bytes(100), partition=number % 2)
+                producer.flush()
+                engine.log("orders", number % 2).roll()  # the marker stands in the next segment
+                producer.abort_transaction() if number % 4 == 3 else producer.commit_transaction()
+        for partition in (0, 1):
+            engine.log("orders", partition).roll()
+        engine.offload()
+    before = [shown(uri, isolation) for isolation in ("read_uncommitted", "read_committed")]
+    assert before[0] != before[1]
+    done = jobs.merge(None, uri, take_over=True)
+    assert [(found.segments_before > 10, found.segments_after) for found in done.logs] == [(True, 1), (True, 1)]
+    assert [shown(uri, isolation) for isolation in ("read_uncommitted", "read_committed")] == before
+
+
+def raw(uri: str, partition: int) -> bytes:
+    """A log as it is stored."""
+    with open_reader(uri) as reader:
+        log, at, found = reader.log("orders", partition), 0, b""
+        while (fetched := log.fetch(at, max_bytes=1 << 20)).slices:
+            found += fetched.read()
+            at = fetched.next_offset
+        return found
 
 
 def shown(uri: str, isolation: str) -> list[list[tuple[object, ...]]]:

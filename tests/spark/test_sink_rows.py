@@ -222,6 +222,37 @@ def test_a_round_that_reached_some_partitions_is_finished_by_the_next_try(
 
 
 @pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize("merged", [True, False])
+def test_many_small_rounds_leave_few_segments(place: str, *, merged: bool) -> None:
+    """Of each partition some dozens at most, however often the query triggers; and each row once."""
+    options = sink(place, **({} if merged else {"mergeBytes": 0}))
+    rows, rounds = made_rows(10), 20
+    for number in range(rounds):
+        mark = WriteMark("query", number)
+        publish(options, [stage(options, iter([arrow(rows)]), mark)], mark)
+    with open_reader(place) as reader:
+        found = [[s for s in reader.log("orders", number).segments() if s.size_bytes] for number in range(3)]
+    assert len(read(place)) == rounds * len(rows)
+    assert [len(segments) < 16 if merged else len(segments) == rounds for segments in found if segments] == [True] * 3
+
+
+@pytest.mark.usefixtures("topic")
+def test_a_merge_that_fails_does_not_fail_the_round(
+    place: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_: object, log: object, limit_bytes: int) -> None:
+        raise StorageError(f"{log} cannot be merged up to {limit_bytes}")
+
+    options = sink(place, mergeBytes=1000)
+    with options.target.open() as writer:
+        monkeypatch.setattr(type(writer), "merge_end", failing)
+    done = publish(options, [stage(options, iter([arrow(made_rows(100))]))])
+    assert len(done) == 3
+    assert len(read(place)) == 100
+    assert "orders-0 cannot be merged up to 1000" in caplog.text
+
+
+@pytest.mark.usefixtures("topic")
 def test_what_failed_says_what_was_published_before(place: str) -> None:
     options = sink(place)
     message = stage(options, iter([arrow(made_rows(100))]))
@@ -293,6 +324,7 @@ def test_schemas_that_cannot_be_written_are_refused() -> None:
         ({"path": ""}, "say where to write"),
         ({"topic": "", "partitions": "3"}, "makes the topic"),
         ({"partitions": "0"}, "1 or more"),
+        ({"mergeBytes": "64 MiB"}, "mergeBytes='64 MiB' can not be understood"),
         ({"writeId": "job"}, "go together"),
         ({"takeOver": "maybe"}, "none of true, false"),
         ({"topics": "orders"}, "did you mean"),

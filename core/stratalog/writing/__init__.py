@@ -10,6 +10,16 @@ from __future__ import annotations
 from stratalog.tier.root import WriteMark
 from stratalog.writing.bulk import BulkWriter, Stage
 from stratalog.writing.target import WriteTarget
-from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
+from stratalog.writing.values import MergePlan, Published, Rewritten, Span, StagedSegment
 
-__all__ = ["BulkWriter", "Published", "Rewritten", "Span", "Stage", "StagedSegment", "WriteMark", "WriteTarget"]
+__all__ = [
+    "BulkWriter",
+    "MergePlan",
+    "Published",
+    "Rewritten",
+    "Span",
+    "Stage",
+    "StagedSegment",
+    "WriteMark",
+    "WriteTarget",
+]

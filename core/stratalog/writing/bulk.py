@@ -16,7 +16,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.tier.root import WriteMark
-from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
+from stratalog.writing.values import MergePlan, Published, Rewritten, Span, StagedSegment
 
 
 class Stage(ABC):
@@ -183,6 +183,47 @@ class BulkWriter(ABC):
         Raises:
             UnknownComponentError: there is no such codec, or layout.
             Others as ``rewrite``.
+        """
+
+    @abstractmethod
+    def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
+        """Which runs of small closed segments of a log, wherever they are, could be one of up to ``limit_bytes`` each.
+
+        None if there are none. Errors as ``span``.
+        """
+
+    @abstractmethod
+    def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+        """Stage one segment for each group of a plan: their batches one behind the other, as they are.
+
+        A group whose indexes are too large for one becomes several. Replace the span with ``keeps_others``.
+
+        Args:
+            span: as planned.
+            groups: offsets [start, end) of the plan's groups, or of some of them.
+
+        Raises:
+            As ``rewrite``.
+        """
+
+    @abstractmethod
+    def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
+        """Make one of the small closed segments at a log's end, if enough of about one size are there.
+
+        For who appends often, each time it has: it tidies up what earlier rounds left, by a commit of its own that a
+        crash does or undoes. Offsets, bytes of batches and marks stay. In a tier at most ``limit_bytes`` are copied.
+
+        Args:
+            log: whose.
+            limit_bytes: of the segment that is made; ``segment.bytes`` bounds it, too.
+
+        Returns:
+            What took their place; None if there was nothing to do.
+
+        Raises:
+            CorruptBatchError: an entry is damaged.
+            StorageError: others changed the segments meanwhile; nothing was done.
+            Others as ``append``; what was appended before is there in any case.
         """
 
     @abstractmethod

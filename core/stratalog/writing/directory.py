@@ -6,13 +6,12 @@ to the log as closed segments, by one step that a crash does or undoes as a whol
 
 from __future__ import annotations
 
-import contextlib
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import Final, Self
 
+from stratalog.cleaning.part import LocalPart
 from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.engine import Engine
@@ -24,103 +23,31 @@ from stratalog.errors import (
     LogDirNotFoundError,
     OffsetsOutOfOrderError,
     SegmentGoneError,
-    StorageError,
     TopicExistsError,
     UnknownTopicError,
 )
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
 from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicPartition, partition_folder
-from stratalog.model.records import RecordColumns
 from stratalog.reading.open import open_host, open_settled
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import RecordFilter
-from stratalog.spi.segments import LogFiles, SegmentFile, SegmentStore
+from stratalog.spi.segments import LogFiles, SegmentStore
 from stratalog.tier.root import WriteMark
-from stratalog.writing.bulk import BulkWriter, Stage
+from stratalog.writing.bulk import BulkWriter
+from stratalog.writing.directorystage import DirectoryStage, remove_staged
 from stratalog.writing.encode import Encoder, placed_tables
-from stratalog.writing.values import Published, Rewritten, Span, StagedSegment
+from stratalog.writing.merge import end_group, merge_group, mergeable
+from stratalog.writing.values import MergePlan, Published, Rewritten, Span, StagedSegment
 
 NO_OPTIONS: Final[Mapping[str, object]] = {}
 _ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
 LOCK_WAIT_MS: Final = 10_000  # for the lock of a directory in which somebody else publishes
 _LOCK_PAUSE_MS: Final = 100
 OLD_MS: Final = 7 * 86_400_000  # what was staged and not published for so long, nobody will publish
-
-
-class DirectoryStage(Stage):
-    """As ``Stage``: batches in plain files, with offsets from ``base_offset`` on."""
-
-    def __init__(
-        self, files: LogFiles, topic: TopicInfo, log: TopicPartition, encoder: Encoder, *, base_offset: int | None
-    ) -> None:
-        assert topic.topic_id is not None  # looked at before
-        self._files, self._log, self._topic_id, self._encoder = files, log, topic.topic_id, encoder
-        self._keep_offsets = base_offset is not None
-        self._base = self._next = base_offset or 0
-        self._name = ""
-        self._file: SegmentFile | None = None
-        self._staged: list[StagedSegment] = []
-
-    def add(self, columns: RecordColumns) -> None:
-        """As ``Stage.add``."""
-        for prepared in self._encoder.batches(columns, keep_offsets=self._keep_offsets):
-            self.add_encoded(prepared.data)
-
-    def add_encoded(self, data: bytearray) -> None:
-        """As ``Stage.add_encoded``."""
-        for table, piece in placed_tables(data, self._encoder.parts, None if self._keep_offsets else self._next, -1):
-            if table.base_offset[0] < self._next:
-                raise OffsetsOutOfOrderError(f"offset {table.base_offset[0]} of {self._log} after {self._next - 1}")
-            if self._file is not None and self._is_full(len(piece), table.last_offset[-1]):
-                self._close(table.base_offset[0])
-            (self._file or self._begin()).append([piece])
-            self._next = table.last_offset[-1] + 1
-
-    def _is_full(self, size_bytes: int, last_offset: int) -> bool:
-        assert self._file is not None
-        is_far = last_offset - self._base > MAX_RELATIVE_OFFSET
-        return is_far or self._file.size_bytes + size_bytes > self._encoder.config.segment_bytes
-
-    def _begin(self) -> SegmentFile:
-        unique = uuid.UUID(int=self._encoder.parts.env.chance.getrandbits(128), version=4)
-        self._name = f"{STAGED_PREFIX}{unique.hex}"
-        self._file = self._files.open_segment(self._name, create=True)
-        return self._file
-
-    def _close(self, end_offset: int) -> None:
-        file = self._file or self._begin()
-        file.sync()
-        size_bytes = file.size_bytes
-        file.close()
-        self._file = None
-        found = StagedSegment(self._log, self._topic_id, self._base, end_offset, size_bytes, -1, self._name)
-        self._staged.append(found)
-        self._base = end_offset
-
-    def finish(self, end_offset: int | None = None) -> list[StagedSegment]:
-        """As ``Stage.finish``."""
-        end = self._next if end_offset is None else end_offset
-        if end < self._next:
-            raise OffsetsOutOfOrderError(f"the last offset is {self._next - 1}, and the end {end}")
-        if end > self._base:
-            self._close(end)
-            self._files.sync()
-        return self._staged
-
-    def discard(self) -> None:
-        """As ``Stage.discard``."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            with contextlib.suppress(StorageError):
-                self._files.remove(self._name)
-        _remove(self._files, self._staged)
-        self._staged = []
-        self._next = self._base
 
 
 class DirectoryWriter(BulkWriter):
@@ -245,7 +172,7 @@ class DirectoryWriter(BulkWriter):
         own, files = self._own().log(*log), self._folder(log)
         end = own.offsets().log_end
         if mark is not None and own.marks().number_of(mark.writer) >= mark.number:
-            _remove(files, staged)
+            remove_staged(files, staged)
             return Published(log, end, end, 0, 0, duplicate=True)
         if not staged:
             return Published(log, end, end, 0, 0)
@@ -255,7 +182,7 @@ class DirectoryWriter(BulkWriter):
             end = _end_to_keep(own, staged)
         made, after = self._built(own, files, staged, end, keep_offsets=keep_offsets)
         own.append_segments(made, after, None if mark is None else (mark.writer, mark.number))
-        _remove(files, staged)
+        remove_staged(files, staged)
         self._sweep(files)
         return Published(log, end, after, len(made), sum(segment.size_bytes for segment in made))
 
@@ -331,6 +258,30 @@ class DirectoryWriter(BulkWriter):
         del part, compression, layout
         raise ConfigError(_ENGINES_OWN.format(span.log))
 
+    def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
+        """As ``BulkWriter.plan_merge``."""
+        del limit_bytes
+        raise ConfigError(_ENGINES_OWN.format(log))
+
+    def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+        """As ``BulkWriter.merge``."""
+        del groups
+        raise ConfigError(_ENGINES_OWN.format(span.log))
+
+    def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
+        """As ``BulkWriter.merge_end``."""
+        own = self._own().log(*log)
+        with own.cleaning.busy:
+            ticket, part, remote = own.cleaning.changes, LocalPart(own), own.view().remote
+            lowest = max(remote.end_offset if remote is not None else 0, own.cleaning.dirty_start or 0)
+            held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
+            made = mergeable(part, end_group(held, limit_bytes, own.config))
+            done = [group for group in made if merge_group(part, group, ticket) is not None]
+        if not done:
+            return None
+        size_bytes = sum(segment.size_bytes for group in done for segment in group)
+        return Published(log, done[0][0].base_offset, done[-1][-1].end_offset, len(done), size_bytes)
+
     def replace(
         self,
         span: Span,
@@ -350,7 +301,7 @@ class DirectoryWriter(BulkWriter):
         for found in staged:
             by_log.setdefault(found.log, []).append(found)
         for log, group in by_log.items():
-            _remove(self._folder(log), group)
+            remove_staged(self._folder(log), group)
 
     def _own(self) -> Engine:
         """An engine on the directory, for this writer alone; another that publishes there just now is waited for."""
@@ -395,10 +346,3 @@ def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
             )
         at = found.end_offset
     return end
-
-
-def _remove(files: LogFiles, staged: Iterable[StagedSegment]) -> None:
-    for found in staged:
-        if isinstance(found.place, str):
-            with contextlib.suppress(StorageError):
-                files.remove(found.place)

@@ -55,6 +55,19 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class MergePlan:
+    """Small segments of a log that could be fewer.
+
+    Attributes:
+        span: in which they are.
+        groups: what should become one segment each, ascending: offsets [start, end), and the bytes of its ``.log`` files.
+    """
+
+    span: Span
+    groups: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Published:
     """What one commit did to one log: records at the offsets [base_offset, end_offset).
 

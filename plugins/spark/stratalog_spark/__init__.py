@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stratalog_spark.jobs.export import export
     from stratalog_spark.jobs.iceberg import IcebergTable
     from stratalog_spark.jobs.imports import import_topics
+    from stratalog_spark.jobs.merge import merge
     from stratalog_spark.jobs.stats import stats
     from stratalog_spark.jobs.verify import verify
     from stratalog_spark.mapped import map_in_arrow
@@ -35,6 +36,7 @@ __all__ = [
     "import_topics",
     "local_session",
     "map_in_arrow",
+    "merge",
     "register",
     "stats",
     "use_java",
@@ -51,6 +53,7 @@ _WHERE: Final = {
     "import_topics": "jobs.imports",
     "local_session": "session",
     "map_in_arrow": "mapped",
+    "merge": "jobs.merge",
     "register": "session",
     "stats": "jobs.stats",
     "use_java": "java",

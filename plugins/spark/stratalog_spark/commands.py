@@ -14,7 +14,7 @@ import stratalog_spark as jobs
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
 from stratalog_spark.command_options import Job, job_options, pairs, source_options, take_over_option, topics_option
-from stratalog_spark.replacing_commands import compact_command, convert_command, erase_command
+from stratalog_spark.replacing_commands import compact_command, convert_command, erase_command, merge_command
 
 
 @click.group()
@@ -230,7 +230,7 @@ def import_command(
     return 0
 
 
-for command in (compact_command, erase_command, convert_command):
+for command in (compact_command, erase_command, convert_command, merge_command):
     spark.add_command(command)
 
 

@@ -40,12 +40,14 @@ NAMES: Final = (
     "columns",
 )
 STREAM_NAMES: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+MERGE_BYTES: Final = 64 << 20  # what a driver copies in a second or so
 SINK_NAMES: Final = (
     "path",
     "config",
     "topic",
     "partitions",
     "compression",
+    "mergeBytes",
     "staging",
     "takeOver",
     "writeId",
@@ -240,6 +242,8 @@ class SinkOptions(Given):
         self.topic = self._get("topic")
         self.partitions = self._count("partitions")
         self.compression = self._get("compression")
+        merged = self._get("mergeBytes")
+        self.merge_bytes = MERGE_BYTES if merged is None else _natural("mergeBytes", merged)
         if self.partitions and not self.topic:
             raise ConfigError("option partitions makes the topic that option topic names")
         writer, number = self._get("writeId"), self._get("writeNumber")

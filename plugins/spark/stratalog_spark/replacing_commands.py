@@ -133,6 +133,28 @@ def convert_command(
     return 0
 
 
+@click.command("merge")
+@source_options
+@topics_option
+@click.option(
+    "--segment-bytes",
+    type=click.IntRange(min=1),
+    default=128 << 20,
+    show_default=True,
+    help="Of what is made, at most; a topic's segment.bytes bounds it, too.",
+)
+@take_over_option
+@job_options
+def merge_command(job: Job, source: ReadSource, topics: tuple[str, ...], segment_bytes: int, *, take_over: bool) -> int:
+    """Make larger segments of small ones in a tier: their batches one behind the other, as they are."""
+    with job.watched("merging") as (session, progress):
+        found = jobs.merge(
+            session, source, topics=topics or None, segment_bytes=segment_bytes, take_over=take_over, progress=progress
+        )
+    _replaced(job.output, found.logs)
+    return 0
+
+
 def _replaced(output: CommandOutput, logs: Sequence[Replaced]) -> None:
     columns = ("topic", "partition", "records_before", "records_after", "bytes_before", "bytes_after", "segments_before", "segments_after")  # fmt: skip
     rows = [

@@ -6,6 +6,7 @@ round is marked with query and batch: done again, it is skipped where it is alre
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from stratalog_spark.worker import freeze_once
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LOG: Final = logging.getLogger(__name__)
 _STAGE_BYTES: Final = 1 << 20  # what is gathered for one partition before it is encoded
 _GATHERED_BYTES: Final = 64 << 20  # and for all of them
 _QUERY: Final = "sql.streaming.queryId"
@@ -108,7 +110,7 @@ def stage(options: SinkOptions, batches: Iterator[pa.RecordBatch], mark: WriteMa
 def publish(
     options: SinkOptions, messages: Sequence[WriterCommitMessage | None], mark: WriteMark | None
 ) -> list[Published]:
-    """What the driver does: one commit a partition, in the order of the tasks.
+    """What the driver does: one commit a partition, in the order of the tasks; then small segments are merged.
 
     Raises:
         StorageError: one failed; those before it are there. With a mark, doing it again skips them.
@@ -127,7 +129,17 @@ def publish(
                 there = ", ".join(str(found.log) for found in done) or "none"
                 error.add_note(f"published before it failed at {log}: {there}")
                 raise
+        for log in sorted(by_name) if options.merge_bytes else ():
+            _merge_end(writer, log, options.merge_bytes)
     return done
+
+
+def _merge_end(writer: BulkWriter, log: TopicPartition, limit_bytes: int) -> None:
+    """Tidy up after many small rounds; what was published is there in any case, and the next round tries again."""
+    try:
+        writer.merge_end(log, limit_bytes)
+    except StorageError as error:
+        _LOG.warning("small segments of %s are not merged: %s", log, error)
 
 
 def discard(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

@@ -32,7 +32,7 @@ from stratalog.tier.log import TierLog
 from stratalog.tier.root import MAX_MARKS, ChangeKind, WriteMark, marked
 from stratalog.tier.tier import Tier
 from stratalog.writing.tiers import TierWriter
-from stratalog.writing.values import StagedSegment
+from stratalog.writing.values import Rewritten, Span, StagedSegment
 
 LOG = TopicPartition("orders", 0)
 FAULTS = [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED, Fault.DENIED]
@@ -341,6 +341,78 @@ def test_superseded_roots_go_though_no_engine_collects_them(tiers: Bed) -> None:
     roots = [key for key in tiers.bucket.keys() if "/manifest/" in key]  # noqa: SIM118 - a method, not of a dict
     assert len(roots) < 110
     assert len(tiers.values()) == 140
+
+
+@pytest.mark.parametrize("fault", [*FAULTS, Fault.LATE])
+def test_merging_loses_nothing_whichever_request_failed(tiers: Bed, fault: Fault) -> None:
+    """Marks and records stay; what failed is done the next time, or was done."""
+    expected, failed = list[bytes](), 0
+    for number in range(100):
+        for row in range(8):
+            expected.append(b"%d %d" % (number, row))
+            tiers.append(tiers.stage(expected[-1:]), WriteMark("query", len(expected)))
+        with tiers.writer() as writer:
+            after(number, fault)(tiers.store)
+            before = tiers.store.counts.total()
+            try:
+                writer.merge_end(LOG, 3_000)
+                done = tiers.store.counts.total() - before <= number
+            except StoreError:
+                failed, done = failed + 1, False
+        tiers.bucket.deliver()
+        assert tiers.values() == expected
+        with tiers.writer() as writer:
+            writer.merge_end(LOG, 3_000)
+        assert tiers.values() == expected
+        if done:
+            break
+    assert failed >= 3
+    root = tiers.remote().root
+    assert root is not None
+    assert root.number_of("query") == len(expected)
+    assert root.segments < len(expected) / 4
+    tiers.append(tiers.stage([b"again"]), WriteMark("query", len(expected)))
+    assert tiers.values() == expected
+
+
+def test_segments_that_another_writer_merges_meanwhile_are_left_to_it(
+    tiers: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row in range(8):
+        tiers.append(tiers.stage([b"%d" % row]))
+    whole = TierWriter.merge
+
+    def late(writer: TierWriter, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+        made = whole(writer, span, groups)
+        monkeypatch.undo()
+        with tiers.writer() as other:
+            assert other.merge_end(LOG, 3_000) is not None
+        tiers.append(tiers.stage([b"8"]))
+        return made
+
+    monkeypatch.setattr(TierWriter, "merge", late)
+    with tiers.writer() as writer, pytest.raises(StorageError, match="other segments"):
+        writer.merge_end(LOG, 3_000)
+    assert tiers.values() == [b"%d" % row for row in range(9)]
+    assert len(tiers.segments()) == 8 + 1 + 1, "what came too late is gone"
+
+
+def test_what_an_engine_may_be_writing_is_not_merged(tiers: Bed) -> None:
+    for row in range(8):
+        tiers.append(tiers.stage([b"%d" % row]))
+    remote = tiers.remote()
+    engines_segment(remote, 8, 9, 1)
+    with tiers.writer() as writer:
+        with pytest.raises(FencedEpochError):
+            writer.merge_end(LOG, 30_000)
+        with pytest.raises(FencedEpochError):
+            writer.plan_merge(LOG, 30_000)
+    with tiers.writer(take_over=True) as writer:
+        plan = writer.plan_merge(LOG, 30_000)
+        assert plan is not None
+        [(start, end, size_bytes)] = plan.groups
+        assert (start, end) == (0, 9)
+        assert size_bytes > 8 * 60
 
 
 def test_segments_are_replaced_by_one_commit(tiers: Bed) -> None:

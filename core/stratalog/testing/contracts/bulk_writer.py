@@ -162,6 +162,68 @@ class BulkWriterContract:
             writer.append(LOG, staged, keep_offsets=True)
         assert len(self.read(target)) == 5
 
+    def test_rounds_that_are_small_leave_few_segments(self, target: WriteTarget) -> None:
+        """However many they are, where the end is merged after each; no byte of a batch changes, and marks stay."""
+        rounds, records, copied = 72, list[Record](), 0
+        with target.open() as writer:
+            for number in range(rounds):
+                made = made_records(3, number)
+                with writer.stage(LOG) as stage:
+                    stage.add(RecordColumns.from_records(made))
+                    writer.append(LOG, stage.finish(), WriteMark("query", number))
+                records += made
+                merged = writer.merge_end(LOG, 1 << 20) if number < rounds - 8 else None
+                copied += merged.size_bytes if merged is not None else 0
+        before = self.batches(target)
+        with target.open() as writer:
+            assert writer.merge_end(LOG, 1 << 20) is not None
+            assert writer.append(LOG, self.stage(target, made), WriteMark("query", number)).duplicate
+        assert [told(record) for record in self.read(target)] == [told(record) for record in records]
+        assert self.batches(target) == before
+        sizes = self.sizes(target)
+        assert len(sizes) <= 16
+        assert copied <= 2 * sum(sizes)
+        with target.open() as writer:
+            late = writer.append(LOG, self.stage(target, made_records(1)), WriteMark("query", rounds))
+        assert (late.base_offset, late.duplicate) == (3 * rounds, False)
+
+    def test_segments_at_the_end_are_merged_only_where_it_is_worth_it(self, target: WriteTarget) -> None:
+        """Not a few, not across what is large, not above the bound."""
+        for count in (3, 3, 3, 500, 3, 3, 3, 3, 3, 3, 3):
+            with target.open() as writer:
+                writer.append(LOG, self.stage(target, made_records(count)))
+                assert writer.merge_end(LOG, 1 << 20) is None
+        with target.open() as writer:
+            writer.append(LOG, self.stage(target, made_records(3)))
+        sizes = self.sizes(target)
+        last = sum(sizes[-8:])
+        with target.open() as writer:
+            assert writer.merge_end(LOG, 0) is None
+            assert writer.merge_end(LOG, last - 1) is None
+            done = writer.merge_end(LOG, last)
+            assert done is not None
+            assert (done.base_offset, done.end_offset, done.segments, done.size_bytes) == (509, 533, 1, last)
+            assert writer.merge_end(LOG, 1 << 20) is None
+        assert self.sizes(target) == [*sizes[:-8], last]
+
+    @staticmethod
+    def batches(target: WriteTarget) -> bytes:
+        """All of the log, as it is stored."""
+        with open_settled(target.location, target.settings(), tier_options=target.tier_options) as reader:
+            log, at, found = reader.log(*LOG), 0, b""
+            while True:
+                with log.fetch(at, max_bytes=1 << 20) as fetched:
+                    if not fetched.slices:
+                        return found
+                    found += fetched.read()
+                    at = fetched.next_offset
+
+    @staticmethod
+    def sizes(target: WriteTarget) -> list[int]:
+        """The bytes of each segment that has any."""
+        with open_settled(target.location, target.settings(), tier_options=target.tier_options) as reader:
+            return [found.size_bytes for found in reader.log(*LOG).segments() if found.size_bytes]
+
     def test_topics_are_made_once(self, target: WriteTarget) -> None:
         """The same again is fine; another number of partitions is not."""
         with target.open() as writer:

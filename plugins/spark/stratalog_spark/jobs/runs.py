@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from stratalog import Isolation, Reader, TopicPartition
 from stratalog.errors import ConfigError, StorageError
@@ -36,6 +36,14 @@ class Run:
     def log(self) -> TopicPartition:
         """Whose."""
         return self.span.log
+
+
+class OfSpan(Protocol):
+    """What a task did, as far as it is said of which span that is a part."""
+
+    @property
+    def span(self) -> Span:
+        """What is replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ def _cut(span: Span, pieces: Sequence[Piece], target_bytes: int) -> Iterator[tup
 def publish(
     writer: BulkWriter,
     spans: Sequence[Span],
-    runs: Sequence[Run],
+    runs: Sequence[OfSpan],
     parts: Sequence[Rewritten],
     reason: str,
     *,
@@ -111,8 +119,8 @@ def publish(
     Args:
         writer: of the tier.
         spans: as planned.
-        runs: of all spans.
-        parts: what was made of each run.
+        runs: what each task was given, of all spans.
+        parts: what it made.
         reason: for people.
         is_clean: the spans are compacted now.
         keeps_others: what no part takes the place of stays; where that is all of a span, there is nothing to commit.
