@@ -34,13 +34,24 @@ class Notes:
         self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
 
     def look_at(
-        self, table: BatchTable, verdicts: Sequence[Buffer], stay_empty: Sequence[bool] | None, horizon_ms: int
+        self,
+        table: BatchTable,
+        verdicts: Sequence[Buffer],
+        stay_empty: Sequence[bool] | None,
+        horizon_ms: int,
+        *,
+        is_plain: bool = False,
     ) -> None:
-        """Told of every table with its verdicts; batches get the horizon if they need one and have none."""
+        """Told of every table with its verdicts; batches get the horizon if they need one and have none.
+
+        ``is_plain`` says that none of them does, and that none stays empty.
+        """
         if self._writer is None:
             return
         if table.magic < 2 or is_special(table):
             self.abandon()
+            return
+        if is_plain:
             return
         for row, words in enumerate(verdicts):
             said = bytes(words)

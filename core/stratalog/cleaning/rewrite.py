@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic
 
 from stratalog.cleaning.digests import Digest, Digests
+from stratalog.cleaning.empties import stay_empty
 from stratalog.cleaning.groups import groups_of
 from stratalog.cleaning.notes import Notes
 from stratalog.cleaning.part import Rewritable, RewriteStats, RewriteStoppedError, S
@@ -19,14 +20,13 @@ from stratalog.cleaning.transactions import TransactionPass, is_special
 from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_KEPT, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged
 from stratalog.errors import CorruptBatchError, PluginError, SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
-from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, NO_PRODUCER, BatchTable, Buffer
+from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, BatchTable, Buffer
 from stratalog.model.records import Fields
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
 
 _WRITTEN_BYTES: Final = 1 << 19  # at a time
-_NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
 @dataclass(slots=True)
@@ -299,26 +299,31 @@ class _Pass(Generic[S]):
 
     def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
         """The batches of a table without what goes."""
-        found = self.of.log.parts.formats.of(table.magic, segment.label, chunk.position + table.position[0])
+        formats = self.of.log.parts.formats
+        found = formats.get(table.magic) or formats.of(table.magic, segment.label, chunk.position + table.position[0])
         verdicts = self._verdicts(segment, chunk, table)
         words = b"".join(verdicts)
         self.of.stats.records_read += len(words)
         self.of.stats.records_kept += len(words) - words.count(DROP)
         horizon_ms = self.of.job.now_ms + self.of.log.config.delete_retention_ms
-        stay_empty = self._stay_empty(table) if table.magic >= 2 else None
-        self.notes.look_at(table, verdicts, stay_empty, horizon_ms)
+        ends_round = table.last_offset[-1] + 1 == self.of.job.end
+        stay = stay_empty(table, self.last_records, ends_round=ends_round) if table.magic >= 2 else None
+        self.notes.look_at(table, verdicts, stay, horizon_ms, is_plain=stay is None and AT_HORIZON not in words)
         try:
-            pieces = found.retain(
+            retained = found.retain(
                 chunk.data,
                 table,
                 verdicts,
                 None if self.of.keeps_tombstones else horizon_ms,
-                retain_empty=stay_empty,
+                retain_empty=stay,
                 limit_bytes=self.of.log.parts.limits.decompressed_bytes,
             )
-            return b"".join(pieces)
+            pieces = list(retained)
         except CorruptBatchError as error:
             raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
+        if len(pieces) == 1 and not isinstance(pieces[0], memoryview):
+            return pieces[0]
+        return b"".join(pieces)  # a view would hold the chunk until it is written
 
     def _verdicts(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         """One list of verdicts a batch."""
@@ -328,8 +333,10 @@ class _Pass(Generic[S]):
             verdicts = self._judged_among_transactions(segment, chunk, table)
         if table.magic < 2:
             return self._legacy(segment, table, verdicts)
+        if self.of.keeps_tombstones or not any(map(DELETE_HORIZON_BIT.__and__, table.attributes)):
+            return verdicts
         for row, (attributes, base_ms) in enumerate(zip(table.attributes, table.base_timestamp_ms, strict=True)):
-            if attributes & DELETE_HORIZON_BIT and base_ms <= self.of.job.now_ms and not self.of.keeps_tombstones:
+            if attributes & DELETE_HORIZON_BIT and base_ms <= self.of.job.now_ms:
                 words = bytes(verdicts[row])
                 below = self._below_end(segment, chunk, table.take(row, row + 1), len(words))
                 verdicts[row] = words[:below].translate(AT_HORIZON_IS_OVER) + words[below:]
@@ -379,27 +386,3 @@ class _Pass(Generic[S]):
             last = words[-1]
             words[-1] = last if last.count(DROP) < len(last) else last[:-1] + KEEP
         return list[Buffer](words)
-
-    def _stay_empty(self, table: BatchTable) -> list[bool] | None:
-        """Which batches stay without records: the last one of each producer that is known, and of the round."""
-        ends_round = table.last_offset[-1] + 1 == self.of.job.end
-        ids = table.producer_id
-        if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
-            return [False] * (len(table) - 1) + [True] if ends_round else None
-        stay = [
-            self._is_last_of(batch_id, last, epoch, attributes)
-            for batch_id, last, epoch, attributes in zip(
-                ids, table.last_offset, table.producer_epoch, table.attributes, strict=True
-            )
-        ]
-        stay[-1] = stay[-1] or ends_round
-        return stay
-
-    def _is_last_of(self, producer_id: int, last_offset: int, epoch: int, attributes: int) -> bool:
-        found = self.last_records.get(producer_id)
-        if producer_id == NO_PRODUCER or found is None:
-            return False
-        last_data_offset, last_epoch = found
-        if last_data_offset >= 0:
-            return last_offset == last_data_offset
-        return bool(attributes & CONTROL_BIT) and epoch == last_epoch

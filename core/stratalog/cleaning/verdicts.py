@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from stratalog.errors import PluginError
@@ -54,9 +55,15 @@ def _joined(one: bytearray, other: bytearray) -> bytearray:
 
 def by_batch(table: BatchTable, judgements: Iterable[tuple[RecordColumns, bytearray]]) -> Iterator[memoryview]:
     """The verdicts of each row of a table, whose records came in pieces: runs of batches, or one wrapper each."""
-    pieces = iter(judgements)
+    pieces, counts = iter(judgements), table.record_count
     left = memoryview(b"")
-    for count in table.record_count:
+    if min(counts, default=0) > 0:
+        left = memoryview(next(pieces)[1])
+        if sum(counts) == len(left):  # nearly always, if they are not compressed
+            ends = list(accumulate(counts))
+            yield from map(left.__getitem__, map(slice, [0, *ends[:-1]], ends))
+            return
+    for count in counts:
         if not count:
             yield left[:0]
             continue

@@ -283,7 +283,7 @@ def decode(
     """The records of some rows of a chunk; errors name the segment's file and the position in it."""
     if not len(table):
         return
-    found = parts.formats.of(table.magic, segment.label, chunk.position)
+    found = parts.formats.get(table.magic) or parts.formats.of(table.magic, segment.label, chunk.position)
     try:
         yield from found.decode(chunk.data, table, fields=fields, limit_bytes=parts.limits.decompressed_bytes)
     except CorruptBatchError as error:

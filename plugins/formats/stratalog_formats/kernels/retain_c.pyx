@@ -5,6 +5,7 @@ Every record of a batch that loses one is read and checked as for decoding. Reco
 timestamp moves, with another delta.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_Resize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr, memcpy
@@ -221,6 +222,7 @@ def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
     cdef int64_t horizon = horizon_ms if sets_horizon else 0
     cdef uint8_t* into
     cdef uint8_t* end
+    cdef Py_buffer words
     for row in range(rows):
         if not 0 <= position[row] <= room - size[row] or size[row] < BATCH_HEADER_BYTES:
             raise IndexError(f"a batch of {size[row]} bytes at {position[row]} is not inside {room} bytes")
@@ -231,11 +233,12 @@ def retain_plain(data, batches, verdicts, horizon_ms, retain_empty):
     out = uninitialised(total + SLACK_BYTES * (records + 1))
     into = at_start(out)
     for row in range(rows):
-        words = flat(verdicts[row])
         batch.at, batch.size, batch.count = start + position[row], size[row], count[row]
         batch.base_ms, batch.max_ms, batch.attributes = base_ms[row], max_ms[row], attributes[row]
         stays_empty = retain_empty is not None and retain_empty[row]
-        end = retain_one(into, &batch, start_of(words), sets_horizon, horizon, stays_empty)
+        PyObject_GetBuffer(verdicts[row], &words, PyBUF_SIMPLE)
+        end = retain_one(into, &batch, <Cursor>words.buf, sets_horizon, horizon, stays_empty)
+        PyBuffer_Release(&words)
         if end == NULL:
             raise CorruptBatchError("the records do not fit their batch", "", position[row])
         into = end

@@ -91,7 +91,7 @@ def retain_batches(
     """``RecordFormat.retain`` for magic 2, which ``form`` decodes; ``retain_plain`` does many batches at a time."""
     check_lengths(batches, verdicts, retain_empty)
     for start, end, is_packed in _runs(batches):
-        run, words = batches.take(start, end), verdicts[start:end]
+        run, words = batches if end - start == len(batches) else batches.take(start, end), verdicts[start:end]
         empty = None if retain_empty is None else retain_empty[start:end]
         if is_packed or retain_plain is None:
             yield from _retain_each(form, codecs, data, run, words, horizon_ms, empty, limit_bytes)
@@ -102,6 +102,9 @@ def retain_batches(
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int, bool]]:
     """Ranges of rows that are all compressed or all not, and whether they are."""
     row = 0
+    if len(batches) and not any(map(CODEC_MASK.__and__, batches.attributes)):
+        yield 0, len(batches), False  # nearly always, if they are not compressed
+        return
     packed = [bool(attributes & CODEC_MASK) for attributes in batches.attributes]
     for is_packed, found in groupby(packed):
         start, row = row, row + sum(1 for _ in found)
