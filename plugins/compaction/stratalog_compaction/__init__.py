@@ -51,14 +51,24 @@ def stratalog_cleanup_policies() -> Iterable[Provider[CleanupPolicy]]:
             capabilities=("latest by key", "start offset"),
             extensions=("stratalog_compaction.keymap_c",),
         ),
-        Provider(name="latest_by_timestamp", open=_open_latest_by_timestamp, capabilities=("latest by timestamp",)),
+        Provider(
+            name="latest_by_timestamp",
+            open=_open_latest_by_timestamp,
+            capabilities=("latest by timestamp",),
+            extensions=("stratalog_compaction.versions_c",),
+        ),
         Provider(
             name="latest_by_header",
             open=_open_latest_by_header,
             topic_section=HeaderSection,
             capabilities=("latest by a number in a header",),
+            extensions=("stratalog_compaction.versions_c", "stratalog_compaction.headers_c"),
         ),
         Provider(
-            name="ttl", open=_open_ttl, topic_section=TtlSection, capabilities=("expiry by timestamp", "by header")
+            name="ttl",
+            open=_open_ttl,
+            topic_section=TtlSection,
+            capabilities=("expiry by timestamp", "by header"),
+            extensions=("stratalog_compaction.headers_c",),
         ),
     )

@@ -12,6 +12,7 @@ from stratalog.spi.siphash cimport Hash
 from stratalog_compaction.keydigest import HEAD, MAX_BITS, SECTION_KEYS, bucket_bits
 from stratalog_compaction.keymap import SLOT_BYTES, check_sizes, mark_bytes, table_memory
 
+from stratalog_compaction.columns cimport column, start_of
 from stratalog_compaction.hashtable cimport Table, find, is_free, open_table, place, slot_at
 from stratalog_compaction.keys cimport (
     ALL_LANES,
@@ -20,12 +21,10 @@ from stratalog_compaction.keys cimport (
     Block,
     Keys,
     add,
-    column,
     hash_block,
     lanes_choose,
     open_keys,
     outside,
-    start_of,
 )
 
 lanes_choose(ALL_LANES)

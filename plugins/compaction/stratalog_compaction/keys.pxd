@@ -3,11 +3,11 @@
 A block is hashed while the one before it is still to be looked up: until that is done, its slots have come.
 """
 
-from cpython.memoryview cimport PyMemoryView_GET_BUFFER
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from stratalog.spi.siphash cimport Hash, hash_of
 
+from stratalog_compaction.columns cimport Cursor, column, start_of
 from stratalog_compaction.hashtable cimport Table, home_of, slot_at
 
 cdef extern from *:
@@ -31,8 +31,6 @@ cdef enum:
     LANES = 4
     ALL_LANES = 2  # for lanes_choose: whatever the processor has
 
-ctypedef const uint8_t* Cursor
-
 cdef struct Keys:
     Cursor arena
     int64_t arena_bytes
@@ -46,19 +44,6 @@ cdef struct Block:  # of keys, none of them null
     int32_t position[BLOCK]
     int32_t size[BLOCK]
     Hash hash[BLOCK]
-
-
-cdef inline const void* start_of(object view) noexcept:
-    return PyMemoryView_GET_BUFFER(view).buf
-
-
-cdef inline object column(object data, str code, int64_t count):
-    view = memoryview(data)
-    if view.format != code or view.ndim != 1 or not view.c_contiguous:
-        raise TypeError(f"a column of format {code} is needed, not {view.format}")
-    if len(view) < count:
-        raise ValueError(f"a column has {len(view)} rows, {count} are needed")
-    return view
 
 
 cdef inline list open_keys(Keys* keys, records):

@@ -7,7 +7,7 @@ sends anew, the last record of a key may be an old one. The wish is that of KIP-
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from stratalog.spi import (
@@ -20,12 +20,11 @@ from stratalog.spi import (
     RecordFilter,
     RewriteJob,
     TopicConfig,
-    Verdict,
 )
 from stratalog_compaction.compact import CompactPolicy
 from stratalog_compaction.header_numbers import header_numbers
 from stratalog_compaction.sections import HeaderSection
-from stratalog_compaction.versions import SLOT_BYTES, VersionMap
+from stratalog_compaction.versions import SLOT_BYTES, open_version_map
 
 BY_TIMESTAMP: Final = "latest_by_timestamp"
 BY_HEADER: Final = "latest_by_header"
@@ -92,34 +91,17 @@ class GreatestWins(RecordFilter):
         allowed = job.memory_bytes // SLOT_BYTES
         self._usable = int(allowed * job.load_factor)
         slots = max(min(allowed, int((job.end - job.dirty_start) / job.load_factor) + 2), 2)
-        self._map = VersionMap(slots, min(max(self._usable, 1), slots - 1), secret)
+        self._map = open_version_map(slots, min(max(self._usable, 1), slots - 1), secret)
 
     def observe(self, records: RecordColumns) -> int:
         """Remember the greatest version of each key."""
-        for row, (found, version) in enumerate(zip(records.keys(), self._versions(records), strict=True)):
-            if found is not None and not self._map.raise_to(found, version):
-                return row
-        return records.count
+        return self._map.observe(records, self._numbers(records))
 
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """The greatest of each key stays, a tombstone until its horizon."""
-        rows = zip(records.keys(), self._versions(records), records.value_size, strict=True)
-        verdicts[: records.count] = bytes(self._verdict(*row) for row in rows)
+        self._map.judge(records, self._numbers(records), verdicts)
 
-    def _verdict(self, found: bytes | None, version: tuple[int, int], value_size: int) -> int:
-        if found is None:
-            return Verdict.DROP
-        greatest = self._map.greatest(found)
-        if greatest is not None and greatest > version:
-            return Verdict.DROP
-        if greatest is not None:
-            self._map.raise_to(found, version)
-        return Verdict.KEEP if value_size >= 0 else Verdict.DROP_AT_HORIZON
-
-    def _versions(self, records: RecordColumns) -> Iterator[tuple[int, int]]:
-        return zip(self._numbers(records), records.offset, strict=True)
-
-    def _numbers(self, records: RecordColumns) -> Iterable[int]:
+    def _numbers(self, records: RecordColumns) -> memoryview:
         return records.timestamp_ms
 
     @property
@@ -137,6 +119,5 @@ class GreatestHeaderWins(GreatestWins):
         super().__init__(job, secret)
         self._section = section
 
-    def _numbers(self, records: RecordColumns) -> Iterable[int]:
-        found = header_numbers(records, self._section.name, self._section.encoding)
-        return (_OLDEST if number is None else number for number in found)
+    def _numbers(self, records: RecordColumns) -> memoryview:
+        return header_numbers(records, self._section.name, self._section.encoding, _OLDEST)

@@ -118,9 +118,8 @@ class HeaderExpiry(Expiry):
     def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
         """What is older than ``ttl.ms``, or has come to the moment in its header, goes."""
         super().judge(records, verdicts)
-        for row, at_ms in enumerate(header_numbers(records, self._section.header, self._section.encoding)):
-            if at_ms is None:
-                continue
+        expiries = header_numbers(records, self._section.header, self._section.encoding, _NEVER_MS)
+        for row, at_ms in enumerate(expiries):
             if at_ms <= self._now_ms:
                 verdicts[row] = Verdict.DROP
             else:

@@ -1,21 +1,46 @@
 """The greatest version of each key, in bounded memory: 32 bytes a slot, whatever the keys' lengths.
 
 A version is a number and, among equal ones, the offset: the later record wins. Keys are told apart by a keyed hash of 128
-bits, as in ``keymap``.
+bits, as in ``keymap``. ``versions_c`` is the compiled twin.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Protocol
+
+from stratalog.spi import RecordColumns, Verdict, extension
+from stratalog_compaction.keymap import check_sizes
 
 SLOT_BYTES: Final = 32
+EXTENSIONS: Final = ("stratalog_compaction.versions_c",)
 _HASH_BYTES: Final = 16
 
 
-class VersionMap:
-    """Open addressing over two arrays, with linear probing; nothing is ever removed. Used by one thread.
+class VersionMap(Protocol):
+    """Remembers versions of keys, and judges by them. Nothing is ever removed. Used by one thread."""
+
+    def __len__(self) -> int:
+        """Keys in it."""
+
+    def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
+        """Remember the greatest version of each key; how many records were taken, from the first on.
+
+        A record without a key is passed over. One whose key is not known is not taken when the map is full.
+
+        Args:
+            records: with offsets and keys.
+            numbers: of their versions, a column of int64.
+        """
+
+    def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
+        """One verdict a record: without a key, or below what is known of the key, it goes; what is above is remembered."""
+
+
+class PythonVersionMap:
+    """The pure twin: open addressing over two arrays, with linear probing.
 
     Args:
         slots: how many there are.
@@ -24,8 +49,7 @@ class VersionMap:
     """
 
     def __init__(self, slots: int, usable: int, secret: bytes) -> None:
-        if not 0 < usable < slots:
-            raise ValueError(f"no map of {slots} slots, {usable} of them usable")
+        check_sizes(slots, usable, secret)
         self._slots, self._usable, self._secret = slots, usable, secret
         self._hashes = array("Q", bytes(slots * _HASH_BYTES))
         self._versions = array("q", bytes(slots * (SLOT_BYTES - _HASH_BYTES)))
@@ -34,8 +58,30 @@ class VersionMap:
     def __len__(self) -> int:
         return self._count
 
-    def raise_to(self, key: bytes, version: tuple[int, int]) -> bool:
-        """Remember a version and its offset unless a greater one is known; False if the map is full without the key."""
+    def observe(self, records: RecordColumns, numbers: Sequence[int]) -> int:
+        """Remember versions."""
+        for row, (key, number, offset) in enumerate(zip(records.keys(), numbers, records.offset, strict=True)):
+            if key is not None and not self._raise_to(key, (number, offset)):
+                return row
+        return records.count
+
+    def judge(self, records: RecordColumns, numbers: Sequence[int], verdicts: bytearray) -> None:
+        """Write verdicts."""
+        rows = zip(records.keys(), numbers, records.offset, records.value_size, strict=True)
+        verdicts[: records.count] = bytes(self._verdict(*row) for row in rows)
+
+    def _verdict(self, key: bytes | None, number: int, offset: int, value_size: int) -> int:
+        if key is None:
+            return Verdict.DROP
+        at, _, _ = self._find(key)
+        if self._hashes[at + 1]:
+            if (self._versions[at], self._versions[at + 1]) > (number, offset):
+                return Verdict.DROP
+            self._versions[at], self._versions[at + 1] = number, offset
+        return Verdict.KEEP if value_size >= 0 else Verdict.DROP_AT_HORIZON
+
+    def _raise_to(self, key: bytes, version: tuple[int, int]) -> bool:
+        """Remember a version unless a greater one is known; False if the map is full without the key."""
         at, high, low = self._find(key)
         if not self._hashes[at + 1]:
             if self._count >= self._usable:
@@ -47,11 +93,6 @@ class VersionMap:
         self._versions[at], self._versions[at + 1] = version
         return True
 
-    def greatest(self, key: bytes) -> tuple[int, int] | None:
-        """The greatest version of a key, and the offset of the record that has it."""
-        at, _, _ = self._find(key)
-        return (self._versions[at], self._versions[at + 1]) if self._hashes[at + 1] else None
-
     def _find(self, key: bytes) -> tuple[int, int, int]:
         """Where the key stands or would stand, and its hash, whose second half is never 0."""
         digest = blake2b(key, digest_size=_HASH_BYTES, key=self._secret).digest()
@@ -62,3 +103,12 @@ class VersionMap:
             if not hashes[at + 1] or (hashes[at] == high and hashes[at + 1] == low):
                 return at, high, low
             slot = (slot + 1) % self._slots
+
+
+def open_version_map(slots: int, usable: int, secret: bytes) -> VersionMap:
+    """A map, compiled if it could be built."""
+    twin = extension(EXTENSIONS[0])
+    if twin is None:
+        return PythonVersionMap(slots, usable, secret)
+    made: VersionMap = twin.CompiledVersionMap(slots, usable, secret)
+    return made

@@ -24,16 +24,13 @@ from stratalog.testing.logs import LogBed
 from stratalog_compaction.latest import LatestByHeaderPolicy, LatestByTimestampPolicy
 from stratalog_compaction.sections import HeaderSection, TtlSection
 from stratalog_compaction.ttl import TtlPolicy
-from stratalog_compaction.versions import SLOT_BYTES, VersionMap
+from stratalog_compaction.versions import SLOT_BYTES
 
 
 @pytest.fixture
 def bed(tmp_path: Path) -> Iterator[LogBed]:
     with LogBed(tmp_path / "data", Registry.load()) as made:
         yield made
-
-
-SECRET = b"0123456789abcdef"
 
 
 def chance() -> random.Random:
@@ -172,24 +169,6 @@ def test_two_policies_that_keep_one_record_a_key_are_refused(bed: LogBed) -> Non
     assert isinstance(plan.error, ConfigError)
     assert "latest_by_timestamp" in str(plan.error)
     assert left(log) == [(0, b"v")]
-
-
-def test_a_map_of_versions_holds_what_fits() -> None:
-    draw = random.Random(3)  # noqa: S311 - no secret here
-    found = VersionMap(40, 30, SECRET)
-    known: dict[bytes, tuple[int, int]] = {}
-    for offset in range(500):
-        key, version = b"%d" % draw.randrange(45), (draw.randrange(-9, 9), offset)
-        if found.raise_to(key, version):
-            known[key] = max(known.get(key, version), version)
-        else:
-            assert len(known) == 30
-            assert key not in known
-    assert len(found) == len(known) == 30
-    assert {key: found.greatest(key) for key in known} == known
-    assert found.greatest(b"unknown") is None
-    with pytest.raises(ValueError, match="no map"):
-        VersionMap(3, 3, SECRET)
 
 
 # --- expiry ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stratalog.extensions import extension
+from stratalog.spi import Headers, Record, RecordColumns
+from stratalog_compaction.header_numbers import EXTENSIONS, header_numbers, python_numbers
+
+MISSING = -77
+names = st.sampled_from(["v", "vv", "w", "", "\N{REPLACEMENT CHARACTER}", "é"])
+texts = st.from_regex(rb"-?[0-9]{0,21}", fullmatch=True)
+values = st.one_of(st.none(), st.binary(max_size=9), st.binary(min_size=8, max_size=8), texts)
+bounds = [(1 << 63) - 1, 1 << 63, -(1 << 63), -(1 << 63) - 1, 10**20 - 1, 0]
+
+
+def columns(listed: list[Headers]) -> RecordColumns:
+    return RecordColumns.from_records(Record(key=b"k", value=b"v", headers=headers) for headers in listed)
+
+
+@given(st.lists(st.lists(st.tuples(names, values), max_size=3).map(tuple), max_size=20), names, st.booleans())
+@example([(("v", b"%d" % bound),) for bound in bounds], "v", False)
+def test_twins_agree(listed: list[Headers], name: str, is_int64: bool) -> None:  # noqa: FBT001 - hypothesis gives it
+    records, encoding = columns(listed), "int64" if is_int64 else "text"
+    wanted = list(python_numbers(records, name, encoding, MISSING))
+    assert header_numbers(records, name, encoding, MISSING).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        (b"12", 12),
+        (b"-3", -3),
+        (b"007", 7),
+        (b"-0", 0),
+        (b"", None),
+        (b"-", None),
+        (b"1x", None),
+        (b"+1", None),
+        (None, None),
+    ],
+)
+def test_text_is_decimal(value: bytes | None, number: int | None) -> None:
+    (found,) = header_numbers(columns([(("v", value),)]), "v", "text", MISSING)
+    assert found == (MISSING if number is None else number)
+
+
+def test_the_last_header_of_the_name_counts() -> None:
+    headers = (("v", b"1"), ("w", b"2"), ("v", b"x"))
+    assert header_numbers(columns([headers, headers[:2], ()]), "v", "text", MISSING).tolist() == [MISSING, 1, MISSING]
+
+
+def test_headers_that_are_not_there_are_refused() -> None:
+    twin = extension(EXTENSIONS[0])
+    if twin is None:
+        pytest.skip("the compiled twin was not built")
+    records = columns([(("v", b"1"),)])
+    stray = RecordColumns(records.arena, 1, header_first=records.header_count, header_count=records.header_count)
+    with pytest.raises(IndexError, match="flat columns"):
+        header_numbers(stray, "v", "text", MISSING)
+    outside = RecordColumns(
+        records.arena[:1], 1, header_first=records.header_first, header_count=records.header_count,
+        header_key_position=records.header_count, header_key_size=records.header_key_size,
+        header_value_position=records.header_value_position, header_value_size=records.header_value_size,
+    )  # fmt: skip
+    with pytest.raises(IndexError, match="arena"):
+        header_numbers(outside, "v", "text", MISSING)

@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stratalog.extensions import extension
+from stratalog.spi import Record, RecordColumns, Verdict, int64_column
+from stratalog_compaction.versions import EXTENSIONS, SLOT_BYTES, PythonVersionMap, VersionMap, open_version_map
+
+SECRET = bytes(range(16))
+KEEP, DROP, AT_HORIZON = Verdict.KEEP, Verdict.DROP, Verdict.DROP_AT_HORIZON
+Opener = Callable[[int, int, bytes], VersionMap]
+Row = tuple[bytes | None, bytes | None, int]  # key, value, number
+
+keys = st.one_of(st.none(), st.binary(max_size=2), st.binary(min_size=7, max_size=17))
+rows = st.tuples(keys, st.sampled_from([None, b"", b"v"]), st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-3, 3))
+
+
+@pytest.fixture(params=["python", "compiled"])
+def opener(request: pytest.FixtureRequest) -> Opener:
+    if request.param == "python":
+        return PythonVersionMap
+    twin = extension(EXTENSIONS[0])
+    if twin is None:
+        pytest.skip("the compiled twin was not built")
+    made: Opener = twin.CompiledVersionMap
+    return made
+
+
+def columns(listed: list[Row], start: int = 0) -> tuple[RecordColumns, memoryview]:
+    records = [Record(offset=at, key=key, value=value) for at, (key, value, _) in enumerate(listed, start)]
+    return RecordColumns.from_records(records), int64_column(number for _, _, number in listed)
+
+
+def verdicts(found: VersionMap, listed: list[Row], start: int = 0) -> list[int]:
+    into = bytearray(len(listed))
+    found.judge(*columns(listed, start), into)
+    return list(into)
+
+
+def test_the_greatest_stays_and_of_equal_ones_the_last(opener: Opener) -> None:
+    listed: list[Row] = [
+        (b"a", b"", 5),
+        (b"b", b"", 1),
+        (b"a", None, 9),
+        (None, b"", 99),
+        (b"a", b"", 7),
+        (b"b", b"", 1),
+    ]
+    found = opener(10, 9, SECRET)
+    assert found.observe(*columns(listed)) == 6
+    assert len(found) == 2
+    assert verdicts(found, listed) == [DROP, DROP, AT_HORIZON, DROP, DROP, KEEP]
+
+
+def test_what_is_met_in_the_second_pass_counts_if_its_key_is_known(opener: Opener) -> None:
+    found = opener(10, 9, SECRET)
+    found.observe(*columns([(b"a", b"", 3)], start=9))
+    assert verdicts(found, [(b"a", b"", 8), (b"z", b"", 8), (b"a", b"", 7), (b"z", b"", 7)]) == [KEEP, KEEP, DROP, KEEP]
+    assert verdicts(found, [(b"a", b"", 3)], start=9) == [DROP]
+
+
+def test_a_full_map_takes_what_it_knows_and_nothing_else(opener: Opener) -> None:
+    found = opener(10, 2, SECRET)
+    listed: list[Row] = [(b"a", b"", 1), (b"b", b"", 1), (None, b"", 1), (b"a", b"", 5), (b"c", b"", 1), (b"a", b"", 9)]
+    assert found.observe(*columns(listed)) == 4
+    assert verdicts(found, listed[:4]) == [DROP, KEEP, DROP, KEEP]
+
+
+@given(st.lists(rows, max_size=300), st.integers(2, 60), st.randoms(use_true_random=False))
+@settings(max_examples=60)
+def test_twins_agree(listed: list[Row], slots: int, chance: random.Random) -> None:
+    usable = chance.randrange(1, slots)
+    maps: list[VersionMap] = [PythonVersionMap(slots, usable, SECRET), open_version_map(slots, usable, SECRET[::-1])]
+    shown = listed[chance.randrange(len(listed) + 1) :]
+    start = len(listed) - len(shown)
+    taken = {found.observe(*columns(shown, start)) for found in maps}
+    assert len(taken) == 1
+    assert len({len(found) for found in maps}) == 1
+    assert verdicts(maps[0], listed) == verdicts(maps[1], listed)
+
+
+@given(st.lists(rows, max_size=200))
+def test_it_is_a_dictionary(listed: list[Row]) -> None:
+    found = open_version_map(401, 400, SECRET)
+    found.observe(*columns(listed))
+    known: dict[bytes, tuple[int, int]] = {}
+    for offset, (key, _, number) in enumerate(listed):
+        if key is not None:
+            known[key] = max(known.get(key, (number, offset)), (number, offset))
+    wanted = [
+        DROP if key is None or known[key] != (number, offset) else AT_HORIZON if value is None else KEEP
+        for offset, (key, value, number) in enumerate(listed)
+    ]
+    assert verdicts(found, listed) == wanted
+
+
+@pytest.mark.parametrize(("slots", "usable", "secret"), [(3, 3, SECRET), (2, 0, SECRET), (4, 2, b"short")])
+def test_sizes_that_make_no_map_are_refused(opener: Opener, slots: int, usable: int, secret: bytes) -> None:
+    with pytest.raises(ValueError, match="no map"):
+        opener(slots, usable, secret)
+
+
+def test_columns_that_do_not_fit_are_refused(opener: Opener) -> None:
+    found = opener(4, 3, SECRET)
+    records, numbers = columns([(b"key", b"", 1), (b"yek", b"", 1)])
+    with pytest.raises(ValueError, match=r"rows|argument"):
+        found.observe(records, numbers[:1])
+    wrong = RecordColumns(
+        b"ke", 1, offset=records.offset[:1], key_position=records.key_position[:1], key_size=records.key_size[:1],
+        value_position=records.value_position[:1], value_size=records.value_size[:1],
+    )  # fmt: skip
+    with pytest.raises(IndexError):
+        found.observe(wrong, numbers[:1])
+    with pytest.raises(IndexError):
+        found.judge(wrong, numbers[:1], bytearray(1))
+
+
+def test_a_slot_has_32_bytes() -> None:
+    assert SLOT_BYTES == 32
