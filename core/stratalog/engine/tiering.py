@@ -100,9 +100,10 @@ class Tiering:
             CorruptManifestError: a root is damaged.
         """
         total = CollectReport()
-        remotes = [remote for remote in map(self._opener.remote_of, logs) if remote is not None]
-        for remote in [*remotes, *self._deleted({TierLogName(found.log, found.topic_id) for found in remotes})]:
-            report = self._collect(remote)
+        led = [(remote, _led(log)) for log in logs if (remote := self._opener.remote_of(log)) is not None]
+        deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in led})
+        for remote, leader_epoch in [*led, *((found, None) for found in deleted)]:
+            report = self._collect(remote, leader_epoch)
             total = CollectReport(
                 total.roots + report.roots,
                 total.objects + report.objects,
@@ -115,16 +116,26 @@ class Tiering:
         """Let uploads begin no further segment."""
         self._closed = True
 
-    def _collect(self, remote: TierLog) -> CollectReport:
+    def _collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
         name, root = TierLogName(remote.log, remote.topic_id), remote.root
-        if root is None or self._tidy.get(name) == root.version:
+        has_leftovers = remote.has_leftovers
+        if root is None or (self._tidy.get(name) == root.version and not has_leftovers):
             return CollectReport()
-        with_orphans = self._swept.get(name, -1) < root.leader_epoch
-        report = remote.collect(grace_ms=GRACE_MS, history_ms=self._settings.tier_history_ms, with_orphans=with_orphans)
+        with_orphans = has_leftovers or self._swept.get(name, -1) < root.leader_epoch
+        report = remote.collect(
+            grace_ms=GRACE_MS,
+            history_ms=self._settings.tier_history_ms,
+            with_orphans=with_orphans,
+            leader_epoch=leader_epoch,
+        )
         with self._lock:
             if not report.left:
                 self._tidy[name] = root.version
                 self._swept[name] = root.leader_epoch
+            else:
+                self._tidy.pop(name, None)
+                if with_orphans:  # some may be too young yet
+                    self._swept.pop(name, None)
         return report
 
     def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
@@ -146,6 +157,11 @@ class Tiering:
 
     def _is_open(self) -> bool:
         return not self._closed
+
+
+def _led(log: Log) -> int | None:
+    """The leader epoch of a log that we lead."""
+    return log.leader_epoch if log.is_leader else None
 
 
 def _is_pressed(log: Log) -> bool:

@@ -98,7 +98,15 @@ from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, P
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
-from stratalog.spi.objects import ByteSource, BytesSource, Capability, Created, ObjectInfo, ObjectStore
+from stratalog.spi.objects import (
+    ByteSource,
+    BytesSource,
+    Capability,
+    Created,
+    ObjectInfo,
+    ObjectStore,
+    UnfinishedUpload,
+)
 from stratalog.spi.providers import OpenContext, Provider, Section, key
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile, SegmentStore
 from stratalog.spi.services import (
@@ -247,6 +255,7 @@ __all__ = [
     "TopicId",
     "TopicPartition",
     "UnexpectedAppendOffsetError",
+    "UnfinishedUpload",
     "UnknownLeaderEpochError",
     "UnknownTopicError",
     "UnsupportedCompressionError",

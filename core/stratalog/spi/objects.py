@@ -49,6 +49,18 @@ class ObjectInfo:
     modified_ms: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class UnfinishedUpload:
+    """An upload that was begun and neither ended nor aborted; ``upload_id`` is the store's own name of it.
+
+    ``begun_ms`` is 0 where the store tells no time.
+    """
+
+    key: str
+    upload_id: str
+    begun_ms: int = 0
+
+
 class ByteSource(Protocol):
     """Bytes to upload, readable again and again: a retry reads them from the start."""
 
@@ -121,6 +133,18 @@ class ObjectStore(ABC):
     @abstractmethod
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
         """Delete objects; a missing one is success. Returns what went wrong, by key."""
+
+    def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
+        """Uploads under keys with this prefix of which parts are stored, and paid for, but no object is visible.
+
+        Those under way are among them. Empty where a store keeps no such parts, or clears them away by itself.
+        """
+        del prefix, deadline_ns
+        return ()
+
+    def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
+        """Delete the parts of an upload that ``unfinished`` told of; it can not end any more. One that is gone is fine."""
+        del upload, deadline_ns
 
     def sent(self) -> Mapping[str, int]:
         """Requests sent since it was opened, by the store's own names of them; empty if each call is one request.

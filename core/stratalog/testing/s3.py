@@ -193,6 +193,7 @@ _BUCKET_OPERATIONS: Final = tuple(
     (verb, frozenset(needed), name)
     for verb, needed, name in (
         ("GET", ("list-type",), "ListObjectsV2"),
+        ("GET", ("uploads",), "ListMultipartUploads"),
         ("POST", ("delete",), "DeleteObjects"),
         ("HEAD", (), "HeadBucket"),
         ("PUT", (), "CreateBucket"),

@@ -29,7 +29,7 @@ from stratalog.errors import (
     StoreTimeoutError,
 )
 from stratalog.model.batches import Buffer
-from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore
+from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
 
 ALL_CAPABILITIES: Final = Capability.CREATE | Capability.LIST_AFTER | Capability.BATCH_DELETE
 _CHUNK_BYTES: Final = 1 << 20
@@ -54,7 +54,7 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SimRequest:
-    """One request: ``kind`` is the method (put_file, create, read, list, delete), ``number`` counts from 0."""
+    """One request: ``kind`` is the method (put_file, create, read, list, delete, unfinished, abort), ``number`` counts from 0."""
 
     kind: str
     key: str
@@ -99,6 +99,7 @@ class SimBucket:
         exists: False: every request says that there is no such bucket.
         atomic: False: ``create`` overwrites what is there, as stores do that ignore the condition.
         history: every write that was applied, in order: key and bytes.
+        unfinished: uploads that were begun and neither ended nor aborted.
         late: writes still under way.
     """
 
@@ -107,6 +108,7 @@ class SimBucket:
     exists: bool = True
     atomic: bool = True
     history: list[tuple[str, bytes]] = field(default_factory=list)
+    unfinished: list[UnfinishedUpload] = field(default_factory=list)
     late: list[Callable[[], None]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
@@ -120,6 +122,12 @@ class SimBucket:
         with self.lock:
             self.objects[key] = (data, self.clock.now_ms())
             self.history.append((key, data))
+
+    def leave(self, key: str) -> UnfinishedUpload:
+        """Begin an upload as somebody does who dies before it ends."""
+        with self.lock:
+            self.unfinished.append(UnfinishedUpload(key, f"upload-{len(self.unfinished)}", self.clock.now_ms()))
+            return self.unfinished[-1]
 
     def deliver(self) -> int:
         """Apply the writes that are late; how many there were."""
@@ -230,6 +238,26 @@ class SimObjectStore(ObjectStore):
         if fault in _UNANSWERED:
             return {key: StoreTimeoutError("simulated time-out", key) for key in wanted}
         return {}
+
+    def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
+        """What ``SimBucket.leave`` left."""
+        if self._begin("unfinished", prefix, deadline_ns) in _UNANSWERED:
+            raise StoreTimeoutError("simulated time-out", prefix)
+        with self.bucket.lock:
+            return [upload for upload in self.bucket.unfinished if upload.key.startswith(prefix)]
+
+    def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
+        """Abort one."""
+        fault = self._begin("abort", _checked(upload.key), deadline_ns)
+
+        def apply() -> None:
+            if upload in self.bucket.unfinished:
+                self.bucket.unfinished.remove(upload)
+
+        with self.bucket.lock:
+            self._write(fault, apply)
+        if fault in _UNANSWERED:
+            raise StoreTimeoutError("simulated time-out", upload.key)
 
     def close(self) -> None:
         """Refuse further requests."""

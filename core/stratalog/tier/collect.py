@@ -10,8 +10,7 @@ Rules, each with the loss it prevents:
   An entry that a commit removed never comes back: what the next root of the chain does not name, no later one does.
 - A root that its successor does not name as parent is a stale one, created again after it had been collected; only
   the root itself goes.
-- An object that no root names may be an upload under way. It goes only if a higher leader epoch has begun since its
-  writer chose the key, and it is older than the grace time: that writer is fenced and can commit nothing.
+- An object that no root names may be an upload under way: which of them go, and when, is told in ``orphans``.
 """
 
 from __future__ import annotations
@@ -23,13 +22,14 @@ from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import ConfigError
-from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, parse_segment_key, segments_prefix
+from stratalog.model.names import manifest_key
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.head import WARM_HEAD_MS, HeadFinder
 from stratalog.tier.layers import TierStore
+from stratalog.tier.orphans import OrphanCollector, Owner
 from stratalog.tier.pages import Pages
-from stratalog.tier.removed import page_keys, removed_objects, unshared
-from stratalog.tier.root import ChangeKind, Head, object_keys
+from stratalog.tier.removed import removed_objects
+from stratalog.tier.root import ChangeKind, Head
 
 GRACE_MS: Final = 3_600_000
 LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
@@ -37,7 +37,7 @@ LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """What was deleted: roots; objects (and pages) that only they named; objects and pages that no root ever named.
+    """What was deleted: roots; objects (and pages) that only they named; what no root ever named, uploads without an end included.
 
     ``left`` are the roots and uploads that will go when they are old enough: 0 means that without a new commit nothing
     is to be done.
@@ -60,6 +60,7 @@ class Collector:
         grace_ms: how long superseded roots and orphans are kept at least.
         history_ms: how long superseded roots are kept for ``as_of``; what they name is kept with them.
         with_orphans: whether to look for uploads that were never committed, which lists all objects.
+        owner: who collects, if it leads the log: it may take leftovers of its own leader epoch, too.
 
     Raises:
         ConfigError: the grace time is below ``LEAST_GRACE_MS``, so that warm readers could miss a root.
@@ -75,12 +76,14 @@ class Collector:
         grace_ms: int = GRACE_MS,
         history_ms: int = 0,
         with_orphans: bool = True,
+        owner: Owner | None = None,
     ) -> None:
         if grace_ms < LEAST_GRACE_MS:
             raise ConfigError(f"a grace time of {grace_ms} ms is below the least one, {LEAST_GRACE_MS} ms")
         self._store, self._finder, self._pages, self._clock = store, finder, pages, clock
         self._with_orphans = with_orphans
         self._grace_ms, self._history_ms = grace_ms, max(grace_ms, history_ms)
+        self._orphans = OrphanCollector(store, finder, pages, clock, grace_ms=grace_ms, owner=owner)
 
     def collect(self) -> CollectReport:
         """Delete what may go now.
@@ -103,7 +106,7 @@ class Collector:
         ):
             return self._collect_log(roots, objects, head)
         kept = [version for version, _ in listed[roots:-1]]
-        orphans, young = self._collect_orphans(kept, head) if self._with_orphans else (0, 0)
+        orphans, young = self._orphans.collect(kept, head) if self._with_orphans else (0, 0)
         awaits_its_end = head.root.change == ChangeKind.DELETE
         return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
 
@@ -129,46 +132,9 @@ class Collector:
 
     def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
         """Delete all that is left of a deleted topic's log, whoever wrote it; its head last."""
-        left = [info.key for prefix in self._prefixes() for info in self._store.list_all(prefix)]
-        left = [key for key in left if self._is_ours(key)]
-        self._delete(left)
+        left = self._orphans.collect_everything()
         self._delete([manifest_key(self._finder.prefix, head.root.version)])
-        return CollectReport(roots + 1, objects, len(left))
-
-    def _collect_orphans(self, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
-        """Delete uploads of lower epochs that no kept root names; how many, and how many are still too young."""
-        orphans, young = set[str](), set[str]()
-        for prefix in self._prefixes():
-            for info in self._store.list_all(prefix):
-                if self._may_be_orphan(info, head):
-                    (orphans if self._is_past(info.modified_ms) else young).add(info.key)
-        known = set[str]()
-        for version in (head.root.version, *kept_versions):
-            if not orphans and not young:
-                break
-            kept = head if version == head.root.version else self._finder.read(version)
-            if kept is not None:
-                named = page_keys(kept.root, self._pages)
-                named_now = named | object_keys(unshared(kept.root, known, self._pages))
-                orphans -= named_now
-                young -= named_now
-                known |= named
-        self._delete(sorted(orphans))
-        return len(orphans), len(young)
-
-    def _may_be_orphan(self, info: ObjectInfo, head: Head) -> bool:
-        """Whether a fenced writer chose the key; an object whose store tells no time stays."""
-        prefix = self._finder.prefix
-        named = parse_segment_key(prefix, info.key) or parse_page_key(prefix, info.key)
-        return named is not None and named.leader_epoch < head.root.leader_epoch and info.modified_ms > 0
-
-    def _prefixes(self) -> tuple[str, str]:
-        return segments_prefix(self._finder.prefix), pages_prefix(self._finder.prefix)
-
-    def _is_ours(self, key: str) -> bool:
-        """Whether the key is one that a tier makes: files of others are left alone."""
-        prefix = self._finder.prefix
-        return (parse_segment_key(prefix, key) or parse_page_key(prefix, key)) is not None
+        return CollectReport(roots + 1, objects, left)
 
     def _is_past(self, moment_ms: int, age_ms: int | None = None) -> bool:
         return self._clock.now_ms() - moment_ms >= (self._grace_ms if age_ms is None else age_ms)

@@ -15,7 +15,7 @@ from stratalog.config.engine import EngineConfig
 from stratalog.env import Env
 from stratalog.errors import CorruptObjectError, StoreError, StoreThrottledError
 from stratalog.model.batches import Buffer
-from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore
+from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
 from stratalog.tier.metrics import RequestCounter, StoreMetrics
 
 LIST_LIMIT: Final = 1000  # keys a page, S3's own
@@ -180,6 +180,22 @@ class TierStore:
         for first in range(0, len(keys), DELETE_LIMIT):
             failed.update(self._delete_page(keys[first : first + DELETE_LIMIT]))
         return failed
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        """Uploads under this prefix that were begun and neither ended nor aborted, as ``ObjectStore.unfinished``."""
+
+        def request(*, deadline_ns: int) -> Sequence[UnfinishedUpload]:
+            return self._store.unfinished(prefix, deadline_ns=deadline_ns)
+
+        return self._call("lists", request, lambda _: 0)
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        """Delete the parts of an upload; one that is gone is fine."""
+
+        def request(*, deadline_ns: int) -> None:
+            self._store.abort(upload, deadline_ns=deadline_ns)
+
+        self._call("deletes", request, lambda _: 0)
 
     def close(self) -> None:
         """Close the store. Twice is fine."""

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import ObjectNotFoundError, ReadOnlyError, StoreError
+from stratalog.errors import ObjectNotFoundError, ReadOnlyError
 from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition, segments_prefix
 from stratalog.segment.components import Components
@@ -26,6 +26,7 @@ from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
 from stratalog.tier.mend import mend, quarantine
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, cutting
+from stratalog.tier.orphans import Owner
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
 from stratalog.tier.repair import ManifestRepair
@@ -35,6 +36,7 @@ from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, objec
 from stratalog.tier.scrub import Finding, LogScrub
 from stratalog.tier.segments import PagedSegments
 from stratalog.tier.tree import walk
+from stratalog.tier.uploads import Uploads
 
 
 class TierLog:
@@ -68,6 +70,7 @@ class TierLog:
         self._committer = Committer(
             store, self._finder, self._pages, env, limit_bytes=limits.manifest_bytes, shared=shared
         )
+        self._uploads = Uploads()
         self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
 
     def view(self) -> RemoteView:
@@ -171,7 +174,9 @@ class TierLog:
         """
         self._check_writable()
         with self._duty:
-            return self._commit(leader_epoch, wanted.decide, BULK)
+            head = self._commit(leader_epoch, wanted.decide, BULK)
+        self._uploads.end(key for entry in wanted.entries for key in entry.keys)
+        return head
 
     def replace(self, wanted: Replacing, *, leader_epoch: int) -> Root | None:
         """Put stored segments in the place of others, by one commit; the head after it.
@@ -187,7 +192,9 @@ class TierLog:
             return wanted.change(root, self.entries(*wanted.span, root))
 
         with self._duty:
-            return self._commit(leader_epoch, decide, BULK)
+            head = self._commit(leader_epoch, decide, BULK)
+        self._uploads.end(key for entry in wanted.entries for key in entry.keys)
+        return head
 
     def rewrap(self) -> RewrapReport:
         """Wrap the keys of encrypted segments by the key that is active now, by a commit for each page of the manifest.
@@ -260,8 +267,10 @@ class TierLog:
         root = self.root
         for entry in gone:
             named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
-            with contextlib.suppress(StoreError):
-                self._store.delete(sorted(entry.keys - named))
+            failed = self._store.delete(sorted(entry.keys - named))
+            self._uploads.end(entry.keys)
+            if failed:
+                self._uploads.leave(failed)
 
     def claim(self, reason: str) -> Root | None:
         """Begin the next leader epoch, which fences the writer before; None, and nothing done, if nothing was committed yet.
@@ -309,10 +318,22 @@ class TierLog:
         """
         return self._expire(leader_epoch, Expiry(self.view().end_offset, reason, ChangeKind.DELETE))
 
-    def collect(self, *, grace_ms: int = GRACE_MS, history_ms: int = 0, with_orphans: bool = True) -> CollectReport:
-        """Delete superseded roots and unneeded objects older than the grace time; as ``Collector``."""
+    def collect(
+        self,
+        *,
+        grace_ms: int = GRACE_MS,
+        history_ms: int = 0,
+        with_orphans: bool = True,
+        leader_epoch: int | None = None,
+    ) -> CollectReport:
+        """Delete superseded roots and unneeded objects older than the grace time; as ``Collector``.
+
+        ``leader_epoch`` is given by who leads the log in it: then what processes before this one left in that epoch goes too.
+        """
         self._check_writable()
         with self._duty:
+            if with_orphans:
+                self._uploads.looked()
             finder = self._new_finder()  # collecting begins with a listing anyway, and must not hold up commits
             return Collector(
                 self._store,
@@ -322,7 +343,13 @@ class TierLog:
                 grace_ms=grace_ms,
                 history_ms=history_ms,
                 with_orphans=with_orphans,
+                owner=None if leader_epoch is None else Owner(leader_epoch, self._uploads, self._fenced),
             ).collect()
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether an upload was given up since the last ``collect`` with orphans, so that something of it may be there."""
+        return self._uploads.has_left
 
     def scrub(self, parts: Components, *, deep: bool) -> LogScrub:
         """A check of everything that the tier holds of the log, which takes nothing from caches; as ``LogScrub``."""
@@ -347,7 +374,14 @@ class TierLog:
 
     def _offloader(self, layout: str, section: Section | None) -> Offloader:
         table = self._fetcher.layouts
-        return Offloader(self._store, self._env, table.label(layout), table.by_name(layout), section, self._commit)
+        label, found = table.label(layout), table.by_name(layout)
+        return Offloader(self._store, self._env, label, found, section, self._commit, self._uploads)
+
+    @contextlib.contextmanager
+    def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
+        """Our own root as the head, and no commit of ours while the ``with`` block lasts; for a ``Collector``."""
+        with self._lock:
+            yield self._commit(leader_epoch, lambda now: claimed(now, "what was never committed is collected"))
 
     def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
         self._check_writable()

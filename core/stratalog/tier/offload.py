@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +11,7 @@ from typing import Final
 from stratalog.env import Env
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.lineage import parted_at
-from stratalog.errors import StorageError, StoreError
+from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition, segment_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, SegmentInfo
@@ -22,6 +21,7 @@ from stratalog.spi.providers import Section
 from stratalog.tier.commit import Decide
 from stratalog.tier.layers import TierStore
 from stratalog.tier.root import Change, ChangeKind, Root, TopicNote
+from stratalog.tier.uploads import Uploads
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,10 @@ class Standing:
 class Sink:
     """Where a layout puts the objects of one segment: new keys of one base offset and epoch."""
 
-    def __init__(self, store: TierStore, env: Env, prefix: str, base_offset: int, leader_epoch: int) -> None:
-        self._store, self._env = store, env
+    def __init__(
+        self, store: TierStore, env: Env, uploads: Uploads, prefix: str, base_offset: int, leader_epoch: int
+    ) -> None:
+        self._store, self._env, self._uploads = store, env, uploads
         self._prefix, self._base_offset, self._leader_epoch = prefix, base_offset, leader_epoch
         self._next: dict[str, str] = {}  # by suffix
         self.sizes: dict[str, int] = {}  # of each object that was stored, by key
@@ -62,6 +64,7 @@ class Sink:
         if suffix not in self._next:
             unique = uuid.UUID(int=self._env.chance.getrandbits(128), version=4)
             self._next[suffix] = segment_key(self._prefix, self._base_offset, self._leader_epoch, unique, suffix)
+            self._uploads.begin(self._next[suffix])
         return self._next[suffix]
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
@@ -74,9 +77,16 @@ class Sink:
         return dataclasses.replace(info, key=key)
 
     def discard(self) -> None:
-        """Delete what was put, because no root will name it. What cannot be deleted is left for the collector."""
-        with contextlib.suppress(StoreError):
-            self._store.delete(self.tried)
+        """Delete what was put, because no root will name it. What cannot be deleted is left for the collector.
+
+        Of an upload that failed parts may have stayed, so the collector looks in any case.
+        """
+        self._store.delete(self.tried)
+        self._uploads.leave([*self.tried, *self._next.values()])
+
+    def close(self) -> None:
+        """No further object comes: keys that were asked for and not used are nobody's."""
+        self._uploads.end(self._next.values())
 
 
 class Offloader:
@@ -92,6 +102,7 @@ class Offloader:
         layout: how a segment becomes objects.
         section: the topic's settings of the layout, if it has any.
         commit: publishes a change under a leader epoch, as ``Committer.commit``.
+        uploads: told of every key.
     """
 
     def __init__(
@@ -102,8 +113,9 @@ class Offloader:
         layout: TierLayout,
         section: Section | None,
         commit: Callable[[int, Decide], Root | None],
+        uploads: Uploads,
     ) -> None:
-        self._store, self._env, self._commit = store, env, commit
+        self._store, self._env, self._commit, self.uploads = store, env, commit, uploads
         self._label, self._layout, self._section = label, layout, section
 
     def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: Standing) -> OffloadReport:
@@ -134,11 +146,17 @@ class Offloader:
             if head is not None and head.leader_epoch < at.leader_epoch:
                 head = self._commit(at.leader_epoch, lambda root: claimed(root, _CLAIM_REASON))
             stored = self.upload(source, prefix, at.leader_epoch)
-            head = self._commit(at.leader_epoch, _adding(stored, at))
+            try:
+                head = self._commit(at.leader_epoch, _adding(stored, at))
+            except BaseException:
+                self.uploads.leave(stored.keys)
+                raise
             if head is not None and stored in head.entries:  # the newest entries stand in the root
                 committed.append(stored)
+                self.uploads.end(stored.keys)
             else:
                 skipped += 1
+                self.uploads.leave(stored.keys)
         return OffloadReport(tuple(committed), skipped)
 
     def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
@@ -148,13 +166,14 @@ class Offloader:
             StorageError: the segment cannot be read, or the layout names what it did not put.
             StoreError: the store failed.
         """
-        sink = Sink(self._store, self._env, prefix, source.info.base_offset, leader_epoch)
+        sink = Sink(self._store, self._env, self.uploads, prefix, source.info.base_offset, leader_epoch)
         try:
             stored = self._layout.write(source, sink, self._section)
             _check_stored(source, stored, sink, self._label)
         except Exception:
             sink.discard()
             raise
+        sink.close()
         return dataclasses.replace(stored, layout=self._label)
 
 

@@ -7,12 +7,10 @@ where an entry is not the one that was read, what was made of it is left out.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.errors import StoreError
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.tier.commit import Decide
 from stratalog.tier.layers import TierStore
@@ -77,9 +75,11 @@ class Replacer:
 
     def discard(self, unnamed: Sequence[StoredSegment]) -> None:
         """Delete uploads that no root will ever name. What cannot be deleted is left for the collector."""
-        if unnamed:
-            with contextlib.suppress(StoreError):
-                self._store.delete(sorted(key for entry in unnamed for key in entry.keys))
+        keys = sorted(key for entry in unnamed for key in entry.keys)
+        failed = self._store.delete(keys)
+        self._offloader.uploads.end(keys)
+        if failed:
+            self._offloader.uploads.leave(failed)
 
     def replace(
         self,
@@ -99,7 +99,12 @@ class Replacer:
             Others: as ``Committer.commit``.
         """
         placing = _Placing(replacements, kind, reason, first_dirty_offset, self._pages)
-        self._commit(self.leader_epoch, placing.decide)
+        try:
+            self._commit(self.leader_epoch, placing.decide)
+        except BaseException:
+            self._offloader.uploads.leave(key for found in replacements for key in found.new.keys)
+            raise
+        self._offloader.uploads.end(key for found in placing.placed for key in found.new.keys)
         self.discard([found.new for found in replacements if found not in placing.placed])
         return placing.placed
 

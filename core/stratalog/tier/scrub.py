@@ -34,6 +34,7 @@ from stratalog.tier.fetch import log_key
 from stratalog.tier.head import HeadFinder
 from stratalog.tier.layers import TierStore
 from stratalog.tier.layouts import LayoutTable
+from stratalog.tier.orphans import unfinished
 from stratalog.tier.pages import Pages
 from stratalog.tier.removed import page_keys, unshared
 from stratalog.tier.root import Head, PageRef, object_keys
@@ -166,7 +167,10 @@ class LogScrub:
         return [*self._files(stored), *(self._log(stored) if self._deep else ())]
 
     def orphans(self) -> Iterator[Finding]:
-        """Objects that no kept root names. Uploads under way are among them; none if a root or a page is damaged."""
+        """Objects that no kept root names, and uploads without an end. Those under way are among them.
+
+        None if a root or a page is damaged: nobody knows what they named.
+        """
         if self._head is None or not self._is_whole:
             return
         known = set[str]()
@@ -181,6 +185,8 @@ class LogScrub:
             return
         for key in sorted(self._sizes.keys() - self._named):
             yield self._flaw(Flaw.ORPHAN, key, f"no root names it, {self._sizes[key]} bytes")
+        for upload in unfinished(self._store, self._finder.prefix):
+            yield self._flaw(Flaw.ORPHAN, upload.key, f"upload {upload.upload_id} was begun and has no end")
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NoReturn
 
@@ -27,6 +28,7 @@ from stratalog.spi import (
     OpenContext,
     ReadOnlyError,
     StoreError,
+    UnfinishedUpload,
     Vfs,
 )
 from stratalog_s3.create import create_capability
@@ -38,6 +40,8 @@ from stratalog_s3.uploads import counted
 
 STALE_MS: Final = 86_400_000  # a temporary file this old belongs to nobody that still runs
 _TEMPORARY: Final = ".stratalog-"
+_TEMPORARY_NAME: Final = re.compile(r"\.stratalog-[0-9a-f]{32}-(.+)\.tmp\Z")  # of the file that it becomes
+_LONGEST_NAME: Final = 150  # bytes that a temporary name may repeat of it: file systems take 255
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR})
 
 
@@ -50,7 +54,9 @@ class FileStore(ObjectStore):
         self._files: Vfs = env.files
         self._clock: Clock = env.clock
         self._chance: random.Random = env.chance
-        self._swept: set[str] = set()  # folders already cleared of stale temporary files; losing a race sweeps twice
+        self._swept: dict[
+            str, int
+        ] = {}  # when folders were cleared of stale temporary files; losing a race sweeps twice
         self._closed = False
 
     @property
@@ -133,6 +139,33 @@ class FileStore(ObjectStore):
                     failed[key] = self._store_error(error, key)
         return failed
 
+    def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
+        """Temporary files, of writers under way and of those that died."""
+        folder = check_prefix(prefix).rpartition("/")[0]
+        self._path(folder, deadline_ns)
+        found: list[UnfinishedUpload] = []
+        try:
+            for info in self._walk(folder, temporary=True):
+                above, _, name = info.key.rpartition("/")
+                of = _TEMPORARY_NAME.match(name)
+                if of is not None and (key := f"{above}/{of[1]}".removeprefix("/")).startswith(prefix):
+                    found.append(UnfinishedUpload(key, name, info.modified_ms))
+        except OSError as error:
+            self._raise(error, prefix)
+        return found
+
+    def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
+        """Remove a temporary file; whoever still writes it fails when it is renamed."""
+        path = self._writable(upload.key, deadline_ns, make_folder=False)
+        folder, _, name = path.rpartition("/")
+        of = _TEMPORARY_NAME.match(upload.upload_id)
+        if of is None or of[1] != name:
+            return  # no upload of this key that ever was
+        try:
+            self._remove_if_there(f"{folder}/{upload.upload_id}")
+        except OSError as error:
+            self._raise(error, upload.key)
+
     def close(self) -> None:
         """Refuse further calls. Twice is fine."""
         self._closed = True
@@ -168,8 +201,12 @@ class FileStore(ObjectStore):
             raise BucketNotFoundError("the folder of the store is missing", self.uri)
 
     def _prepare(self, folder: str) -> None:
-        """Make a folder below the root with what is above it, each synced into the one before; sweep it once."""
+        """Make a folder below the root with what is above it, each synced into the one before; sweep it now and then."""
+        now_ms = self._clock.now_ms()
         if folder in self._swept:
+            if now_ms - self._swept[folder] >= STALE_MS:
+                self._swept[folder] = now_ms
+                self._sweep(folder)
             return
         made = self._root
         for part in folder.removeprefix(self._root).strip("/").split("/"):
@@ -179,7 +216,7 @@ class FileStore(ObjectStore):
                     self._files.make_folder(made)
             self._files.sync_folder(above)  # also if it was there: who made it may not have come to this yet
         self._sweep(folder)
-        self._swept.add(folder)
+        self._swept[folder] = now_ms
 
     def _sweep(self, folder: str) -> None:
         """Remove temporary files that writers left behind when they died."""
@@ -192,7 +229,9 @@ class FileStore(ObjectStore):
 
     def _written(self, path: str, chunks: Iterable[Buffer]) -> str:
         """Write and sync a temporary file beside ``path``; nothing is left of it when that fails."""
-        temporary = f"{_folder(path)}/{_TEMPORARY}{self._chance.getrandbits(128):032x}.tmp"
+        folder, _, name = path.rpartition("/")
+        of = f"-{name}" if len(name.encode()) <= _LONGEST_NAME else ""
+        temporary = f"{folder}/{_TEMPORARY}{self._chance.getrandbits(128):032x}{of}.tmp"
         descriptor = self._files.open(temporary, create=True)
         try:
             try:
@@ -229,8 +268,8 @@ class FileStore(ObjectStore):
             seconds_left(self._clock, deadline_ns, key)
             yield chunk
 
-    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
-        """All objects below a folder, whose name is relative to the root, in any order."""
+    def _walk(self, folder: str, *, temporary: bool = False) -> Iterator[ObjectInfo]:
+        """All objects, or all temporary files, below a folder, whose name is relative to the root, in any order."""
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
         except OSError as error:
@@ -240,8 +279,8 @@ class FileStore(ObjectStore):
         for entry in entries:
             key = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_folder:
-                yield from self._walk(key)
-            elif not entry.name.startswith(_TEMPORARY):
+                yield from self._walk(key, temporary=temporary)
+            elif entry.name.startswith(_TEMPORARY) == temporary:
                 yield ObjectInfo(key, entry.size_bytes, "", entry.modified_ms)
 
     def _store_error(self, error: OSError, key: str) -> StoreError:

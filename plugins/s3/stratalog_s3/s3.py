@@ -20,6 +20,7 @@ from stratalog.spi import (
     OpenContext,
     PluginImportError,
     StoreError,
+    UnfinishedUpload,
 )
 from stratalog_s3.bucket import Bucket
 from stratalog_s3.checksums import CHECKSUMS
@@ -155,6 +156,29 @@ class S3Store(StoreBase):
                 failed.update(self._refused(answer.get("Errors", ()), names))
         return failed
 
+    def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
+        """Uploads in parts without an end, in one request a thousand."""
+        query = {"Prefix": self._location.name(check_prefix(prefix))}
+        found: list[UnfinishedUpload] = []
+        with self._errors(prefix):
+            bucket = self._bucket(deadline_ns)
+            while True:
+                answer = bucket.ask("list_multipart_uploads", MaxUploads=PAGE_KEYS, **query)
+                found += [self._upload(item) for item in answer.get("Uploads", ())]
+                if not answer.get("IsTruncated"):
+                    return found
+                query["KeyMarker"], query["UploadIdMarker"] = answer["NextKeyMarker"], answer["NextUploadIdMarker"]
+
+    def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
+        """Abort an upload in parts; one that ended, or was aborted, is fine."""
+        name = self._writable(upload.key)
+        try:
+            with self._errors(upload.key):
+                bucket = self._bucket(deadline_ns)
+                bucket.ask("abort_multipart_upload", Key=name, UploadId=upload.upload_id)
+        except ObjectNotFoundError:
+            return
+
     def _put_whole(self, bucket: Bucket, name: str, source: ByteSource, key: str) -> Any:
         self._budget.take(source.size_bytes, seconds_left(self._clock, bucket.deadline_ns, key), key)
         try:
@@ -247,9 +271,10 @@ class S3Store(StoreBase):
             _LOGGER.debug("connections were not closed uri=%s error=%s", self.uri, type(error).__name__)
 
     def _object_info(self, item: Mapping[str, Any]) -> ObjectInfo:
-        modified = item.get("LastModified")
-        modified_ms = int(modified.timestamp() * 1000) if modified is not None else 0
-        return ObjectInfo(self._location.key(item["Key"]), int(item["Size"]), _etag(item), modified_ms)
+        return ObjectInfo(self._location.key(item["Key"]), int(item["Size"]), _etag(item), _ms(item, "LastModified"))
+
+    def _upload(self, item: Mapping[str, Any]) -> UnfinishedUpload:
+        return UnfinishedUpload(self._location.key(item["Key"]), item["UploadId"], _ms(item, "Initiated"))
 
 
 def open_s3(context: OpenContext) -> ObjectStore:
@@ -280,6 +305,12 @@ def open_s3(context: OpenContext) -> ObjectStore:
 def _name_of(method: str) -> str:
     """S3's name for one of botocore's: ``PutObject`` for ``put_object``."""
     return "".join(word.capitalize() for word in method.split("_"))
+
+
+def _ms(item: Mapping[str, Any], name: str) -> int:
+    """A moment, 0 if it is not told."""
+    moment = item.get(name)
+    return int(moment.timestamp() * 1000) if moment is not None else 0
 
 
 def _etag(answer: Mapping[str, Any]) -> str:

@@ -198,6 +198,15 @@ def test_an_orphan_is_listed(single: Bucket) -> None:
     assert [(finding.flaw, finding.key) for finding in single.scrub()] == [(Flaw.ORPHAN, key)]
 
 
+def test_an_upload_without_an_end_is_listed_with_the_orphans(single: Bucket) -> None:
+    key = segment_key(single.prefix, 5, 0, uuid.UUID(int=7))
+    name = key.rpartition("/")[2]
+    (single.folder / key).with_name(f".stratalog-{'0' * 32}-{name}.tmp").write_bytes(b"half of it")
+    (found,) = single.scrub()
+    assert (found.flaw, found.key) == (Flaw.ORPHAN, key)
+    assert "begun" in found.text
+
+
 def test_a_damaged_or_missing_page_hides_no_other(tmp_path: Path, installed: Registry) -> None:
     bed = TierBed()
     log = bed.open().log(LOG, TOPIC_ID)

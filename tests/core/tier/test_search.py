@@ -8,6 +8,7 @@ that did not happen. The planted bugs prove that the search would notice.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -34,6 +35,7 @@ from stratalog.tier.head import HeadFinder, Moment
 from stratalog.tier.layers import TierStore
 from stratalog.tier.log import TierLog
 from stratalog.tier.manifest import encode_root, parse_root
+from stratalog.tier.orphans import OrphanCollector
 from stratalog.tier.root import Head, Root, object_keys
 from stratalog.tier.tree import walk
 
@@ -110,8 +112,10 @@ class Story:
 
     def run(self) -> None:
         """Play the story, then compare."""
-        old, new, reader = self.client(), self.client(), self.client()
+        old, again, new, reader = self.client(), self.client(), self.client(), self.client()
         self.start("old", old, lambda: self.write(old, b"old", epoch=1, first=0))
+        if self.chance.random() < 0.5:  # the engine is started again while its first process still runs
+            self.start("again", again, lambda: self.write_again(again, old))
         self.start("new", new, lambda: self.write(new, b"new", epoch=2, first=None))
         self.start("third", third := self.client(), lambda: self.write(third, b"third", epoch=3, first=None))
         self.start("reader", reader, lambda: self.watch(reader))
@@ -142,6 +146,11 @@ class Story:
         except FencedEpochError:
             return
 
+    def write_again(self, client: Client, before: Client) -> None:
+        """What a second process does that finds the log as the first one has it."""
+        client.sources[:] = before.sources
+        self.write(client, b"old", epoch=1, first=0)
+
     def one_duty(self, client: Client, tag: bytes, epoch: int, first: int | None) -> None:
         draw = self.chance.random()
         try:
@@ -153,7 +162,7 @@ class Story:
                     report = client.log.expire(log_start, leader_epoch=epoch, reason="a test")
                     self.log_start = max(self.log_start, report.log_start)
             else:
-                client.log.collect()
+                client.log.collect(leader_epoch=epoch)
         except StoreError:
             return
         except StorageError as error:
@@ -172,7 +181,7 @@ class Story:
         self.kept += sources
 
     def extend(self, client: Client, tag: bytes, epoch: int, base_offset: int) -> None:
-        end = base_offset + self.chance.choice((5, 10))
+        end = base_offset + (5 if (base_offset + epoch) % 3 else 10)  # two processes cut the same log alike
         source = made_segment(
             base_offset, end, data=b"%b %d %d" % (tag, base_offset, end), files={}, leader_epoch=epoch
         )
@@ -359,12 +368,17 @@ def collect_young_roots(patch: pytest.MonkeyPatch) -> None:
 
 def collect_uploads_under_way(patch: pytest.MonkeyPatch) -> None:
     """What no root names is garbage, whatever its epoch."""
-    patch.setattr(Collector, "_may_be_orphan", lambda *_: True)
+    patch.setattr(OrphanCollector, "_epoch_of", lambda *_: -1)
+
+
+def collect_our_own_without_a_root(patch: pytest.MonkeyPatch) -> None:
+    """What is left in our epoch goes though a process beside us may still commit it."""
+    patch.setattr(TierLog, "_fenced", lambda log, _: contextlib.nullcontext(log.root))
 
 
 def delete_what_older_roots_name(patch: pytest.MonkeyPatch) -> None:
     """What the head does not name is garbage, though readers may still go by an older root."""
-    patch.setattr(Collector, "_collect_orphans", _orphans_of_the_head_only(Collector._collect_orphans))
+    patch.setattr(OrphanCollector, "collect", _orphans_of_the_head_only(OrphanCollector.collect))
 
 
 def _orphans_of_the_head_only(collect: Callable[..., tuple[int, int]]) -> Callable[..., tuple[int, int]]:
@@ -432,6 +446,7 @@ PLANTED = [
     trust_an_old_head,
     collect_young_roots,
     collect_uploads_under_way,
+    collect_our_own_without_a_root,
     delete_what_older_roots_name,
     expire_objects_first,
     commit_before_uploading,

@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.spi import ObjectStore
+from s3_uploads import check_unfinished, left_upload
+from stratalog import Engine, Record, open_engine
+from stratalog.env.clock import ManualClock
+from stratalog.spi import BytesSource, Env, ObjectStore
 from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.s3 import LocalS3
+from stratalog.tier.collect import GRACE_MS
 
 OpenStore = Callable[..., ObjectStore]
 
@@ -17,6 +21,45 @@ class TestS3(ObjectStoreContract):
     @pytest.fixture
     def store(self, open_store: OpenStore, local_s3: LocalS3, s3_tier: str) -> ObjectStore:
         return open_store(s3_tier, local_s3.options)
+
+
+def test_uploads_without_an_end_are_told_and_aborted(
+    open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int
+) -> None:
+    check_unfinished(open_store(s3_tier, local_s3.options), deadline_ns)
+
+
+def test_an_engine_that_is_started_again_aborts_what_a_crash_left(
+    tmp_path: Path, local_s3: LocalS3, s3_tier: str, open_store: OpenStore, deadline_ns: int
+) -> None:
+    """In the same leader epoch, and not in the hour in which it might be somebody's upload."""
+    clock = ManualClock(Env().clock.now_ms())
+    store = open_store(s3_tier, local_s3.options)
+
+    def opened() -> Engine:
+        return open_engine(tmp_path, tier=s3_tier, tier_options=local_s3.options, env=Env(clock=clock))
+
+    def moved(engine: Engine) -> None:
+        engine.log("t", 0).append([Record(value=b"x" * 100)])
+        engine.log("t", 0).roll()
+        engine.offload()
+
+    with opened() as engine:
+        engine.create_topic("t", config={"retention.ms": -1})
+        moved(engine)
+        (there,) = [info.key for info in store.list("", deadline_ns=deadline_ns) if "/segments/" in info.key]
+    left = f"{there.rpartition('/')[0]}/{1:020d}-0-{7:032x}.seg"
+    store.put_file(left, BytesSource(b"whole, and no root came"), deadline_ns=deadline_ns)
+    with opened() as engine:
+        moved(engine)
+        engine.collect()
+        assert left in {info.key for info in store.list("", deadline_ns=deadline_ns)}
+        left_upload(store, left)
+        clock.advance_ms(GRACE_MS + 60_000)
+        assert engine.collect().orphans == 2
+        assert left not in {info.key for info in store.list("", deadline_ns=deadline_ns)}
+        assert store.unfinished("", deadline_ns=deadline_ns) == []
+        assert len(list(engine.log("t", 0).records())) == 2
 
 
 class TestFile(ObjectStoreContract):

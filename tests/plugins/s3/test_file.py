@@ -24,7 +24,9 @@ from stratalog.spi import (
     StoreError,
     StorePermissionError,
     StoreTimeoutError,
+    UnfinishedUpload,
 )
+from stratalog_s3.file import STALE_MS
 
 OpenStore = Callable[..., ObjectStore]
 
@@ -193,6 +195,55 @@ def test_what_a_dead_writer_left_is_removed_a_day_later(
     store = open_store(f"file://{tmp_path}", env=Env(clock=ManualClock(1_700_000_000_000)))
     store.create("a/b", b"x", deadline_ns=deadline_ns * 10**6)
     assert files_in(tmp_path) == ["a/.stratalog-young.tmp", "a/b"]
+
+
+def test_what_a_dead_writer_left_is_an_upload_without_an_end(
+    store: ObjectStore, tmp_path: Path, deadline_ns: int
+) -> None:
+    store.create("a/b", b"x", deadline_ns=deadline_ns)
+    left = tmp_path / f"a/.stratalog-{'1' * 32}-c.tmp"
+    left.write_bytes(b"half")
+    os.utime(left, (1_000, 1_000))
+    assert store.unfinished("a/b", deadline_ns=deadline_ns) == []
+    (found,) = store.unfinished("a/", deadline_ns=deadline_ns)
+    assert found == UnfinishedUpload("a/c", left.name, 1_000_000)
+    store.abort(found, deadline_ns=deadline_ns)
+    store.abort(found, deadline_ns=deadline_ns)
+    assert files_in(tmp_path) == ["a/b"]
+    for name in ("b", f".stratalog-{'1' * 32}-../a/b.tmp"):
+        store.abort(UnfinishedUpload("a/c", name), deadline_ns=deadline_ns)
+    assert files_in(tmp_path) == ["a/b"]
+
+
+def test_a_writer_that_is_killed_leaves_an_upload_of_its_key(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int
+) -> None:
+    class Killed(PosixVfs):
+        def rename(self, old: str, new: str) -> None:
+            del old, new
+            raise KeyboardInterrupt
+
+        def remove(self, path: str) -> None:
+            raise AssertionError(path)
+
+    store = open_store(f"file://{tmp_path}", env=Env(files=Killed()))
+    with pytest.raises(KeyboardInterrupt):
+        store.put_file("a/b", BytesSource(b"x" * 10), deadline_ns=deadline_ns)
+    assert [(found.key, found.begun_ms > 0) for found in store.unfinished("", deadline_ns=deadline_ns)] == [
+        ("a/b", True)
+    ]
+
+
+def test_folders_are_swept_again_a_day_later(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    clock = ManualClock(1_700_000_000_000)
+    store = open_store(f"file://{tmp_path}", env=Env(clock=clock))
+    store.create("a/b", b"x", deadline_ns=deadline_ns * 10**6)
+    left = tmp_path / "a/.stratalog-old.tmp"
+    left.write_bytes(b"half")
+    os.utime(left, (1_700_000_000, 1_700_000_000))
+    clock.advance_ms(STALE_MS + 1)
+    store.create("a/c", b"x", deadline_ns=deadline_ns * 10**6)
+    assert files_in(tmp_path) == ["a/b", "a/c"]
 
 
 def test_a_deadline_between_two_pieces_stops_the_upload(open_store: OpenStore, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from s3_uploads import check_unfinished
 from stratalog.engine.open import open_engine
 from stratalog.env import Env
 from stratalog.model.records import Record
@@ -96,6 +97,10 @@ def test_large_objects_come_back(store: ObjectStore, deadline_ns: int) -> None:
         store.read("large", MIN_PART_BYTES - 5, MIN_PART_BYTES + 5, deadline_ns=deadline_ns)
         == (data[MIN_PART_BYTES - 5 : MIN_PART_BYTES + 5])
     )
+
+
+def test_uploads_without_an_end_are_told_and_aborted(store: ObjectStore, deadline_ns: int) -> None:
+    check_unfinished(store, deadline_ns)
 
 
 def test_an_engine_works_on_it(server: Gateway, tmp_path: Any) -> None:

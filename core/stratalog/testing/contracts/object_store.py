@@ -14,7 +14,7 @@ import pytest
 from stratalog.env.clock import SystemClock
 from stratalog.errors import ObjectNotFoundError, StorageError, StoreTimeoutError
 from stratalog.model.batches import Buffer
-from stratalog.spi.objects import BytesSource, Capability, Created, ObjectStore
+from stratalog.spi.objects import BytesSource, Capability, Created, ObjectStore, UnfinishedUpload
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
@@ -294,6 +294,13 @@ class ObjectStoreContract:
         with pytest.raises(StoreTimeoutError):
             filled.list("", deadline_ns=past_ns)
         assert [info.key for info in filled.list("new/", deadline_ns=deadline_ns)] == []
+
+    def test_what_ended_is_no_unfinished_upload(self, filled: ObjectStore, deadline_ns: int) -> None:
+        """And aborting one that the store does not know is fine: somebody else was faster."""
+        assert list(filled.unfinished("", deadline_ns=deadline_ns)) == []
+        keys = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
+        filled.abort(UnfinishedUpload(keys[0], "0" * 32), deadline_ns=deadline_ns)
+        assert [info.key for info in filled.list("", deadline_ns=deadline_ns)] == keys
 
     def test_a_closed_store_refuses(self, store: ObjectStore, deadline_ns: int) -> None:
         """Closing twice is fine."""
