@@ -99,7 +99,7 @@ def compact(session: object, scratch: Path, chosen: argparse.Namespace) -> None:
             if turn:  # the first one starts the Python workers
                 found.setdefault(name, []).append(taken)
     tell("compact", chosen.rows, found)
-    print(f"  {told[0]:.1f} bytes shuffled a record; {told[1]:,.0f} records are left")
+    print(f"  {told[0]:.1f} bytes shuffled a record, where they are; {told[1]:,.0f} records are left")
     shutil.rmtree(tier)
 
 

@@ -58,12 +58,21 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> Any:
     import stratalog_spark  # noqa: PLC0415 - needs pyspark
     from stratalog_spark.jobs import compact, convert, erase, merge  # noqa: PLC0415 - the same
 
-    monkeypatch.setattr(erase, "run_tasks", run_here)
-    monkeypatch.setattr(convert, "run_tasks", run_here)
-    monkeypatch.setattr(merge, "run_tasks", run_here)
+    for module in (compact, convert, erase, merge):
+        monkeypatch.setattr(module, "run_tasks", run_here)
     monkeypatch.setattr(compact._Work, "frame", lambda self, _: Frame(self))
     monkeypatch.setattr(compact, "BUCKET_RECORDS", 200)
     return stratalog_spark
+
+
+@pytest.fixture(params=["a task a log", "tasks that tell each other keys"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of small logs, and as of large ones."""
+    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
+
+    if request.param != "a task a log":
+        monkeypatch.setattr(compact, "ALONE_RECORDS", 0)
+    return str(request.param)
 
 
 def fill(
@@ -108,12 +117,13 @@ def versions(uri: str) -> list[int]:
         return [0 if remote is None else remote.version for remote in remotes]
 
 
-@pytest.mark.parametrize("held", [1 << 20, 64])
+@pytest.mark.parametrize("held", [None, 1 << 20, 64])
 def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
-    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int | None
 ) -> None:
     from stratalog_spark.jobs import compact, runs  # noqa: PLC0415 - needs pyspark
 
+    monkeypatch.setattr(compact, "ALONE_RECORDS", 600 if held is None else 0)
     monkeypatch.setattr(compact, "_HELD_RECORDS", held)
     monkeypatch.setattr(runs, "SMALLEST_RUN_BYTES", 10_000)
     uri = fill(tmp_path, some, COMPACTED)
@@ -124,6 +134,7 @@ def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
         assert read(uri, partition) == sorted(newest.values(), key=lambda row: row.offset)
     assert versions(uri) == [commit + 1 for commit in commits]
     assert (done.records_before, done.records_after) == (1200, 180)
+    assert (done.shuffled_bytes > 0) == (held is not None)
     with open_engine(tmp_path / "again", tier=uri, attach=True) as engine:
         log = engine.log("orders", 0)
         assert log.offsets().log_end == 600
@@ -131,6 +142,7 @@ def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
         assert [row.offset for row in log.records()][-1] == 600
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_compaction_of_what_is_compact_changes_no_record(jobs: Any, tmp_path: Path) -> None:
     uri = fill(tmp_path, some, COMPACTED)
     jobs.compact(None, uri, topics=["orders"], take_over=True)
@@ -141,6 +153,7 @@ def test_compaction_of_what_is_compact_changes_no_record(jobs: Any, tmp_path: Pa
     assert all(found.segments_after <= found.segments_before for found in again.logs)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_tombstones_stay_until_they_were_seen_for_long(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +180,7 @@ def test_tombstones_stay_until_they_were_seen_for_long(
     assert [row.key for row in read(uri)] == [b"k%d" % number for number in range(10)]
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_what_was_aborted_neither_stays_nor_hides_anything(jobs: Any, tmp_path: Path) -> None:
     tier = tmp_path / "tier"
     tier.mkdir()
@@ -198,6 +212,7 @@ def test_nothing_is_compacted_that_should_not_be(jobs: Any, tmp_path: Path) -> N
     assert versions(uri) == commits
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_an_engine_that_writes_meanwhile_is_not_overwritten(
     jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +234,32 @@ def test_an_engine_that_writes_meanwhile_is_not_overwritten(
         jobs.compact(None, uri, topics=["orders"], take_over=True)
     assert read(uri)[:600] == before
     assert read(uri)[600].value == b"of the engine"
+
+
+def test_small_logs_and_large_ones_are_compacted_together(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by one commit, and only when all tasks are through."""
+    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
+
+    monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
+    uri = fill(tmp_path, lambda partition: list(some(partition))[: 600 if partition else 300], COMPACTED)
+    before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
+    monkeypatch.setattr(compact._Work, "written", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        jobs.compact(None, uri, topics=["orders"], take_over=True)
+    assert [read(uri, partition) for partition in (0, 1)] == before
+    monkeypatch.undo()
+    monkeypatch.setattr(compact, "run_tasks", run_here)
+    monkeypatch.setattr(compact._Work, "frame", lambda self, _: Frame(self))
+    monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
+    done = jobs.compact(None, uri, topics=["orders"], take_over=True)
+    assert [found.records_before for found in sorted(done.logs, key=lambda found: found.log)] == [300, 600]
+    for partition, rows in enumerate(before):
+        newest = {row.key: row for row in rows if row.key is not None}
+        assert read(uri, partition) == sorted(newest.values(), key=lambda row: row.offset)
+    assert versions(uri) == [commit + 1 for commit in commits]
+    assert done.shuffled_bytes > 0
 
 
 def test_erased_keys_are_gone_and_nothing_else(jobs: Any, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class Rewriting(Generic[S]):
             RewriteStoppedError: see there.
         """
         try:
-            end = self._observe()
+            end = self.observe()
             self.rewrite(end)
         except SegmentGoneError as error:
             raise RewriteStoppedError(f"a segment of {self.log.name} went away: {error}") from error
@@ -78,8 +78,8 @@ class Rewriting(Generic[S]):
 
     # --- pass 1 ------------------------------------------------------------------------------------------------------
 
-    def _observe(self) -> int:
-        """Show the dirty range to the filters; where they had enough of it (offset)."""
+    def observe(self) -> int:
+        """The first pass alone: show the dirty range to the filters; where they had enough of it (offset). Errors as ``run``."""
         job, parts = self.job, self.log.parts
         transactions = TransactionPass(parts)
         dirty = [found for found in self._segments(job.end) if found.end_offset > job.dirty_start]
@@ -142,7 +142,7 @@ class Rewriting(Generic[S]):
     # --- pass 2 ------------------------------------------------------------------------------------------------------
 
     def rewrite(self, end: int) -> None:
-        """The second pass alone, for filters that know all that the first would show them; errors as ``run``."""
+        """The second pass alone, for filters that know all that the first has shown them, or would; errors as ``run``."""
         log, segments = self.log, self._segments(end)
         modified_ms = [log.modified_ms(found) for found in segments if found.base_offset < self.job.dirty_start]
         legacy_horizon_ms = modified_ms[-1] - self.log.config.delete_retention_ms if modified_ms else 0

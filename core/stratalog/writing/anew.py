@@ -12,6 +12,7 @@ from stratalog.cleaning.rewrite import Rewriting
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import TierSource, Traffic, source_of
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
 from stratalog.log.cleaned import CleanedSegment, SpooledSegment
 from stratalog.log.tiered import producers_at
 from stratalog.log.validate import codec_of
@@ -22,7 +23,7 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode, transaction_index
-from stratalog.spi.cleanup import RecordFilter, RewriteJob
+from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, RewriteJob
 from stratalog.spi.formats import BatchHeader, Codec
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
@@ -128,11 +129,43 @@ def rewrite_part(
         DiskFullError: no space for temporary files.
         StoreError: the store failed.
     """
+    job = RewriteJob(part.name, *span, first_dirty_offset, now_ms, 0, config=part.config)
+    return _rewritten(_rewriting(part, job, filters, keeps_tombstones=keeps_tombstones))
+
+
+def compact_part(
+    part: StagedPart,
+    span: tuple[int, int],
+    policy: CleanupPolicy,
+    first_dirty_offset: int,
+    *,
+    now_ms: int,
+    memory_bytes: int,
+) -> Rewritten:
+    """Both passes of a round of compaction over [start, end), with a filter of the policy.
+
+    Raises:
+        StorageError: the filter needs more memory; nothing was staged.
+        Others as ``rewrite_part``.
+    """
     start, end = span
+    dirty_start = min(max(first_dirty_offset, start), end)
+    job = RewriteJob(part.name, start, end, dirty_start, now_ms, memory_bytes, config=part.config)
+    rewriting = _rewriting(part, job, [policy.record_filter(job)], keeps_tombstones=False)
+    seen = rewriting.observe()
+    if seen < end:
+        raise StorageError(
+            f"the keys of {part.name} up to offset {end} need more than {memory_bytes} bytes: at {seen} these were full"
+        )
+    return _rewritten(rewriting)
+
+
+def _rewriting(
+    part: StagedPart, job: RewriteJob, filters: Sequence[RecordFilter], *, keeps_tombstones: bool
+) -> Rewriting[TierSource]:
     parts = part.parts
-    job = RewriteJob(part.name, start, end, first_dirty_offset, now_ms, 0, config=part.config)
     throttle = Throttle(parts.env.clock, float("inf"))
-    rewriting = Rewriting(
+    return Rewriting(
         part,
         job,
         filters,
@@ -143,8 +176,13 @@ def rewrite_part(
         0,
         is_copied=True,
     )
-    rewriting.rewrite(end)
-    stats = rewriting.stats
+
+
+def _rewritten(rewriting: Rewriting[TierSource]) -> Rewritten:
+    """The second pass."""
+    part, stats = rewriting.log, rewriting.stats
+    assert isinstance(part, StagedPart)
+    rewriting.rewrite(rewriting.job.end)
     return Rewritten(
         tuple(part.staged),
         stats.segments_before,

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
@@ -164,6 +165,24 @@ class BulkWriter(ABC):
             StorageError: other segments are there by now.
             StoreError: the store failed.
         """
+
+    def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
+        """Stage what stays of a whole span by ``cleanup.policy=compact``: both passes of a round of the cleaner.
+
+        Keys are looked at from the log's first dirty offset on, of which ``replace`` is told afterwards.
+
+        Args:
+            span: as planned.
+            now_ms: by which tombstones are old.
+            memory_bytes: what may be used to remember keys: 28 an offset of the span, and a KiB, are always enough.
+
+        Raises:
+            ConfigError: nobody but the engine compacts this target.
+            StorageError: the keys do not fit, which shows before anything is staged.
+            Others as ``rewrite``.
+        """
+        del now_ms, memory_bytes
+        raise ConfigError(f"the segments of {span.log} are compacted by its engine alone")
 
     @abstractmethod
     def recode(

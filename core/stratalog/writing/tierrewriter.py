@@ -27,7 +27,7 @@ from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
 from stratalog.tier.root import Root
 from stratalog.tier.tier import Tier
-from stratalog.writing.anew import MAGIC, StagedPart, Standing, recode_part, rewrite_part
+from stratalog.writing.anew import MAGIC, StagedPart, Standing, compact_part, recode_part, rewrite_part
 from stratalog.writing.bulk import BulkWriter
 from stratalog.writing.encode import Encoder
 from stratalog.writing.merge import end_group, merge_part, small_groups
@@ -161,6 +161,13 @@ class TierRewriter(BulkWriter):
             now_ms=now_ms,
             keeps_tombstones=keeps_tombstones,
         )
+
+    def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
+        """As ``BulkWriter.compact``."""
+        part = span.start, span.end
+        at, entries, root = self._standing(span, part)
+        made, policy = StagedPart(at, entries), self._host.policy("compact")
+        return compact_part(made, part, policy, root.first_dirty_offset, now_ms=now_ms, memory_bytes=memory_bytes)
 
     def recode(
         self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None

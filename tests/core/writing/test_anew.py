@@ -78,6 +78,49 @@ def test_a_part_that_is_none_of_the_span_is_refused(target: WriteTarget) -> None
                 writer.recode(span, part)
 
 
+def test_a_span_is_compacted_as_the_cleaner_compacts(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    target = WriteTarget((tmp_path / "tier").as_uri(), take_over=True)
+    kept: list[list[Record]] = []
+    for number, start in enumerate((0, 100)):
+        with open_engine(tmp_path / f"data-{number}", tier=target.location, attach=number > 0) as engine:
+            if not number:
+                engine.create_topic("orders", config={"segment.bytes": 1_500, "cleanup.policy": "compact"})
+            log = engine.log("orders", 0)
+            for each in range(start, start + 100):
+                value = None if each % 7 == 3 else b"%d" % each
+                key = b"k%d" % (20 * number + each % (30 + 20 * number))
+                log.append([Record(key=key, value=value, timestamp_ms=each)])
+            log.roll()
+            engine.offload()
+            sent = list(log.records())
+        newest = {row.key: row for row in sent}
+        with target.open() as writer:
+            span = planned(writer)
+            made = writer.compact(span, now_ms=1_000, memory_bytes=28 * (span.end - span.start) + 1_024)
+            assert (made.records_read, made.records_kept) == (len(sent), len(newest))
+            assert made.segments == len(span.borders) - 1
+            writer.replace(span, made.staged, reason="a test", first_dirty_offset=span.end)
+        with open_reader(target.location) as reader:
+            kept.append(list(reader.log("orders", 0).records()))
+        assert kept[-1] == sorted(newest.values(), key=lambda row: row.offset)
+    assert [len(rows) for rows in kept] == [30, 70]  # the second time of what the first has left, and what came since
+
+
+def test_what_does_not_fit_is_not_compacted_in_part(tmp_path: Path, target: WriteTarget) -> None:
+    before = stored(tmp_path)
+    with target.open() as writer:
+        span = planned(writer)
+        with pytest.raises(StorageError, match="need more than 1000 bytes: at 36 these were full"):
+            writer.compact(span, now_ms=0, memory_bytes=1_000)
+        writer.compact(span, now_ms=0, memory_bytes=28 * 100 + 1_024)
+        added = len(stored(tmp_path) - before)
+    assert added > 0
+    assert offsets(target) == list(range(100))
+    with WriteTarget(str(tmp_path / "data")).open() as writer, pytest.raises(ConfigError, match="by its engine alone"):
+        writer.compact(span, now_ms=0, memory_bytes=1 << 20)
+
+
 def test_only_segments_that_are_not_as_asked_are_recoded(tmp_path: Path, target: WriteTarget) -> None:
     """By one commit, however many lie between them; what is done twice writes nothing, and reads what it must look at."""
     with target.open() as writer:

@@ -1,6 +1,7 @@
 """Compacting whole topics of a tier by their keys, however many there are; values never pass through the JVM.
 
-First pass, a task a run of segments: the newest offset of each key, as a hash, in messages of one bucket each. Between the
+A log that is small is a task, which compacts it as an engine does. Of larger ones there are many tasks. First pass, a task
+a run of segments: the newest offset of each key, as a hash, in messages of one bucket each. Between the
 passes, a task a bucket: of all runs, the newest of each key; what stays of each run. Second pass, a task a run: its segments
 written anew. Then one commit a partition. So memory is that of one bucket, whatever the number of keys.
 """
@@ -19,17 +20,22 @@ from pyspark.sql import DataFrame, SparkSession
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource, scan
 from stratalog.spi import Env, Fields, RecordColumns, RecordFilter, Verdict
-from stratalog.writing import Span, WriteTarget
+from stratalog.writing import Rewritten, Span, WriteTarget
 from stratalog_spark.hashes import SECRET_BYTES, hash_keys
 from stratalog_spark.jobs.packing import Newest, newest_rows, pack_offsets, partition_keys, unpack_offsets
 from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, target_of
-from stratalog_spark.jobs.tasks import Progress, explained, source_of, task_count, watched
+from stratalog_spark.jobs.tasks import Progress, explained, run_tasks, source_of, task_count, watched
 from stratalog_spark.ranges import topics_of
 from stratalog_spark.worker import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
+ALONE_RECORDS: Final = 1 << 21  # offsets of a log that one task compacts: 56 MiB are enough to remember all keys
+ALONE_BYTES: Final = (
+    256 << 20
+)  # of it: seconds of work, which to spread over tasks that tell each other keys takes as long
+_ALONE_MEMORY_BYTES: Final = 28 * ALONE_RECORDS
 BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
 _HELD_RECORDS: Final = 1 << 20
 _FIRST_DDL: Final = "place int, bucket int, run int, blob binary"
@@ -94,16 +100,36 @@ def compact(
             span = writer.span(log, 0, reader.log(*log).offsets().last_stable)
             if span is not None:
                 spans.append(span)
-        runs = plan_runs(reader, spans, tasks=task_count(spark))
-        if not runs:
-            return CompactReport((), 0)
-        work = _Work(source, target, tuple(runs), tuple(spans), secrets.token_bytes(SECRET_BYTES), Env().clock.now_ms())
-        with explained(), watched(spark, progress):
-            rows = work.frame(spark).toArrow().to_pylist()
-        by_run = {row["run"]: pickle.loads(row["made"]) for row in rows}  # noqa: S301 - by this job's tasks
-        parts = [by_run[number] for number in range(len(runs))]
-        done = publish(writer, spans, runs, parts, "compacted by a job", is_clean=True)
-    return CompactReport(done, sum(row["shuffled"] for row in rows))
+        planned = plan_runs(reader, spans, tasks=task_count(spark))
+        whole, runs = _parted(planned)
+        now_ms, parts, shuffled_bytes = Env().clock.now_ms(), list[Rewritten](), 0
+
+        def alone(run: Run) -> Rewritten:
+            with target.open() as opened:
+                return opened.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_MEMORY_BYTES)
+
+        parts += run_tasks(spark, whole, alone, progress=progress)
+        if runs:
+            wide = tuple(span for span in spans if any(run.span == span for run in runs))
+            work = _Work(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms)
+            with explained(), watched(spark, progress):
+                rows = work.frame(spark).toArrow().to_pylist()
+            by_run = {row["run"]: pickle.loads(row["made"]) for row in rows}  # noqa: S301 - by this job's tasks
+            parts += [by_run[number] for number in range(len(runs))]
+            shuffled_bytes = sum(row["shuffled"] for row in rows)
+        done = publish(writer, spans, [*whole, *runs], parts, "compacted by a job", is_clean=True)
+    return CompactReport(done, shuffled_bytes)
+
+
+def _parted(planned: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+    """A run for each log that one task compacts, the largest first, and the runs of the others."""
+    by_span: dict[Span, list[Run]] = {}
+    for run in planned:
+        by_span.setdefault(run.span, []).append(run)
+    sizes = {span: sum(run.split.size_bytes for run in runs if run.split is not None) for span, runs in by_span.items()}
+    small = {span for span, size in sizes.items() if span.end - span.start <= ALONE_RECORDS and size <= ALONE_BYTES}
+    whole = [Run(span, span.start, span.end, None) for span in sorted(small, key=sizes.__getitem__, reverse=True)]
+    return whole, [run for run in planned if run.span not in small]
 
 
 @dataclass(frozen=True, slots=True)
