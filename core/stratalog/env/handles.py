@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from functools import partial
+from itertools import count
+from operator import itemgetter
 from typing import Final
 
 from stratalog.env.files import Vfs
@@ -17,11 +17,19 @@ from stratalog.errors import ClosedError
 _NO_DESCRIPTOR: Final = -1
 
 
-@dataclass(slots=True)
 class _Handle:
-    close: Callable[[], None]
-    descriptor: int = _NO_DESCRIPTOR
-    pins: int = 0
+    """Something open.
+
+    ``pins`` has an item a pin: adding one, and taking one away, is a step that no other thread comes between, which
+    counting is not. ``used`` is when it was used last, in the pool's own time. ``is_leaving``: it is closed, or about to be.
+    """
+
+    __slots__ = ("close", "descriptor", "is_leaving", "pins", "used")
+
+    def __init__(self, close: Callable[[], None], used: int, descriptor: int = _NO_DESCRIPTOR) -> None:
+        self.close, self.used, self.descriptor = close, used, descriptor
+        self.pins: list[None] = []
+        self.is_leaving = False
 
 
 class HandlePool:
@@ -32,12 +40,18 @@ class HandlePool:
 
     A ``limit`` above half of what the system allows the process counts as that half: not all that costs a descriptor
     goes through the pool.
+
+    What is open already is pinned and unpinned without the lock, as every append does both: whoever closes says first
+    that it ``is_leaving`` and then looks for pins, whoever pins does so first and then looks whether it stays. So one
+    of the two sees the other.
     """
 
     def __init__(self, files: Vfs, limit: int) -> None:
         self._files, self._limit = files, _allowed(limit)
-        self._handles: OrderedDict[Hashable, _Handle] = OrderedDict()  # least recently used first; under _lock
+        self._handles: dict[Hashable, _Handle] = {}  # changed under _lock
         self._dropped: dict[int, _Handle] = {}  # pinned when dropped; the last unpin closes them
+        self._oldest: list[tuple[int, Hashable, _Handle]] = []  # the next to close at the end, unless used since
+        self._now = count()
         self._lock = threading.Lock()
         self._closed = False
 
@@ -48,33 +62,39 @@ class HandlePool:
             ClosedError: the pool is closed.
             OSError: what ``opener`` raises.
         """
+        handle = self._handles.get(name)
+        if handle is not None:
+            handle.pins.append(None)
+            if not handle.is_leaving:
+                handle.used = next(self._now)
+                return handle.descriptor
         with self._lock:
+            if handle is not None:
+                self._unpinned(handle)
             handle = self._handles.get(name)
             if handle is None:
                 descriptor = self._opened(opener)
-                handle = self._handles[name] = _Handle(partial(self._files.close, descriptor), descriptor)
-            self._handles.move_to_end(name)
-            handle.pins += 1
-            if len(self._handles) > self._limit:
-                self._shrink()
+                handle = _Handle(partial(self._files.close, descriptor), 0, descriptor)
+                self._handles[name] = handle
+            handle.pins.append(None)
+            handle.used = next(self._now)
+            self._shrink()
             return handle.descriptor
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
         """Give back what ``pin`` returned; safe after ``drop``."""
-        with self._lock:
-            handle = self._handles.get(name)
-            if handle is not None and handle.descriptor == descriptor:
-                handle.pins -= 1
-                if len(self._handles) > self._limit:
+        handle = self._handles.get(name)
+        if handle is not None and handle.descriptor == descriptor:
+            handle.pins.pop()
+            if handle.is_leaving or len(self._handles) > self._limit:
+                with self._lock:
+                    self._close_dropped(handle)
                     self._shrink()
-                return
-            handle = self._dropped.get(descriptor)
-            if handle is None:
-                return
-            handle.pins -= 1
-            if handle.pins == 0:
-                del self._dropped[descriptor]
-                handle.close()
+            return
+        with self._lock:
+            dropped = self._dropped.get(descriptor)
+            if dropped is not None:
+                self._unpinned(dropped)
 
     @contextlib.contextmanager
     def using(self, name: Hashable, opener: Callable[[], int]) -> Iterator[int]:
@@ -95,8 +115,11 @@ class HandlePool:
             if self._closed:
                 let_go()
                 return
-            self._handles.setdefault(name, _Handle(let_go))
-            self._handles.move_to_end(name)
+            handle = self._handles.setdefault(name, _Handle(let_go, 0))
+            handle.used = next(self._now)
+            handle.pins.append(None)  # it is not what has to go
+            self._shrink()
+            handle.pins.pop()
             self._shrink()
 
     def drop(self, name: Hashable) -> None:
@@ -110,6 +133,7 @@ class HandlePool:
             self._closed = True
             for name in list(self._handles):
                 self._drop(name)
+            self._oldest.clear()
 
     @property
     def open_count(self) -> int:
@@ -130,12 +154,22 @@ class HandlePool:
                     raise
 
     def _drop(self, name: Hashable) -> None:
-        handle = self._handles.pop(name, None)
+        handle = self._handles.get(name)
         if handle is None:
             return
-        if handle.pins:
-            self._dropped[handle.descriptor] = handle
-        else:
+        handle.is_leaving = True
+        self._dropped[handle.descriptor] = handle
+        del self._handles[name]
+        self._close_dropped(handle)
+
+    def _unpinned(self, handle: _Handle) -> None:
+        handle.pins.pop()
+        self._close_dropped(handle)
+
+    def _close_dropped(self, handle: _Handle) -> None:
+        """Close what was dropped, if nobody has it pinned any more."""
+        if not handle.pins and self._dropped.get(handle.descriptor) is handle:
+            del self._dropped[handle.descriptor]
             handle.close()
 
     def _shrink(self) -> None:
@@ -144,10 +178,24 @@ class HandlePool:
 
     def _close_oldest(self) -> bool:
         """Close the idle one that was used longest ago; False if none is idle."""
-        idle = next((name for name, handle in self._handles.items() if not handle.pins), None)
-        if idle is None:
+        for is_new in (False, True):
+            if is_new:
+                idle = [(handle.used, name, handle) for name, handle in self._handles.items() if not handle.pins]
+                self._oldest = sorted(idle, key=itemgetter(0), reverse=True)
+            while self._oldest:
+                used, name, handle = self._oldest.pop()
+                if handle.used == used and not handle.is_leaving and self._has_closed(name, handle):
+                    return True
+        return False
+
+    def _has_closed(self, name: Hashable, handle: _Handle) -> bool:
+        """Close one unless it is pinned; whether it was not."""
+        handle.is_leaving = True
+        if handle.pins:
+            handle.is_leaving = False
             return False
-        self._handles.pop(idle).close()
+        del self._handles[name]
+        handle.close()
         return True
 
 

@@ -93,7 +93,7 @@ def _sync(state: LogState, *, indexes: bool) -> int:
 def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
     try:
         segment.log.sync()
-        for role, index in list(segment.indexes().items()):
+        for role, index in segment.indexes().items():
             if indexes or role is IndexRole.TRANSACTION:
                 index.sync()
     except SegmentGoneError:

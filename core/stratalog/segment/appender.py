@@ -5,7 +5,7 @@ Source: apache/kafka LogSegment.append, shouldRoll; the index rule per batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stratalog.config.topic import TopicConfig
@@ -44,13 +44,27 @@ class Appender:
         jitter_ms: taken off ``segment.ms`` for this segment.
     """
 
+    __slots__ = (
+        "_builders",
+        "_config",
+        "_created_ms",
+        "_first_timestamp_ms",
+        "_growing",
+        "_is_full",
+        "_is_ready",
+        "_jitter_ms",
+        "_latest_ms",
+        "_parts",
+        "segment",
+    )
+
     def __init__(self, segment: Segment, parts: Components, config: TopicConfig, jitter_ms: int = 0) -> None:
         self.segment, self._parts, self._config, self._jitter_ms = segment, parts, config, jitter_ms
         self._created_ms = parts.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
         self._latest_ms: int | None = None  # what goes into the segment is no newer; None: the clock says, or not known
-        self._builders: dict[IndexRole, IndexBuilder] = {}
-        self._growing: list[tuple[IndexBuilder, IndexFile]] = []  # of plain batches; empty: to be listed again
+        self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``parts.indexes``, in its order
+        self._growing: tuple[IndexFile | None, ...] = ()  # those that plain batches go to; empty: to be listed again
         self._is_full: bool | None = None  # whether any of them takes no further entry; None: one may have changed
         self._is_ready = False  # whether all indexes are open
         if not segment.size_bytes:
@@ -59,30 +73,36 @@ class Appender:
     def _open_indexes(self) -> None:
         if self._is_ready:
             return
+        builders = []
         for role, found in self._parts.indexes.items():
+            entries = self._entries(role, found)
+            builder, due = self._begun(role, found, entries)
+            builders.append(builder)
+            entries += due
             if role in self.segment.indexes():
                 continue  # opened by a call that had no room for the next one
-            entries = self._entries(role, found)
-            entries += self._begin(role, found, entries)
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
-        self._is_ready = True
+        self._builders, self._is_full, self._is_ready = tuple(builders), None, True
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Whether a set of this size, end and time must go to a new segment."""
         if not self._is_ready:
             self._open_indexes()
-        segment = self.segment
+        segment, latest_ms = self.segment, self._latest_ms
         size = segment.size_bytes
-        if size and (size + size_bytes > self._config.segment_bytes or self._is_late(max_timestamp_ms)):
-            return True
+        if size:
+            if size + size_bytes > self._config.segment_bytes:
+                return True
+            if self._is_late(max_timestamp_ms) if latest_ms is None else max_timestamp_ms > latest_ms:
+                return True
         return self.is_full or not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
     def is_full(self) -> bool:
         """Whether an index takes no further entry."""
         if self._is_full is None:
-            self._is_full = any(builder.full for builder in self._builders.values())
+            self._is_full = any(builder.full for builder in self._builders)
         return self._is_full
 
     def has_waited(self) -> bool:
@@ -140,8 +160,8 @@ class Appender:
         growing = self._growing or self._grow()
         start = segment.log.append((data,))
         try:
-            for builder, index in growing:
-                if some_full and builder.full:
+            for builder, index in zip(self._builders, growing):  # noqa: B905 - as many, and this is each append
+                if index is None or (some_full and builder.full):
                     continue
                 entries = builder.add_batch(start, size, base_offset, last_offset, max_timestamp_ms)
                 if entries:
@@ -156,10 +176,12 @@ class Appender:
             self._begins_at(max_timestamp_ms)
         segment.end_offset = last_offset + 1
 
-    def _grow(self) -> list[tuple[IndexBuilder, IndexFile]]:
+    def _grow(self) -> tuple[IndexFile | None, ...]:
         """The indexes that plain batches have entries in: a transaction index has none."""
-        opened, plain = self.segment.indexes(), [role for role in self._builders if role is not IndexRole.TRANSACTION]
-        self._growing = [(self._builders[role], opened[role]) for role in plain]
+        opened = self.segment.indexes()
+        self._growing = tuple(
+            None if role is IndexRole.TRANSACTION else opened.get(role) for role in self._parts.indexes
+        )
         return self._growing
 
     def append_table(self, data: Buffer, table: BatchTable) -> None:
@@ -169,7 +191,7 @@ class Appender:
         largest = segment.largest
         start = segment.log.append([data])
         try:
-            for role, builder in self._builders.items():
+            for role, builder in self._by_role():
                 if not builder.full:
                     self._write_index(role, builder.add_table(table, start))
             self._is_full = None
@@ -187,15 +209,15 @@ class Appender:
 
     def finish(self) -> None:
         """Write the closing entries and seal the segment; whoever left one that nothing was added to has done so."""
-        for role, builder in self._builders.items() if self._is_ready else ():
+        for role, builder in self._by_role() if self._is_ready else ():
             self._write_index(role, builder.finish())
         self.segment.seal()
 
     def _index(self, start: int, batches: Sequence[RecordBatch], aborted: Mapping[int, AbortedTransaction]) -> None:
-        due: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
+        due: dict[IndexRole, list[bytes]] = {role: [] for role in self._parts.indexes}
         for batch in batches:
             told = appended(batch, start + batch.position, aborted.get(batch.last_offset))
-            for role, builder in self._builders.items():
+            for role, builder in self._by_role():
                 if not builder.full:
                     due[role].append(builder.add(told))
         for role, entries in due.items():
@@ -209,11 +231,16 @@ class Appender:
         """
         segment = self.segment
         segment.log.truncate(start)
+        builders, opened = [], segment.indexes()
         for role, found in self._parts.indexes.items():
-            index = segment.indexes().get(role)
+            index = opened.get(role)
             if index is not None:
                 index.truncate(found.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
-            self._begin(role, found, b"" if index is None else bytes(index.view()))
+            builders.append(self._begun(role, found, b"" if index is None else bytes(index.view()))[0])
+        self._builders, self._is_full = tuple(builders), None
+
+    def _by_role(self) -> Iterator[tuple[IndexRole, IndexBuilder]]:
+        return zip(self._parts.indexes, self._builders, strict=True)
 
     def _entries(self, role: IndexRole, found: IndexFormat[Any]) -> bytes:
         """The entries to go on after: made again if a time index's last one is not true of the log.
@@ -229,19 +256,17 @@ class Appender:
                 return rebuilt_entries(segment, role, self._parts)
         return entries
 
-    def _begin(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> bytes:
-        """Make the builder that goes on after ``entries``; the entry bytes due at once.
+    def _begun(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> tuple[IndexBuilder, bytes]:
+        """The builder that goes on after ``entries``, and the entry bytes due at once.
 
         Entries may lack the segment's largest timestamp, which a time index has to know of before it says of later
         batches that nothing before them is newer.
         """
         segment, largest = self.segment, self.segment.largest
-        self._is_full = None
-        self._growing = []
-        builder = self._builders[role] = found.builder(segment.base_offset, self._config, entries=entries)
+        builder = found.builder(segment.base_offset, self._config, entries=entries)
         if role is not IndexRole.TIME or largest.timestamp_ms < 0 or builder.full:
-            return b""
-        return builder.add(Appended(0, 0, largest.offset, largest.offset, largest.timestamp_ms))
+            return builder, b""
+        return builder, builder.add(Appended(0, 0, largest.offset, largest.offset, largest.timestamp_ms))
 
     def _write_index(self, role: IndexRole, entries: bytes) -> None:
         if not entries:
@@ -260,7 +285,7 @@ class Appender:
             index.truncate(0)
             index.append(entries)
         self.segment.use_index(role, index)
-        self._growing = []
+        self._growing = ()
         return index
 
     def _roll_ms(self) -> int:

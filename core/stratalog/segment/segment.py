@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Final
+from itertools import chain
+from types import MappingProxyType
+from typing import Any, Final
 
 from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
@@ -18,6 +20,7 @@ from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1  # of an index: nothing larger is read or grows
+_NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # what nearly all of many segments have
 
 
 class Segment:
@@ -41,6 +44,22 @@ class Segment:
             there. Set without a lock.
     """
 
+    __slots__ = (
+        "_closed",
+        "_given",
+        "_largest",
+        "_opened",
+        "_size_bytes",
+        "_token",
+        "base_offset",
+        "end_offset",
+        "files",
+        "left_at",
+        "log",
+        "names",
+        "parts",
+    )
+
     def __init__(
         self,
         files: LogFiles,
@@ -55,9 +74,10 @@ class Segment:
     ) -> None:
         self.files, self.log, self.parts = files, log, parts
         self.base_offset, self.end_offset = base_offset, end_offset
-        self._size_bytes, self.names = size_bytes, dict(names or {})
-        self._given = dict(index_entries or {})
-        self._opened: dict[IndexRole, IndexFile] = {}
+        self._size_bytes = size_bytes
+        self.names: Mapping[str, str] = dict(names) if names else _NONE
+        self._given: Mapping[IndexRole, Buffer] = dict(index_entries) if index_entries else _NONE
+        self._opened: tuple[IndexRole | IndexFile, ...] = ()  # each role before its file: a dictionary has 250 bytes
         self._token = object()  # names this segment in the cache, which outlives it
         self._closed = False
         self._largest: TimestampOffset | None = None
@@ -123,7 +143,7 @@ class Segment:
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """The entries of an index: of its file if that fits the log, else made again from the log, in memory."""
-        opened = self._opened.get(role)
+        opened = self.indexes().get(role) if self._opened else None
         if opened is not None:
             return opened.view()
         entries = self._given.get(role)
@@ -149,22 +169,24 @@ class Segment:
 
     def forget_indexes(self) -> None:
         """Read the index files again at the next use: they, or the segment's bounds, have changed."""
-        self._given.clear()
+        self._given = _NONE
         self._uncache()
 
     def hold_entries(self, role: IndexRole, entries: Buffer) -> None:
         """Serve these entries instead of those in the file."""
-        self._given[role] = entries
+        self._given = {**self._given, role: entries}
 
     def use_index(self, role: IndexRole, index: IndexFile) -> None:
         """Serve an index from this growing file from now on; taken over."""
-        self._given.pop(role, None)
+        if role in self._given:
+            self._given = {other: entries for other, entries in self._given.items() if other is not role}
         self._uncache()
-        self._opened[role] = index
+        self._set_opened({**self.indexes(), role: index})
 
-    def indexes(self) -> Mapping[IndexRole, IndexFile]:
-        """The growing index files, of the active segment alone."""
-        return self._opened
+    def indexes(self) -> dict[IndexRole, IndexFile]:
+        """The growing index files, of the active segment alone, as of now."""
+        opened: Any = self._opened
+        return dict(zip(opened[::2], opened[1::2], strict=True))
 
     def seal(self) -> None:
         """Close the growing index files, trimmed: the segment takes no more appends.
@@ -172,7 +194,7 @@ class Segment:
         The transaction index is synced first, since it cannot be made again from the segment alone. The others are
         compared with the log whenever they are read, so that losing them costs time only.
         """
-        transactions = self._opened.get(IndexRole.TRANSACTION)
+        transactions = self.indexes().get(IndexRole.TRANSACTION)
         if transactions is not None:
             transactions.sync()
         self._close_indexes()
@@ -192,10 +214,13 @@ class Segment:
     def _close_indexes(self) -> None:
         try:
             with ExitStack() as closing:
-                for index in self._opened.values():
+                for index in self.indexes().values():
                     closing.callback(index.close)
         finally:
-            self._opened.clear()
+            self._opened = ()
+
+    def _set_opened(self, opened: Mapping[IndexRole, IndexFile]) -> None:
+        self._opened = tuple(chain.from_iterable(opened.items()))
 
     def _checked_entries(self, role: IndexRole) -> Buffer:
         try:

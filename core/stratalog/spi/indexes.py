@@ -45,6 +45,8 @@ class Appended(NamedTuple):
 class IndexBuilder(ABC):
     """Makes the entries of one segment's index, in the order of its batches."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def full(self) -> bool:

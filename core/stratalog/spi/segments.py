@@ -15,6 +15,8 @@ from stratalog.model.segments import FileSlice
 class SegmentFile(ABC):
     """One append-only file of a log. One writer; any number of readers, without locks."""
 
+    __slots__ = ()
+
     @property
     @abstractmethod
     def size_bytes(self) -> int:
@@ -73,6 +75,8 @@ class SegmentFile(ABC):
 
 class IndexFile(ABC):
     """One index file: written only at its end, read as one buffer while it grows."""
+
+    __slots__ = ()
 
     @property
     @abstractmethod

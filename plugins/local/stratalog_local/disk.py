@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.spi import (
@@ -19,6 +20,7 @@ from stratalog.spi import (
     Vfs,
 )
 
+_LOCKS: Final = 64
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -26,13 +28,17 @@ _REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 @dataclass(slots=True)
 class Disk:
-    """One store's way to the disk. ``closed`` is set once, when the store closes."""
+    """One store's way to the disk. ``closed`` is set once, when the store closes.
+
+    ``changing`` are the locks of its indexes: a few for all, as each would cost more memory than it is worth.
+    """
 
     files: Vfs
     handles: HandlePool
     read_only: bool
     small_limit_bytes: int
     closed: bool = False
+    changing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(_LOCKS)))
 
     def check_open(self, path: str) -> None:
         """Raise ClosedError if the store is closed."""

@@ -38,6 +38,8 @@ class PlainIndex(IndexFile):
         max_bytes: it never grows past this.
     """
 
+    __slots__ = ("_file", "_max_bytes", "_path", "_read")
+
     def __init__(self, file: LocalSegmentFile, path: str, max_bytes: int) -> None:
         self._file, self._path = file, path
         self._max_bytes = max(max_bytes, file.size_bytes)
@@ -84,8 +86,10 @@ class PlainIndex(IndexFile):
             self._file.close()
 
 
-class MappedIndex(IndexFile):
+class MappedIndex(PooledFile, IndexFile):
     """A file that grows as a map, by doubling. One writer; readers take views without a lock.
+
+    A sync of the file covers what was written through maps of it.
 
     Args:
         disk: of the store; borrowed.
@@ -94,16 +98,21 @@ class MappedIndex(IndexFile):
         max_bytes: it never grows past this.
     """
 
+    __slots__ = ("_allocated_bytes", "_capacity", "_copy", "_map", "_maps", "_max_bytes", "_size_bytes")
+
     def __init__(self, disk: Disk, path: str, *, size_bytes: int, max_bytes: int) -> None:
-        self._disk, self._file = disk, PooledFile(disk, path, writable=True)
+        super().__init__(disk, path, writable=True)
         self._size_bytes = self._capacity = size_bytes
         self._max_bytes = max(max_bytes, size_bytes)
         self._allocated_bytes = 0  # how much may be written through a map: a file we find may have holes
         self._map: mmap.mmap | None = None  # replaced under _changing; the pool may set it to None at any time
         self._maps: tuple[weakref.ref[mmap.mmap], ...] = ()  # those that somebody may still look through
-        self._changing = threading.Lock()
-        self._closed = False
-        self._copy = b""  # what readers of a closed index see
+        self._copy: bytes | None = None  # of a closed index: what readers see
+
+    @property
+    def _changing(self) -> threading.Lock:
+        """Held while the map or the file changes. Some other indexes have the same; whoever has one takes no other."""
+        return self._disk.changing[hash(self.path) % len(self._disk.changing)]
 
     @property
     def size_bytes(self) -> int:
@@ -112,13 +121,13 @@ class MappedIndex(IndexFile):
 
     def append(self, entries: Buffer) -> None:
         """Write entries through the map, which grows first if they do not fit."""
-        self._file.check_writable()
+        self.check_writable()
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
         start, end = self._size_bytes, self._size_bytes + len(data)
         if not data:
             return
         if end > self._max_bytes:
-            check_fits(end, self._max_bytes, self._file.path)
+            check_fits(end, self._max_bytes, self.path)
         mapped = self._map
         if mapped is None or end > self._allocated_bytes:
             with self._changing:
@@ -136,14 +145,14 @@ class MappedIndex(IndexFile):
                 size = self._size_bytes
                 if not size:
                     return memoryview(b"")
-                if self._closed:
+                if self._copy is not None:
                     return memoryview(self._copy)
                 mapped = self._mapped()
         return memoryview(mapped)[:size].toreadonly()
 
     def truncate(self, size_bytes: int) -> None:
         """Keep the first ``size_bytes``, on disk too."""
-        self._file.check_writable()
+        self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot cut {self._size_bytes} bytes to {size_bytes}")
         with self._changing:
@@ -153,29 +162,25 @@ class MappedIndex(IndexFile):
 
     def trim(self) -> None:
         """Give back the space behind the entries."""
-        self._file.check_writable()
+        self.check_writable()
         with self._changing:
             self._cut(views_see_more=False)
-
-    def sync(self) -> None:
-        """Make the entries durable: a sync of the file covers what was written through maps of it."""
-        self._file.sync()
 
     def close(self) -> None:
         """Trim and let everything go."""
         with self._changing:
-            if self._closed:
+            if self._copy is not None:
                 return
-            self._closed = True
+            self._copy = b""
             try:
                 with contextlib.suppress(ClosedError, SegmentGoneError):  # nothing is left to trim
                     self._copy = self._entries()
-                    if self._file.in_service:
+                    if self.in_service:
                         self._cut(views_see_more=False)
             finally:
                 self._map = None
                 self._disk.handles.drop((self, "map"))
-                self._file.let_go()
+                self.let_go()
 
     # --- inside: all under _changing ---------------------------------------------------------------------------------
 
@@ -184,9 +189,9 @@ class MappedIndex(IndexFile):
         while capacity < at_least:
             capacity = min(capacity * 2, self._max_bytes)
         try:
-            self._file.allocate(capacity)
+            self.allocate(capacity)
         except DiskFullError:
-            self._file.cut(self._capacity)  # a part may have been allocated
+            self.cut(self._capacity)  # a part may have been allocated
             raise
         self._capacity = self._allocated_bytes = capacity
         self._map = None
@@ -195,36 +200,45 @@ class MappedIndex(IndexFile):
         mapped = self._map
         if mapped is not None and len(mapped) == self._capacity:
             return mapped
-        descriptor = self._file.pin()
+        descriptor = self.pin()
         try:
             if self._disk.files.size_bytes(descriptor) < self._capacity:  # reading past its end would be fatal
-                raise LogDirOfflineError("the index file was cut by somebody else", self._file.path)
+                raise LogDirOfflineError("the index file was cut by somebody else", self.path)
             mapped = self._disk.files.map(descriptor, self._capacity, write=True)
         except OSError as error:
-            raise typed(error, self._file.path) from error
+            raise typed(error, self.path) from error
         finally:
-            self._file.unpin(descriptor)
+            self.unpin(descriptor)
         self._maps = (*(known for known in self._maps if known() is not None), weakref.ref(mapped))
         self._map = mapped
         self._disk.handles.keep((self, "map"), self._let_map_go)
         return mapped
 
     def _entries(self) -> bytes:
-        return self._file.read_bytes(0, self._size_bytes) if self._size_bytes else b""
+        return self.read_bytes(0, self._size_bytes) if self._size_bytes else b""
 
     def _let_map_go(self) -> None:
         """Called by the pool, on any thread, when others need the map's descriptor."""
         self._map = None
+        changing = self._changing
+        if changing.acquire(blocking=False):  # who has it may be about to note another map
+            if not self._is_seen():
+                self._maps = ()
+            changing.release()
+
+    def _is_seen(self) -> bool:
+        """Whether somebody may look through a map of the file."""
+        return any(known() is not None for known in self._maps)
 
     def _cut(self, *, views_see_more: bool) -> None:
         """Cut the file to its entries. A view that sees more of it than that would be fatal to use: it keeps the old file."""
         self._disk.handles.drop((self, "map"))
         self._map = None
-        if views_see_more and any(known() is not None for known in self._maps):
-            replace_file(self._disk, self._file.path, self._entries(), sync=False)
-            self._disk.handles.drop(self._file)
+        if views_see_more and self._is_seen():
+            replace_file(self._disk, self.path, self._entries(), sync=False)
+            self._disk.handles.drop(self)
         elif self._capacity > self._size_bytes:
-            self._file.cut(self._size_bytes)
+            self.cut(self._size_bytes)
         self._capacity, self._allocated_bytes = self._size_bytes, 0
 
 

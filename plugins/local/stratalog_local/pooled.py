@@ -7,7 +7,7 @@ from stratalog_local.disk import Disk, typed
 
 
 class PooledFile:
-    """A file of a log.
+    """A file of a log; what the ``.log`` files and the indexes of 10,000 logs are, so without a dictionary each.
 
     Its path must stay the same until it is closed. A write or sync that failed takes it out of service for writing
     for good: what the page cache holds after that is no longer known.
@@ -18,11 +18,13 @@ class PooledFile:
         writable: whether it may be changed.
     """
 
+    __slots__ = ("_disk", "_failed", "_is_gone", "_writable", "path")
+
     def __init__(self, disk: Disk, path: str, *, writable: bool) -> None:
         self.path = path
         self._disk, self._writable = disk, writable
         self._failed: LogDirOfflineError | None = None
-        self._closed = False
+        self._is_gone = False
 
     def pin(self) -> int:
         """The descriptor, not closed before ``unpin``.
@@ -31,7 +33,7 @@ class PooledFile:
             SegmentGoneError: the file was closed, or is not there any more.
             ClosedError: the store was closed.
         """
-        if self._closed:
+        if self._is_gone:
             raise self._gone()
         try:
             descriptor = self._disk.handles.pin(self, self._open)
@@ -39,7 +41,7 @@ class PooledFile:
             raise self._gone() from error
         except OSError as error:
             raise typed(error, self.path) from error
-        if self._is_closed():  # meanwhile, by another thread: that drop came too early
+        if self._was_let_go():  # meanwhile, by another thread: that drop came too early
             self.unpin(descriptor)
             self._disk.handles.drop(self)
             raise self._gone()
@@ -57,7 +59,7 @@ class PooledFile:
     def check_writable(self) -> None:
         """Raise what keeps the file from being changed, if anything does."""
         disk = self._disk
-        if self._closed or not self._writable or self._failed is not None or disk.closed or disk.read_only:
+        if self._is_gone or not self._writable or self._failed is not None or disk.closed or disk.read_only:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
@@ -127,14 +129,14 @@ class PooledFile:
 
     def let_go(self) -> None:
         """Close; descriptors still pinned close when they are unpinned."""
-        self._closed = True
+        self._is_gone = True
         self._disk.handles.drop(self)
 
     def _open(self) -> int:
         return self._disk.files.open(self.path, write=self._writable)
 
     def _refuse(self) -> None:
-        if self._closed:
+        if self._is_gone:
             raise ClosedError(f"the file is closed path={self.path}")
         self._disk.check_writable(self.path)
         if not self._writable:
@@ -146,8 +148,8 @@ class PooledFile:
             reason = f"out of service since a write or sync failed ({self._failed.reason})"
             raise LogDirOfflineError(reason, self.path)
 
-    def _is_closed(self) -> bool:
-        return self._closed
+    def _was_let_go(self) -> bool:
+        return self._is_gone
 
     def _gone(self) -> StorageError:
         if self._disk.closed:

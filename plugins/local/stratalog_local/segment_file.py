@@ -11,7 +11,7 @@ from stratalog_local.disk import Disk, typed
 from stratalog_local.pooled import PooledFile
 
 
-class LocalSegmentFile(SegmentFile):
+class LocalSegmentFile(PooledFile, SegmentFile):
     """An append-only file. One writer; readers see bytes once they are all written.
 
     Args:
@@ -23,10 +23,12 @@ class LocalSegmentFile(SegmentFile):
         reserved: space was taken in advance: the file on disk is larger than ``size_bytes`` says, until it is closed.
     """
 
+    __slots__ = ("_closed", "_modified_ms", "_reserved", "_size_bytes")
+
     def __init__(
         self, disk: Disk, path: str, *, size_bytes: int, modified_ms: int, writable: bool, reserved: bool = False
     ) -> None:
-        self._disk, self._file = disk, PooledFile(disk, path, writable=writable)
+        super().__init__(disk, path, writable=writable)
         self._size_bytes = size_bytes  # moved by the writer, after the bytes are there: readers need no lock
         self._modified_ms, self._reserved = modified_ms, reserved
         self._closed = False
@@ -63,69 +65,59 @@ class LocalSegmentFile(SegmentFile):
     def modified_ms(self) -> int:
         """When the file was last written; for one that is gone, what was known of it."""
         with contextlib.suppress(OSError):
-            found: FileStat | None = self._disk.files.stat(self._file.path)
+            found: FileStat | None = self._disk.files.stat(self.path)
             if found is not None:
                 self._modified_ms = found.modified_ms
         return self._modified_ms
 
-    def check_writable(self) -> None:
-        """Raise what keeps the file from being changed, if anything does."""
-        self._file.check_writable()
-
     def append(self, parts: Sequence[Buffer]) -> int:
         """Write all parts at the end, or none."""
-        file = self._file
-        file.check_writable()
-        start = self._size_bytes
+        self.check_writable()
+        disk, start = self._disk, self._size_bytes
         size = memoryview(parts[0]).nbytes if len(parts) == 1 else sum([memoryview(part).nbytes for part in parts])
-        descriptor = file.pin()
+        descriptor = self.pin()
         try:
-            written = self._disk.files.write(descriptor, start, parts)
+            written = disk.files.write(descriptor, start, parts)
             if written < size:
                 self._cut_back(descriptor)
-                raise DiskFullError(f"{size} bytes do not fit, {written} did", file.path)
+                raise DiskFullError(f"{size} bytes do not fit, {written} did", self.path)
         except OSError as error:
-            failure = file.fail(error)
+            failure = self.fail(error)
             with contextlib.suppress(OSError):  # the disk is in trouble: recovery cuts what this leaves
                 self._cut_back(descriptor)
             raise failure from error
         finally:
-            file.unpin(descriptor)
+            disk.handles.unpin(self, descriptor)
         self._size_bytes = start + size
         return start
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Up to ``size_bytes`` from ``position``."""
         wanted = min(size_bytes, self._size_bytes - position)
-        return memoryview(self._file.read_bytes(position, wanted) if wanted > 0 else b"")
+        return memoryview(self.read_bytes(position, wanted) if wanted > 0 else b"")
 
     def read_into(self, position: int, into: memoryview) -> int:
         """The same into memory of the caller's."""
         wanted = min(len(into), self._size_bytes - position)
-        return self._file.read_into(position, into[:wanted]) if wanted > 0 else 0
+        return super().read_into(position, into[:wanted]) if wanted > 0 else 0
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same, with the file's descriptor, which stays open until the slice is released."""
-        file = self._file
-        descriptor = file.pin()
+        descriptor = self.pin()
         try:
-            data = file.read_pinned(descriptor, position, min(size_bytes, self._size_bytes - position))
+            data = self.read_pinned(descriptor, position, min(size_bytes, self._size_bytes - position))
         except BaseException:
-            file.unpin(descriptor)
+            self.unpin(descriptor)
             raise
-        return FileSlice(memoryview(data), position, descriptor, partial(file.unpin, descriptor))
+        return FileSlice(memoryview(data), position, descriptor, partial(self.unpin, descriptor))
 
     def truncate(self, size_bytes: int) -> None:
         """Cut, reserved space included."""
-        self._file.check_writable()
+        self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot cut {self._size_bytes} bytes to {size_bytes}")
         self._size_bytes = size_bytes
         self._cut()
-
-    def sync(self) -> None:
-        """Make the bytes durable."""
-        self._file.sync()
 
     def close(self) -> None:
         """Cut reserved space and let the descriptor go."""
@@ -133,14 +125,14 @@ class LocalSegmentFile(SegmentFile):
             return
         self._closed = True
         try:
-            if self._reserved and self._file.in_service:
+            if self._reserved and self.in_service:
                 with contextlib.suppress(ClosedError, SegmentGoneError):  # nothing is left to cut
                     self._cut()
         finally:
-            self._file.let_go()
+            self.let_go()
 
     def _cut(self) -> None:
-        self._file.cut(self._size_bytes)
+        self.cut(self._size_bytes)
         self._reserved = False
 
     def _cut_back(self, descriptor: int) -> None:

@@ -173,7 +173,7 @@ def test_maps_count_and_make_room(pool: HandlePool, files: CountingVfs) -> None:
 
 
 def test_threads_share_a_pool(tmp_path: Path) -> None:
-    """Every thread reads what its file holds, whoever opened it."""
+    """Every thread reads what its file holds, whoever opened it, and whoever drops it meanwhile."""
     files = PosixVfs()
     pool = HandlePool(files, 2)
     names = [str(tmp_path / str(number)) for number in range(6)]
@@ -188,6 +188,8 @@ def test_threads_share_a_pool(tmp_path: Path) -> None:
                 data = files.read(descriptor, 0, 1000)
             if data != name.encode():
                 wrong.append(data)
+            if step % 7 == 0:
+                pool.drop(names[step % len(names)])
 
     threads = [threading.Thread(target=read, args=(turn,)) for turn in range(6)]
     for thread in threads:

@@ -113,6 +113,8 @@ class IntervalBuilder(IndexBuilder):
     Source: apache/kafka LogSegment.append, recover.
     """
 
+    __slots__ = ("_base_offset", "_bytes_since", "_count", "_interval_bytes", "_max_entries")
+
     def __init__(self, base_offset: int, interval_bytes: int, count: int, max_entries: int) -> None:
         self._base_offset, self._interval_bytes = base_offset, interval_bytes
         self._count, self._max_entries = count, max_entries

@@ -65,6 +65,8 @@ class OffsetReader(EntryReader[OffsetPosition]):
 class OffsetBuilder(IntervalBuilder):
     """One entry an interval: last offset and position of the batch that comes after it."""
 
+    __slots__ = ("_last_offset",)
+
     def __init__(self, base_offset: int, config: TopicConfig, entries: Buffer) -> None:
         written = OffsetReader(entries, base_offset)
         max_entries = config.segment_index_bytes // LAYOUT.size

@@ -58,6 +58,8 @@ class TimeReader(EntryReader[TimestampOffset]):
 class TimeBuilder(IntervalBuilder):
     """One entry an interval, and one at the end: the largest timestamp so far, if it has grown since the last entry."""
 
+    __slots__ = ("_largest_ms", "_largest_offset", "_last_ms", "_last_offset")
+
     def __init__(self, base_offset: int, config: TopicConfig, entries: Buffer) -> None:
         written = TimeReader(entries, base_offset)
         max_entries = config.segment_index_bytes // LAYOUT.size

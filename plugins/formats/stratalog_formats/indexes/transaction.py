@@ -67,6 +67,8 @@ def _is_unknown(version: int) -> bool:
 class TransactionBuilder(IndexBuilder):
     """One entry for each abort marker. It has no bound: an aborted transaction that is left out would be read."""
 
+    __slots__ = ("_last_offset",)
+
     def __init__(self, base_offset: int, entries: Buffer) -> None:
         written = TransactionReader(entries, base_offset)
         self._last_offset = written[-1].last_offset if len(written) else -1
