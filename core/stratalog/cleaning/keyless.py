@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from stratalog.cleaning.verdicts import DROP, KEEP, by_batch
 from stratalog.errors import CorruptBatchError, CorruptionError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
 from stratalog.model.batches import CONTROL_BIT, BatchTable, Buffer
+from stratalog.model.matching import rows_of_key
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode, transaction_index
+
+_HAS_KEY: Final = 1
+_TO_VERDICT: Final = bytes.maketrans(b"\0\1", KEEP + DROP)
 
 
 def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | None = None) -> int:
@@ -31,10 +37,13 @@ def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | N
 
 
 def _counted(log: Log, segment: ReadableSegment, key: bytes, below: int | None) -> int:
-    chunks = walk(segment, 0, log.parts)
-    tables = ((chunk, table) for chunk in chunks for table in chunk.tables)
-    found = (_verdicts(log, segment, chunk, table, key, below) for chunk, table in tables)
-    return sum(words.count(DROP) for verdicts in found for words in verdicts)
+    count = 0
+    for chunk in walk(segment, 0, log.parts):
+        for table in chunk.tables:
+            for columns in _data_of(log, segment, chunk, table):
+                wanted = columns.count if below is None else bisect_left(columns.offset, below)
+                count += rows_of_key(columns, key).count(_HAS_KEY, 0, wanted)
+    return count
 
 
 def write_without(log: Log, segment: ReadableSegment, key: bytes, made: CleanedSegment) -> str:
@@ -43,35 +52,35 @@ def write_without(log: Log, segment: ReadableSegment, key: bytes, made: CleanedS
     digest = hashlib.sha256()
     for chunk in walk(segment, 0, log.parts, below=segment.end_offset):
         for table in chunk.tables:
-            data = _retained(log, segment, chunk, table, key)
+            judged = [rows_of_key(columns, key) for columns in _data_of(log, segment, chunk, table)]
+            if any(_HAS_KEY in found for found in judged):
+                data: Buffer = _retained(log, segment, chunk, table, judged)
+            else:
+                data = chunk.data[table.position[0] : table.position[-1] + table.size_bytes[-1]]
             if data:
                 made.append(data, ended)
                 digest.update(data)
     return digest.hexdigest()
 
 
-def _verdicts(
-    log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, key: bytes, below: int | None = None
-) -> list[bytes]:
-    """One list of verdicts a batch; markers stay."""
-    is_data = [not attributes & CONTROL_BIT for attributes in table.attributes]
-    wanted = table if all(is_data) else table.keep(is_data)
-    decoded = decode(chunk, wanted, segment, log.parts, Fields.OFFSET | Fields.KEY)
-    judged = ((columns, _words(columns, key, below)) for columns in decoded)
-    words = by_batch(wanted, judged)
-    return [
-        bytes(next(words)) if data else KEEP * count for data, count in zip(is_data, table.record_count, strict=True)
+def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
+    """Offsets and keys of the records of a table but for markers."""
+    return decode(chunk, _without_markers(table), segment, log.parts, Fields.OFFSET | Fields.KEY)
+
+
+def _without_markers(table: BatchTable) -> BatchTable:
+    if not any(map(CONTROL_BIT.__and__, table.attributes)):
+        return table
+    return table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
+
+
+def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, judged: Sequence[bytes]) -> bytes:
+    """The batches of a table without the records that have the key, as ``rows_of_key`` says; headers and markers stay."""
+    words = by_batch(_without_markers(table), (found.translate(_TO_VERDICT) for found in judged))
+    verdicts: list[Buffer] = [
+        KEEP * count if attributes & CONTROL_BIT else next(words)
+        for attributes, count in zip(table.attributes, table.record_count, strict=True)
     ]
-
-
-def _words(records: RecordColumns, key: bytes, below: int | None) -> bytearray:
-    wanted = records.count if below is None else bisect_left(records.offset, below)
-    keys = records.keys()[:wanted]
-    return bytearray(b"".join(DROP if found == key else KEEP for found in keys) + KEEP * (records.count - wanted))
-
-
-def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, key: bytes) -> bytes:
-    verdicts: list[Buffer] = [*_verdicts(log, segment, chunk, table, key)]
     found = log.parts.formats.of(table.magic, segment.label, chunk.position)
     keeps_headers = [True] * len(table) if table.magic >= 2 else None
     limit_bytes = log.parts.limits.decompressed_bytes

@@ -353,7 +353,7 @@ class _Pass(Generic[S]):
         """What the filters say of a table of data."""
         of = self.of
         decoded = decode(chunk, table, segment, of.log.parts, of.fields)
-        return iter(by_batch(table, ((columns, judged(of.filters, columns, self.end)) for columns in decoded)))
+        return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
 
     def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         dropped = self.transactions.rows(table, chunk.data)

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import Final
 
 from stratalog.errors import PluginError
-from stratalog.model.batches import BatchTable
+from stratalog.model.batches import BatchTable, Buffer
 from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
 from stratalog.spi.formats import Verdict
@@ -53,12 +53,12 @@ def _joined(one: bytearray, other: bytearray) -> bytearray:
     return bytearray(weights).translate(_TO_VERDICT)
 
 
-def by_batch(table: BatchTable, judgements: Iterable[tuple[RecordColumns, bytearray]]) -> Iterator[memoryview]:
+def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memoryview]:
     """The verdicts of each row of a table, whose records came in pieces: runs of batches, or one wrapper each."""
     pieces, counts = iter(judgements), table.record_count
     left = memoryview(b"")
     if min(counts, default=0) > 0:
-        left = memoryview(next(pieces)[1])
+        left = memoryview(next(pieces))
         if sum(counts) == len(left):  # nearly always, if they are not compressed
             ends = list(accumulate(counts))
             yield from map(left.__getitem__, map(slice, [0, *ends[:-1]], ends))
@@ -68,7 +68,7 @@ def by_batch(table: BatchTable, judgements: Iterable[tuple[RecordColumns, bytear
             yield left[:0]
             continue
         while not left:  # batches without records may have come as pieces, too
-            left = memoryview(next(pieces)[1])
+            left = memoryview(next(pieces))
         if count < 0:
             count = len(left)  # noqa: PLW2901 - only what is inside a wrapper says how much that is
         yield left[:count]

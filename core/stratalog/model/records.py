@@ -25,7 +25,7 @@ __all__ = [
     "survey",
 ]
 
-EXTENSIONS: Final = ("stratalog.model.record_c", "stratalog.model.arrow_c")
+EXTENSIONS: Final = ("stratalog.model.record_c", "stratalog.model.arrow_c", "stratalog.model.matching_c")
 """The compiled twins of this room."""
 
 _twin: Final = extension(EXTENSIONS[0]) or record_py

@@ -38,7 +38,7 @@ def test_the_core_and_the_formats_tell_whether_compiled_code_works_for_them(list
 def test_a_twin_that_is_switched_off_says_so(listed: Callable[[], Rows], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SWITCH, "1")
     rows = listed()
-    assert rows["core", "records"]["not_compiled"] == f"record_c, arrow_c: switched off by {SWITCH}"
+    assert rows["core", "records"]["not_compiled"] == f"record_c, arrow_c, matching_c: switched off by {SWITCH}"
     assert rows["record_formats", "v2"]["compiled"] is False
     assert SWITCH in rows["record_formats", "v2"]["not_compiled"]
     assert rows["index_formats", "offset"]["not_compiled"] == ""

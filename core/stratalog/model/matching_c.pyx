@@ -1,0 +1,50 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Which of many records have a key, compiled; the twin of ``matching``, which says what it does."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
+
+from stratalog.model.views cimport Cursor, inside, size_of, start_of
+
+from stratalog.model.record_py import outside, typed_view
+
+
+cdef int64_t compare_all(
+    Cursor arena,
+    int64_t arena_bytes,
+    const int32_t* position,
+    const int32_t* size,
+    int64_t count,
+    Cursor key,
+    int64_t key_bytes,
+    uint8_t* into,
+) noexcept nogil:
+    """-1, or the first row whose key is not inside the arena."""
+    cdef int64_t row
+    for row in range(count):
+        if size[row] >= 0 and not inside(position[row], size[row], arena_bytes):
+            return row
+        into[row] = size[row] == key_bytes and memcmp(arena + position[row], key, key_bytes) == 0
+    return -1
+
+
+def rows_of_key(records, bytes key):
+    cdef int64_t count = records.count, wrong
+    arena = memoryview(records.arena).cast("B")
+    positions = typed_view(records.key_position, "i", "key_position")
+    sizes = typed_view(records.key_size, "i", "key_size")
+    if len(positions) != count or len(sizes) != count:
+        raise ValueError(f"{len(positions)} positions and {len(sizes)} sizes of the keys of {count} records")
+    made = PyBytes_FromStringAndSize(NULL, count)
+    cdef Cursor source = start_of(arena)
+    cdef const int32_t* position = <const int32_t*>start_of(positions)
+    cdef const int32_t* size = <const int32_t*>start_of(sizes)
+    cdef int64_t arena_bytes = size_of(arena), key_bytes = len(key)
+    cdef Cursor wanted = <Cursor>PyBytes_AS_STRING(key)
+    cdef uint8_t* into = <uint8_t*>PyBytes_AS_STRING(made)
+    with nogil:
+        wrong = compare_all(source, arena_bytes, position, size, count, wanted, key_bytes, into)
+    if wrong >= 0:
+        outside(positions[wrong], sizes[wrong])
+    return made
