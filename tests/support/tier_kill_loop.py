@@ -1,11 +1,13 @@
 """Kills engines with a tier at any moment, again and again, and looks whether everything is there and nothing hangs.
 
-tier_kill_loop.py FOLDER URI OPTIONS CYCLES SEED: exit code 0, or the story of what was lost. Each engine, and each look,
-is a fork of this process, which itself opens none: the threads of an S3 client do not survive a fork.
+tier_kill_loop.py FOLDER URI OPTIONS CYCLES SEED: exit code 0, or the story of what was lost. CYCLES of 0 kills an engine behind
+each request that changes the tier, in turn, until one comes to its end. Each engine, and each look, is a fork of this
+process, which itself opens none: the threads of an S3 client do not survive a fork.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,9 +16,10 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from unittest.mock import patch
 
 import s3fs  # noqa: F401 - slow to import, and each fork would
 
@@ -24,6 +27,7 @@ from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError
+from stratalog.tier.layers import TierStore
 from stratalog.tier.scrub import Finding, Flaw
 
 RETAINED_BYTES: Final = 30_000
@@ -33,8 +37,20 @@ CONFIG: Final = {
     "file.delete.delay.ms": 0,
     "local.retention.bytes": 1,
     "retention.bytes": RETAINED_BYTES,
+    "retention.ms": -1,
     "remote.storage.enable": True,
 }
+COMPACTED: Final = {
+    "segment.bytes": 4000,
+    "index.interval.bytes": 0,
+    "file.delete.delay.ms": 0,
+    "local.retention.bytes": 1,
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": 0.01,
+    "remote.storage.enable": True,
+}
+KEYS: Final = 7  # of the compacted topic
+LEAST_STEPS: Final = 12
 MOST_TOLD: Final = 250
 LOOK_EVERY: Final = 5
 LONGEST_WAIT_S: Final = 0.01
@@ -52,6 +68,11 @@ class Place:
     def opened(self, env: Env | None = None) -> Engine:
         """An engine; nothing runs by itself."""
         return open_engine(self.folder, tier=self.uri, tier_options=self.options, env=env)
+
+    def opened_later(self, times: int, files: PosixVfs | None = None) -> Engine:
+        """An engine that finds everything from before these times older than all that is kept for a while."""
+        clock = ManualClock(Env().clock.now_ms() + times * DAYS_MS)
+        return self.opened(Env(clock=clock) if files is None else Env(clock=clock, files=files))
 
 
 class TellingFiles(PosixVfs):
@@ -91,20 +112,91 @@ class TellingFiles(PosixVfs):
         super().remove(path)
 
 
+@contextlib.contextmanager
+def behind_each_write(act: Callable[[], object]) -> Iterator[None]:
+    """Act behind each request that changes the tier, once the store has answered."""
+    call = TierStore._call
+
+    def acting(self: TierStore, kind: str, *arguments: Any) -> Any:
+        answer = call(self, kind, *arguments)
+        if kind in {"puts", "creates", "deletes"}:
+            act()
+        return answer
+
+    with patch.object(TierStore, "_call", acting):
+        yield
+
+
+def append(engine: Engine, count: int) -> int:
+    """Write so many numbers to both topics; the last one's offset, the same in both."""
+    for _ in range(count):
+        offset = engine.log("t", 0).offsets().log_end
+        engine.log("t", 0).append([Record(value=b"%0300d" % offset)])
+        while engine.log("c", 0).offsets().log_end <= offset:  # a kill may have come between the two
+            number = engine.log("c", 0).offsets().log_end
+            engine.log("c", 0).append([Record(key=b"%d" % (number % KEYS), value=b"%0300d" % number)])
+    return offset
+
+
+def pass_over(engine: Engine) -> None:
+    """Every duty once."""
+    engine.offload()
+    engine.apply_retention()
+    engine.run_cleaner()
+    engine.collect()
+
+
+def work_once(place: Place, told: int, step: int) -> None:
+    """Do all of it once, and die behind the request that changes the tier as the ``step``-th."""
+    files, left = TellingFiles(told), [step]
+
+    def die() -> None:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with place.opened_later(2 * step, files) as engine:
+        files.offset = append(engine, 40)
+        files.tell()
+        with behind_each_write(die):
+            pass_over(engine)
+
+
 def work_for_ever(place: Place, told: int, seed: int) -> None:
     """Append numbers, move them to the tier, evict, expire and collect."""
     chance, files = random.Random(seed), TellingFiles(told)  # noqa: S311 - a run that can be repeated
-    with place.opened(Env(files=files)) as engine:
-        log = engine.log("t", 0)
-        duties: tuple[Callable[[], object], ...] = (engine.offload, engine.apply_retention, engine.collect)
+    with place.opened(Env(files=files)) as engine, behind_each_write(files.tell):
+        duties = (engine.offload, engine.apply_retention, engine.collect, engine.run_cleaner)
         while True:
             for _ in range(chance.randrange(1, 30)):
-                offset = log.offsets().log_end
-                files.offset = log.append([Record(value=b"%0300d" % offset)]).last_offset
+                files.offset = append(engine, 1)
                 files.tell()
             for duty in chance.sample(duties, 2):
                 duty()
                 files.tell()
+
+
+def kill_at(place: Place, step: int) -> tuple[bool, int]:
+    """Let an engine work up to a step; whether it was killed there, and the last offset that it told."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(ours)
+        try:
+            work_once(place, theirs, step)
+        except BaseException:  # noqa: BLE001 - nothing may go on behind a fork
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    os.close(theirs)
+    last = -1
+    while rest := os.read(ours, 8):
+        last = max(last, int.from_bytes(rest, "big", signed=True))
+    os.close(ours)
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSIGNALED(status) and os.waitstatus_to_exitcode(status):
+        raise AssertionError(f"step {step}: the engine failed")
+    return os.WIFSIGNALED(status), last
 
 
 def kill_one(place: Place, chance: random.Random) -> int:
@@ -161,6 +253,7 @@ def made(place: Place) -> str:
     """The topic."""
     with place.opened() as engine:
         engine.create_topic("t", config=CONFIG)
+        engine.create_topic("c", config=COMPACTED)
     return ""
 
 
@@ -174,25 +267,17 @@ def looked(place: Place, told: int) -> str:
 
 def _looked(place: Place, told: int) -> str:
     with place.opened() as engine:
-        engine.offload()
-        engine.apply_retention()
-        engine.collect()
+        pass_over(engine)
         return _lost(engine, told) or _flaws(engine, {Flaw.ORPHAN})
 
 
-def ended(place: Place, told: int) -> str:
-    """Days later, under the next leader epoch, nothing is in the tier that no root names."""
-    clock = ManualClock(Env().clock.now_ms() + DAYS_MS)
-    with place.opened(Env(clock=clock)) as engine:
-        log = engine.log("t", 0)
-        log.lead(log.leader_epoch + 1)
-        log.append([Record(value=b"%0300d" % log.offsets().log_end)])
-        log.roll()
-        for _ in range(2):
-            engine.offload()
-            engine.apply_retention()
-            clock.advance_ms(DAYS_MS)
-            engine.collect()
+def ended(place: Place, told: int, times: int = 1) -> str:
+    """Days later, after one more pass in the same leader epoch, nothing is in the tier that no root names."""
+    with place.opened_later(times) as engine:
+        append(engine, 1)
+        for name in ("t", "c"):
+            engine.log(name, 0).roll()
+        pass_over(engine)
         return _lost(engine, told) or _flaws(engine, set())
 
 
@@ -204,25 +289,54 @@ def _lost(engine: Engine, told: int) -> str:
     kept = sum(segment.size_bytes for segment in log.segments())
     if offsets.log_start and kept < RETAINED_BYTES:
         return f"retention left {kept} bytes, from offset {offsets.log_start} on"
-    return ""
+    return _superseded_wrongly(engine, told)
+
+
+def _superseded_wrongly(engine: Engine, told: int) -> str:
+    """Whether the newest value of each key is there, and no value that was never written."""
+    log = engine.log("c", 0)
+    end, latest = log.offsets().log_end, dict[bytes, int]()
+    for record in log.records():
+        if int(record.value or b"-1") != record.offset:
+            return f"the record at {record.offset} says {record.value!r}"
+        latest[record.key or b""] = record.offset
+    wanted = {b"%d" % (number % KEYS): number for number in range(max(0, end - KEYS), end)}
+    return "" if latest == wanted and end > told else f"told {told}, the newest values are {latest}, and not {wanted}"
 
 
 def _flaws(engine: Engine, harmless: set[Flaw]) -> str:
     """What a deep check of the tier finds."""
     assert engine.tier is not None
-    log = engine.log("t", 0)
-    assert log.topic_id is not None
-    scrub = engine.tier.log(log.name, log.topic_id).scrub(log.parts, deep=True)
-    found = list(scrub.begin())
-    for item in scrub.segments():
-        found += [item] if isinstance(item, Finding) else scrub.check(item)
-    found += scrub.orphans()
+    found = list[Finding]()
+    for name in ("t", "c"):
+        log = engine.log(name, 0)
+        assert log.topic_id is not None
+        scrub = engine.tier.log(log.name, log.topic_id).scrub(log.parts, deep=True)
+        found += scrub.begin()
+        for item in scrub.segments():
+            found += [item] if isinstance(item, Finding) else scrub.check(item)
+        found += scrub.orphans()
     return "; ".join(f"{one.flaw} {one.key}: {one.text}" for one in found if one.flaw not in harmless)
+
+
+def each_step(place: Place) -> str:
+    """Kill behind each write in turn, and look after each; what was lost, "" if nothing."""
+    story, told, step, was_killed = in_fork(lambda: made(place)), -1, 0, True
+    while was_killed and not story:
+        step += 1
+        was_killed, last = kill_at(place, step)
+        told = max(told, last)
+        story = in_fork(lambda: ended(place, told, 2 * step + 1))  # noqa: B023 - called at once
+    if not story and step < LEAST_STEPS:
+        story = f"there was nothing to kill: {step} steps"
+    return f"killed behind write {step}: {story}" if story else ""
 
 
 def main(folder: str, uri: str, options: str, cycles: int, seed: int) -> str:
     """What was lost, "" if nothing."""
     place, chance, told = Place(folder, uri, json.loads(options)), random.Random(seed), -1  # noqa: S311 - the same
+    if not cycles:
+        return each_step(place)
     counts = Counter[str]()
     story = in_fork(lambda: made(place))
     for cycle in range(cycles):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from stratalog.testing.s3 import LocalS3
 from stratalog.tier.layers import TierStore
 from stratalog_s3 import stratalog_object_stores
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
+from versitygw import Gateway, NoGatewayError, gateway
 
 OpenStore = Callable[..., ObjectStore]
 
@@ -141,3 +143,15 @@ def stores(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[tuple[ObjectStore, 
     with opened(proxy.endpoint_url) as behind, opened(local_s3.endpoint_url) as around:
         behind.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)  # connects, before a clock runs
         yield behind, TierStore(around, Env(), EngineConfig())
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A second kind of server; where it cannot be built the test is skipped, where CI=true it fails."""
+    try:
+        with gateway(tmp_path_factory.mktemp("gateway")) as started:
+            yield started
+    except NoGatewayError as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"no second S3 server: {error}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,21 +21,9 @@ from stratalog.testing.contracts.object_store import raced
 from stratalog.testing.tiers import TierBed
 from stratalog_s3.checksums import CHECKSUMS, Checksum
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
-from versitygw import Gateway, NoGatewayError, gateway
+from versitygw import Gateway
 
 OpenStore = Callable[..., ObjectStore]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    """A second kind of server; where it cannot be built the test is skipped, where CI=true it fails."""
-    try:
-        with gateway(tmp_path_factory.mktemp("gateway")) as started:
-            yield started
-    except NoGatewayError as error:
-        if os.environ.get("CI") == "true":
-            raise
-        pytest.skip(f"no second S3 server: {error}")
 
 
 @pytest.fixture
