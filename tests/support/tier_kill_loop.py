@@ -166,7 +166,12 @@ def work_for_ever(place: Place, told: int, seed: int) -> None:
     """Append numbers, move them to the tier, evict, expire and collect."""
     chance, files = random.Random(seed), TellingFiles(told)  # noqa: S311 - a run that can be repeated
     with place.opened(Env(files=files)) as engine, behind_each_write(files.tell):
-        duties = (engine.offload, engine.apply_retention, engine.collect, engine.run_cleaner)
+        duties: tuple[Callable[[], object], ...] = (
+            engine.offload,
+            engine.apply_retention,
+            engine.collect,
+            engine.run_cleaner,
+        )
         while True:
             for _ in range(chance.randrange(1, 30)):
                 files.offset = append(engine, 1)
