@@ -6,9 +6,12 @@ Source: the filter for aborted transactions is that of apache/kafka's consumer (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
+from stratalog.env.ahead import made_ahead
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
 from stratalog.model.arrow import arrow_batches
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 _ARROW_READS: Final = 2  # at a time: making a batch of Arrow costs the same, however large it is
+_AHEAD_BYTES: Final = 512 << 10  # if so many are left, or more, it pays to read them beside
 _SPARED: Final = 8  # an eighth of what is returned may be kept in memory without being asked for
 
 _T = TypeVar("_T")
@@ -61,7 +65,7 @@ def read_columns(
 
 def read_arrow(
     views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
-) -> Iterator[pyarrow.RecordBatch]:
+) -> Generator[pyarrow.RecordBatch, None, None]:
     """The same records as batches in ``arrow_schema()``, straight from those of the log that lie in the range whole.
 
     Raises:
@@ -69,7 +73,7 @@ def read_arrow(
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
     read_bytes = _ARROW_READS * parts.limits.read_bytes
-    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
+    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes, beside=True)
 
 
 def segment_arrow(
@@ -100,13 +104,15 @@ def _arrow_decoder(parts: Components, partition: int) -> _Decoded[pyarrow.Record
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
         for rows, whole in _parts_of(table, span):
             if whole:
-                found = (_cut_batch(batch, span) for batch in decode_arrow(chunk, rows, segment, parts, partition))
+                found = decode_arrow(chunk, rows, segment, parts, partition)
             else:  # a copy of what is asked for, not a slice that keeps a mebibyte
                 cuts = (_cut(columns, span) for columns in decode(chunk, rows, segment, parts, Fields.ALL))
                 found = (batch for cut in cuts for batch in arrow_batches(cut, partition))
             for batch in found:
                 if batch.num_rows:
-                    yield batch, _offsets(batch)[-1] + 1
+                    cut_batch, next_offset = _cut_batch(batch, span)
+                    if cut_batch.num_rows:
+                        yield cut_batch, next_offset
 
     return decoded
 
@@ -119,8 +125,13 @@ def _read(
     isolation: str,
     decoded: _Decoded[_T],
     read_bytes: int,
-) -> Iterator[_T]:
-    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes."""
+    *,
+    beside: bool = False,
+) -> Generator[_T, None, None]:
+    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes.
+
+    With ``beside`` a thread reads and checks the next piece meanwhile, where there is much to read.
+    """
     view = views()
     if start == 0:
         start = view.offsets.log_start
@@ -138,25 +149,35 @@ def _read(
             if segment is None:
                 break
             try:
-                chunks = chunks_from(
+                until = end_position(segment, stop, parts) if stop < segment.end_offset else None
+                local = segment if isinstance(segment, Segment) else None
+                chunks: Generator[Chunk, None, None] = chunks_from(
                     segment,
                     position,
                     parts,
                     below=None if view.is_active(segment) else segment.end_offset,
                     read_bytes=read_bytes,
-                    until=end_position(segment, stop, parts) if stop < segment.end_offset else None,
-                    read=reads.of(segment) if isinstance(segment, Segment) else None,
+                    until=until,
+                    read=None if local is None else reads.of(local),
                 )
-                for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
-                    position = next_offset
-                    if piece is not None:
-                        yield piece
+                if beside and local is not None:
+                    last = (segment.size_bytes if until is None else until) - _AHEAD_BYTES
+                    chunks = made_ahead(chunks, "stratalog-ahead", partial(_ends_before, last))
+                with closing(chunks):
+                    for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
+                        position = next_offset
+                        if piece is not None:
+                            yield piece
             except (SegmentGoneError, CorruptionError) as error:
                 view = again.after(error, view, segment)
                 continue
             position = max(position, segment.end_offset)
     if view.damage is not None and (end is None or end > stop):
         raise view.damage.with_traceback(None)
+
+
+def _ends_before(position: int, chunk: Chunk) -> bool:
+    return chunk.end_position <= position
 
 
 def _segment_pieces(
@@ -199,7 +220,8 @@ def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[
     is_v2 = table.magic == 2
     # a wrapper of V0 or V1 tells only its last offset: what it holds begins somewhere after the entry before it
     firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
-    controls = is_v2 and any(map(CONTROL_BIT.__and__, table.attributes))
+    attributes = table.attributes
+    controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always all are 0
     if not hidden and not controls:
         first, last = bisect_left(table.last_offset, start), bisect_left(firsts, stop)
         return table if (first, last) == (0, len(table)) else table.take(first, max(first, last))  # nearly always
@@ -244,13 +266,16 @@ def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool
             yield (table if end - begin == count else table.take(begin, end)), whole
 
 
-def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> pyarrow.RecordBatch:
-    """Batches that lie in the range have no record outside, unless their offsets lie."""
+def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> _ArrowBatch:
+    """What lies in the range, and the offset behind that.
+
+    Batches of a log that lie in the range have no record outside, unless their offsets lie.
+    """
     offsets = _offsets(batch)
     if offsets[0] >= span.start and offsets[-1] < span.stop:
-        return batch
-    first = bisect_left(offsets, span.start)
-    return batch.slice(first, bisect_left(offsets, span.stop) - first)
+        return batch, offsets[-1] + 1
+    first, last = bisect_left(offsets, span.start), bisect_left(offsets, span.stop)
+    return batch.slice(first, last - first), offsets[last - 1] + 1
 
 
 def _offsets(batch: pyarrow.RecordBatch) -> memoryview:

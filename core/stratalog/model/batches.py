@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from operator import le, lt
 from typing import Final, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -132,14 +133,23 @@ class BatchTable:
         stop: why the scan ended.
         stop_position: where (bytes): the end of the last whole batch, that is the start of what stopped it.
         reason: what is wrong there if ``stop`` is CORRUPT, else "".
+        ascends: what ``ascends`` says, where whoever filled the columns has looked.
     """
 
-    __slots__ = (*BATCH_COLUMNS, "columns", "magic", "reason", "stop", "stop_position")
+    __slots__ = (*BATCH_COLUMNS, "_ascends", "columns", "magic", "reason", "stop", "stop_position")
 
     def __init__(
-        self, magic: int, columns: Sequence[memoryview], stop: ScanStop, stop_position: int, reason: str = ""
+        self,
+        magic: int,
+        columns: Sequence[memoryview],
+        stop: ScanStop,
+        stop_position: int,
+        reason: str = "",
+        *,
+        ascends: bool | None = None,
     ) -> None:
         self.magic, self.stop, self.stop_position, self.reason = magic, stop, stop_position, reason
+        self._ascends = ascends
         self.columns = tuple(columns)
         (
             self.position,
@@ -166,6 +176,14 @@ class BatchTable:
         columns = zip(*listed, strict=True) if listed else ((),) * len(BATCH_COLUMNS)
         return cls(magic, [memoryview(array("q", column)) for column in columns], stop, stop_position, reason)
 
+    @property
+    def ascends(self) -> bool:
+        """Whether no batch ends below its first offset, or at or above that of the next."""
+        if self._ascends is not None:
+            return self._ascends
+        firsts, lasts = self.base_offset, self.last_offset
+        return all(map(le, firsts, lasts)) and all(map(lt, lasts, firsts[1:]))
+
     def __len__(self) -> int:
         return len(self.position)
 
@@ -179,7 +197,8 @@ class BatchTable:
     def take(self, start: int, end: int) -> BatchTable:
         """The rows [start, end), sharing memory; the stop stays that of the whole scan."""
         columns = [column[start:end] for column in self.columns]
-        return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason)
+        ascends = self._ascends or None  # what does not ascend may have parts that do
+        return BatchTable(self.magic, columns, self.stop, self.stop_position, self.reason, ascends=ascends)
 
     def keep(self, wanted: Sequence[bool]) -> BatchTable:
         """The rows whose entry in ``wanted`` is true."""

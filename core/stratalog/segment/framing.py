@@ -6,7 +6,6 @@ Source: apache/kafka LogInputStream, FileLogInputStream.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import le, lt
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -133,7 +132,7 @@ def ascending(
     """The batches before the first whose offsets are not above those before it and below ``beyond``, and that one."""
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset
-        if after < firsts[0] and lasts[-1] < beyond and all(map(le, firsts, lasts)) and all(map(lt, lasts, firsts[1:])):
+        if after < firsts[0] and lasts[-1] < beyond and table.ascends:
             after = lasts[-1]
             continue
         for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):

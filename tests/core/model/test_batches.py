@@ -55,6 +55,32 @@ def test_columns_have_a_name_each_and_hold_64_bits() -> None:
     assert {column.format for column in batches.columns} == {"q"}
 
 
+@pytest.mark.parametrize(
+    ("bounds", "ascends"),
+    [
+        ([], True),
+        ([(5, 5)], True),
+        ([(5, 4)], False),
+        ([(0, 4), (5, 9)], True),
+        ([(0, 4), (7, 9), (10, 10)], True),
+        ([(0, 4), (4, 9)], False),
+        ([(5, 9), (0, 4)], False),
+        ([(0, 4), (9, 5), (10, 11)], False),
+    ],
+)
+def test_offsets_ascend_if_no_batch_reaches_the_next(bounds: list[tuple[int, int]], *, ascends: bool) -> None:
+    rows = [(*row(0)[:2], first, last, *row(0)[4:]) for first, last in bounds]
+    assert BatchTable.from_rows(2, rows, ScanStop.END, 0).ascends is ascends
+
+
+def test_a_part_of_a_table_may_ascend_though_the_whole_does_not() -> None:
+    columns = table(30, 10, 20).columns
+    whole = BatchTable(2, columns, ScanStop.END, 0, ascends=False)
+    assert (whole.ascends, whole.take(1, 3).ascends, whole.take(0, 2).ascends) == (False, True, False)
+    assert BatchTable(2, columns, ScanStop.END, 0).ascends is False
+    assert BatchTable(2, table(10, 20).columns, ScanStop.END, 0, ascends=True).take(1, 2).ascends
+
+
 def test_indexing_and_iterating_agree() -> None:
     batches = table(10, 20, 30)
     assert len(batches) == 3

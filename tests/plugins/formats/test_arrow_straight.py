@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -98,6 +99,19 @@ def test_buffers_are_as_large_as_what_is_in_them(compiled: Kernels) -> None:
     batch = agrees(compiled, written([Record(key=b"key", value=b"value", timestamp_ms=5)] * 100))
     assert [data_bytes(batch, name) for name in ("key", "value")] == [300, 500]
     assert [batch.column(name).buffers()[0] for name in ("key", "value", "timestamp")] == [None] * 3
+
+
+@pytest.mark.parametrize("sizes", [(10, 100), (None, 5), (300, None), (0, 0)])
+def test_no_more_memory_is_held_than_is_used(compiled: Kernels, sizes: tuple[int | None, int | None]) -> None:
+    """Before the columns' sizes are known each has room for all bytes."""
+    key, value = (None if size is None else bytes(size) for size in sizes)
+    data = written([Record(key=key, value=value, timestamp_ms=5)] * 4000)
+    pool = pa.proxy_memory_pool(pa.default_memory_pool())
+    assert compiled.pack_batches is not None
+    buffers = compiled.pack_batches(data, scanned(data), None, 3, partial(pa.allocate_buffer, memory_pool=pool))
+    assert buffers is not None
+    assert pool.bytes_allocated() <= arrow_batch(buffers).nbytes + 64 * 16  # what is not there, and Arrow's alignment
+    del buffers
 
 
 @pytest.mark.parametrize("append_time_ms", [5, -1, LONG_MAX])

@@ -73,7 +73,8 @@ def decoded(kernels: Kernels, data: bytes | bytearray, fields: Fields = Fields.A
 
 
 def table_as_lists(table: BatchTable) -> list[object]:
-    return [table.magic, table.stop, table.stop_position, table.reason, *(column.tolist() for column in table.columns)]
+    head = [table.magic, table.stop, table.stop_position, table.reason, table.ascends]
+    return [*head, *(column.tolist() for column in table.columns)]
 
 
 # --- scan --------------------------------------------------------------------------------------------------------

@@ -43,6 +43,14 @@ class RecordFormatContract(RecordRewritingContract):
         assert {batch.magic for batch in table} == {record_format.magic}
         assert list(table.last_offset) == sorted(table.last_offset)
 
+    def test_a_table_tells_whether_its_offsets_ascend(self, record_format: RecordFormat) -> None:
+        """Whether the format looks itself or leaves it to the table."""
+        data = self.written(record_format, None)
+        for times in (1, 2):
+            table = record_format.scan(data * times, 0, len(data) * times, check_crc=True)
+            counted = BatchTable(table.magic, table.columns, table.stop, table.stop_position)
+            assert table.ascends == counted.ascends == (times == 1)
+
     def test_only_the_range_that_was_asked_for_is_looked_at(self, record_format: RecordFormat) -> None:
         """Bytes before ``start`` and after ``end`` may be anything."""
         data = self.written(record_format, None)

@@ -140,7 +140,7 @@ cdef void all_valid(Column* column, int64_t rows) noexcept:
 
 cdef tuple closed(const Column* column, list buffers):
     """The number of nulls and the buffers, none larger than need be."""
-    buffers[2].resize(column.used)
+    buffers[2].resize(column.used, shrink_to_fit=True)
     if not column.nulls:
         buffers[0] = None
     return column.nulls, buffers

@@ -163,11 +163,23 @@ cdef Stop find_messages(
     return stop
 
 
+cdef bint in_order(const Rows* found) noexcept:
+    """What ``BatchTable.ascends`` says."""
+    cdef int64_t i
+    for i in range(found.count):
+        if found.rows[i].last_offset < found.rows[i].base_offset:
+            return False
+        if i and found.rows[i].base_offset <= found.rows[i - 1].last_offset:
+            return False
+    return True
+
+
 cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t position):
     """The rows turned into columns; frees them."""
     cdef int64_t count = found.count, i, j
     cdef object data = uninitialised(8 * COLUMNS * count)
     cdef int64_t* columns = <int64_t*>at_start(data)
+    cdef bint ascends = in_order(found)
     for j in range(COLUMNS):
         for i in range(count):
             columns[j * count + i] = (<int64_t*>(found.rows + i))[j]
@@ -178,8 +190,9 @@ cdef object table_of(int magic, Rows* found, Stop stop, object view, int64_t pos
     whole = memoryview(data).cast("q")
     views = [whole[j * count : (j + 1) * count] for j in range(COLUMNS)]
     if stop <= ANOTHER_MAGIC:
-        return BatchTable(magic, views, STOPS[stop], position)
-    return BatchTable(magic, views, ScanStop.CORRUPT, position, reason_of(stop, start_of(view) + position))
+        return BatchTable(magic, views, STOPS[stop], position, ascends=ascends)
+    reason = reason_of(stop, start_of(view) + position)
+    return BatchTable(magic, views, ScanStop.CORRUPT, position, reason, ascends=ascends)
 
 
 cdef str reason_of(Stop stop, Cursor at):

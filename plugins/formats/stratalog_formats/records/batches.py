@@ -109,7 +109,7 @@ class BatchFormat(RecordFormat):
         start = 0
         if (
             len(batches)
-            and not any(map(CODEC_MASK.__and__, attributes))
+            and not (any(attributes) and any(map(CODEC_MASK.__and__, attributes)))
             and position[-1] + size[-1] - position[0] <= MAX_ARENA_BYTES
         ):
             yield 0, len(batches)  # nearly always, if they are not compressed
