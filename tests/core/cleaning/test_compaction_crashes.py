@@ -4,7 +4,8 @@ comes back, and the next round ends the work."""
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import pytest
 import cleaning_logs
 from cleaning_logs import Script
 from stratalog.errors import StorageError
+from stratalog.log import folder
 from stratalog.log.log import Log
+from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed
 from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
@@ -113,3 +116,30 @@ def test_no_newest_record_is_lost_whenever_the_power_goes(tmp_path: Path, bed: L
 def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
     with pytest.raises((AssertionError, StorageError)):
         Search(tmp_path, bed.registry, 0, broken).run()
+
+
+def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:
+    """A replacement whose old segments are gone is not carried out (KAFKA-6264, KAFKA-12520)."""
+
+    def plan(names: Sequence[str], next_offset: Callable[[str], int]) -> SwapPlan:
+        found = plan_swap(names, next_offset)
+        swaps = [old for old, _ in found.renames]
+        live = {final: name for final, name in found.live.items() if name not in swaps}
+        return replace(found, removals=(*found.removals, *swaps), renames=(), live=live)
+
+    patch.setattr(folder, "plan_swap", plan)
+
+
+def keep_what_was_replaced(patch: pytest.MonkeyPatch) -> None:
+    """Old segments stay beside the one that replaces them (KAFKA-12955)."""
+    patch.setattr(folder, "plan_swap", lambda *asked: replace(plan_swap(*asked), removals=()))
+
+
+@pytest.mark.parametrize("plant", [give_up_what_was_committed, keep_what_was_replaced])
+def test_the_search_notices(
+    plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, bed: LogBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = Search(tmp_path, bed.registry, 0)
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, StorageError)):
+        search.run()

@@ -1,0 +1,83 @@
+"""Bugs that others had in a log, planted one at a time: the search over losses of power notices each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from power_search import PowerSearch
+from stratalog.errors import StorageError
+from stratalog.log import append, load, replay, roll, sync
+from stratalog.log.state import LogState
+from stratalog.segment import recover
+from stratalog.segment.appender import Appender
+from stratalog.segment.framing import walk
+from stratalog.segment.segment import Segment
+from stratalog.testing.logs import LogBed
+from stratalog.testing.powerloss import PowerLossVfs
+
+SEEDS = 8
+
+
+def forget_the_folder(patch: pytest.MonkeyPatch) -> None:
+    """A new segment is synced, and the folder that names it is not (KAFKA-3968)."""
+    patch.setattr(PowerLossVfs, "sync_folder", lambda *_: None)
+
+
+def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """An append that is to be durable returns when it is written."""
+    patch.setattr(append, "sync_records", lambda *_: None)
+
+
+def count_what_is_written_as_durable(patch: pytest.MonkeyPatch) -> None:
+    """The recovery point moves without what it tells of (KAFKA-10101)."""
+    patch.setattr(sync, "_sync_segment", lambda *_, **__: None)
+
+
+def roll_before_the_sync(patch: pytest.MonkeyPatch) -> None:
+    """A new segment has a name before the records of the one before it are durable."""
+
+    def begun(state: LogState, _: Segment, base: int) -> tuple[Segment, Appender]:
+        segment, appender = roll.next_segment(state, base)
+        replay.write_snapshot(state.files, base, state.producers)
+        state.appender.finish()
+        return segment, appender
+
+    patch.setattr(roll, "_begun", begun)
+
+
+def believe_all_bytes(patch: pytest.MonkeyPatch) -> None:
+    """Recovery compares no CRC."""
+    patch.setattr(recover, "walk", partial(walk, check_crc=False))
+
+
+def load_as_after_a_clean_stop(patch: pytest.MonkeyPatch) -> None:
+    """What an unclean stop left is believed (KAFKA-10471: the marker outlived the loading)."""
+    patch.setattr(load._Loader, "_recover", load._Loader._tail)
+
+
+PLANTED = [
+    forget_the_folder,
+    acknowledge_before_the_sync,
+    count_what_is_written_as_durable,
+    roll_before_the_sync,
+    believe_all_bytes,
+    load_as_after_a_clean_stop,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_the_search_notices(
+    plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, bed: LogBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    def search() -> None:
+        for seed in range(SEEDS):
+            PowerSearch(tmp_path / str(seed), bed.registry, seed).run()
+
+    with pytest.raises((AssertionError, StorageError)):
+        search()

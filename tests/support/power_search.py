@@ -1,0 +1,131 @@
+"""One script over a log, with a look at what a loss of power would leave before every change of the disk."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stratalog.config.topic import TopicConfig
+from stratalog.log.log import Log
+from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed
+from stratalog.testing.powerloss import Image, PowerLossVfs
+
+SAMPLES = 2
+STEPS = 12
+PRODUCER = 7
+
+
+@dataclass
+class PowerSearch:
+    """One random script over a log, every change of which is preceded by a look at what a crash would leave.
+
+    ``attempted`` are the values written, by offset; those below ``durable`` must survive.
+    """
+
+    tmp_path: Path
+    registry: Registry
+    seed: int
+    files_class: type[PowerLossVfs] = PowerLossVfs
+    nested: float = 0.1
+    attempted: list[bytes] = field(default_factory=list)
+    durable: int = 0
+    checked: int = 0
+    seen: set[tuple[int, int]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.seed)  # noqa: S311 - the same script in every run
+        self.topic = TopicConfig(segment_bytes=700, index_interval_bytes=self.chance.choice([0, 300]))
+        self.bed = LogBed(self.tmp_path / "data", self.registry, self.topic)
+        self.bed.folder.mkdir(parents=True)
+        self.files = self.files_class(self.bed.folder, self.look)
+        self.bed.files_port = self.files
+
+    def run(self) -> None:
+        log = self.bed.open()
+        for _ in range(STEPS):
+            log = self.step(log)
+        self.bed.close()
+
+    def step(self, log: Log) -> Log:
+        """Do something, and note what is promised then."""
+        draw = self.chance.random()
+        if draw < 0.75:
+            base = len(self.attempted)
+            size = self.chance.choice([1, 40, 150])
+            values = [b"%d " % (base + index) + b"x" * size for index in range(self.chance.choice([1, 1, 3]))]
+            self.attempted += values
+            durability = self.chance.choice(["written", "durable"])
+            written = [Record(timestamp_ms=base, value=value) for value in values]
+            if self.chance.random() < 0.5:
+                log.append(written, durability=durability)
+            else:
+                batch = self.bed.batch(0, written, producer=(PRODUCER, 0, self.sequence(log)), transactional=False)
+                log.append_as_leader(batch, durability=durability)
+            if durability == "durable":
+                self.durable = len(self.attempted)
+        elif draw < 0.85:
+            log.roll()
+        elif draw < 0.93:
+            log.flush()
+            self.durable = len(self.attempted)
+        else:
+            assert log.close()
+            self.durable = len(self.attempted)
+            self.bed.recovery_point = self.durable
+            for image in self.files.images(self.chance, SAMPLES):  # the clean marker may be believed from now on
+                self.recover(image, clean=True)
+            log = self.bed.open()
+        return log
+
+    def sequence(self, log: Log) -> int:
+        producers = {entry.producer_id: entry for entry in log._state.producers.entries()}
+        return producers[PRODUCER].last_sequence + 1 if PRODUCER in producers else 0
+
+    def look(self, what: str) -> None:
+        """Called before each change."""
+        del what
+        for image in self.files.images(self.chance, SAMPLES):
+            state = (self.durable, hash(frozenset(image.items())))
+            if state not in self.seen:
+                self.seen.add(state)
+                self.recover(image, clean=False)
+
+    def recover(self, image: Image, *, clean: bool) -> None:
+        """Open what is left, compare, go on; at times the power goes again meanwhile."""
+        again: list[Image] = []
+        bed = LogBed(self.tmp_path / "after", self.registry, self.topic)
+        bed.recovery_point = self.chance.choice([0, self.durable])  # as the checkpoint says, which may be an old one
+        bed.write(image)
+        files = PowerLossVfs(bed.folder)
+        if self.chance.random() < self.nested:
+            files = PowerLossVfs(bed.folder, lambda _: again.extend(files.images(self.chance, 1)))
+        bed.files_port = files
+        with bed:
+            found = self.compared(bed.open(clean=clean))
+            log = bed.open(clean=self.chance.random() < 0.5)  # either way: it was closed in order
+            log.append([Record(value=b"later")], durability="durable")
+            after = [*found, b"later"]
+            assert [record.value for record in log.records()] == after
+        for second in self.chance.sample(again, min(len(again), 4)):
+            bed = LogBed(self.tmp_path / "again", self.registry, self.topic, recovery_point=bed.recovery_point)
+            bed.write(second)
+            bed.files_port = PowerLossVfs(bed.folder)
+            with bed:
+                values = [record.value for record in bed.open(clean=False).records()]
+                assert values[: self.durable] == self.attempted[: self.durable]
+                assert [value for value in values if value != b"later"] == self.attempted[: len(found)][: len(values)]
+
+    def compared(self, log: Log) -> list[bytes | None]:
+        """What the log holds: a prefix of what was attempted, with all that is durable."""
+        self.checked += 1
+        listed = list(log.records())
+        values = [record.value for record in listed]
+        assert [record.offset for record in listed] == list(range(log.offsets().log_end))
+        assert len(values) >= self.durable
+        assert values == self.attempted[: len(values)]
+        for offset in range(0, len(values), 3):
+            assert next(iter(log.records(offset))).value == values[offset]
+        return values
