@@ -19,7 +19,7 @@ from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed
-from stratalog.testing.powerloss import Image, PowerLossVfs
+from stratalog.testing.powerloss import Image, LazyNames, PowerLossVfs
 
 KEY = b"key-0"
 Check = Callable[[Log], None]
@@ -102,13 +102,6 @@ def test_erasing_loses_nothing_else_and_what_was_proven_gone_stays_so(
     search = Search(tmp_path, installed, seed)
     run_erasure(search)
     assert search.checked > 10
-
-
-class LazyNames(PowerLossVfs):
-    """Says that names are durable when they are not."""
-
-    def sync_folder(self, path: str) -> None:
-        del path
 
 
 def test_a_sync_that_is_left_out_is_found(tmp_path: Path, installed: Registry) -> None:
