@@ -1,0 +1,174 @@
+"""A repair of a manifest that ends in its middle, by a kill or a loss of power: the next one ends it, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.topic import TopicConfig
+from stratalog.env import PosixVfs
+from stratalog.registry.kinds import TIER_LAYOUTS
+from stratalog.registry.registry import Registry
+from stratalog.registry.resolve import Catalogue, Offer
+from stratalog.segment.components import Components
+from stratalog.spi import Env, ObjectStore, Provider, StorageError, TierLayout
+from stratalog.testing.logs import LogBed
+from stratalog.testing.powercut import PowerCutVfs
+from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment
+from stratalog.tier import tree
+from stratalog.tier.layouts import LayoutTable
+from stratalog.tier.log import TierLog
+from stratalog.tier.scrub import Finding, Flaw
+from stratalog.tier.tier import Tier
+from stratalog_formats.layouts.single import SingleLayout
+
+OpenStore = Callable[..., ObjectStore]
+SEGMENTS: Final = 14
+BYTES: Final = [b"[%d, %d) " % (base, base + 10) * 9 for base in range(0, 10 * SEGMENTS, 10)]
+CHANGES: Final = frozenset({"create", "write", "sync", "rename", "remove", "link", "sync folder"})
+POWER_SHARE: Final = 0.15  # of the changes, before which the power is cut
+
+
+@pytest.fixture(autouse=True)
+def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[Components]:
+    with LogBed(tmp_path / "parts", Registry.load(), topic=TopicConfig()) as bed:
+        yield bed.parts
+
+
+class Hasty(PosixVfs):
+    """Nobody cuts the power here, so nothing waits for the disk."""
+
+    def sync(self, descriptor: int) -> None:
+        del descriptor
+
+    def sync_folder(self, path: str) -> None:
+        del path
+
+
+def layouts() -> LayoutTable:
+    layout = SingleLayout(1 << 20)
+    offer: Provider[TierLayout] = Provider(name="single", open=lambda _: layout)
+    return LayoutTable(Catalogue(TIER_LAYOUTS, [Offer(offer, "testing")]), lambda _: layout)
+
+
+class Place:
+    """A bucket in a folder, and whoever looks at it."""
+
+    def __init__(self, bucket: Path, open_store: OpenStore) -> None:
+        self.bucket, self._open_store = bucket, open_store
+
+    def log(self, env: Env | None = None) -> TierLog:
+        """With nothing in a cache."""
+        world = env or Env(files=Hasty())
+        store = self._open_store(f"file://{self.bucket}", env=world)
+        limits = replace(Limits(), prefetch_bytes=0)
+        return Tier.open(store, layouts(), env=world, limits=limits, config=EngineConfig()).log(LOG, TOPIC_ID)
+
+    def files(self, kind: str) -> list[Path]:
+        return sorted(self.bucket.glob(f"*/0/{kind}/*"))
+
+    def fill(self) -> None:
+        offload(self.log(), SEGMENTS)
+
+    def read(self) -> list[bytes]:
+        view = self.log().view()
+        return [bytes(segment.read(0, segment.size_bytes)) for segment in view.segments]
+
+
+def offload(log: TierLog, count: int) -> None:
+    sources = [made_segment(10 * number, 10 * number + 10, data=BYTES[number]) for number in range(count)]
+    log.offload(sources, layout="single", leader_epoch=0, log_start=0, high_watermark=10 * SEGMENTS)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES: Final[dict[str, Callable[[Place], list[Path]]]] = {
+    "a page": lambda place: place.files("pages")[1:2],
+    "every page": lambda place: place.files("pages"),
+    "the head": lambda place: place.files("manifest")[-1:],
+    "the last three roots": lambda place: place.files("manifest")[-3:],
+    "a root of long ago": lambda place: place.files("manifest")[4:5],
+    "every root": lambda place: place.files("manifest"),
+    "the head and a page that it names": lambda place: [place.files("manifest")[-1], place.files("pages")[0]],
+}
+
+
+def durable(files: PowerCutVfs, bucket: Path) -> None:
+    """Let all that is there be on the disk."""
+    for path in sorted(bucket.rglob("*")):
+        if path.is_file():
+            descriptor = files.open(str(path), write=True)
+            files.sync(descriptor)
+            files.close(descriptor)
+    for path in [bucket, *(found for found in sorted(bucket.rglob("*")) if found.is_dir())]:
+        files.sync_folder(str(path))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_repair_that_ends_anywhere_is_done_again(
+    tmp_path: Path, open_store: OpenStore, parts: Components, damage: str
+) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    place = Place(bucket, open_store)
+    place.fill()
+    for path in DAMAGES[damage](place):
+        flip(path)
+    files, chance = PowerCutVfs(), random.Random(damage)  # noqa: S311 - a failure is replayed
+    durable(files, bucket)
+    states: list[Path] = []
+
+    def before(operation: str, _: str) -> None:
+        if operation not in CHANGES:
+            return
+        state = tmp_path / f"state-{len(states)}-{operation.replace(' ', '-')}"
+        if operation in {"rename", "remove", "link"}:  # else nobody sees a difference
+            shutil.copytree(bucket, state)
+            states.append(state)
+        if chance.random() < POWER_SHARE:
+            lost = state.with_name(f"{state.name}-power")
+            files.leave(str(bucket), lost, chance)
+            states.append(lost)
+
+    files.rule = before
+    assert all(done for _, done in place.log(Env(files=files)).repair_manifest())
+    files.rule = None
+    assert place.read() == BYTES
+    assert states
+    for state in (*states, bucket):
+        check_goes_on(Place(state, open_store), parts)
+
+
+def check_goes_on(place: Place, parts: Components) -> None:
+    """A reader gets what was, or an error; a repair ends well, and the engine goes on behind it."""
+    try:
+        found = place.read()
+    except StorageError:
+        found = []
+    assert found == BYTES[: len(found)], place.bucket.name
+    assert all(done for _, done in place.log().repair_manifest()), place.bucket.name
+    assert place.read() == BYTES, place.bucket.name
+    scrub = place.log().scrub(parts, deep=False)
+    wrong = [*scrub.begin(), *(item for item in scrub.segments() if isinstance(item, Finding)), *scrub.orphans()]
+    assert [one for one in wrong if one.flaw is not Flaw.ORPHAN] == [], place.bucket.name
+    log = place.log()
+    end = 10 * SEGMENTS
+    log.offload([made_segment(end, end + 10)], layout="single", leader_epoch=0, log_start=0, high_watermark=end + 10)
+    assert len(place.read()) == SEGMENTS + 1
