@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+import stratalog_s3
 from s3_faults import FAULTS, FOR_GOOD
+from s3_uploads import left_upload
 from stratalog.config.engine import EngineConfig
 from stratalog.spi import (
     BytesSource,
@@ -25,40 +29,63 @@ from stratalog.spi import (
 )
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment, joined
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
+from stratalog.testing.s3 import LocalS3
 from stratalog.testing.tiers import LOG, TierBed, made_segment
 from stratalog.tier.layers import TierStore
 from stratalog.tier.probe import probe
 from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
+from stratalog_s3.location import parse_location
+from stratalog_s3.s3 import _name_of
+from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import MIN_PART_BYTES
+from stratalog_s3.store import FsspecStore
 
 DEADLINE_MS: Final = 400
 PATIENT_MS: Final = 3_000  # where the second try must have time enough on a busy machine
 GRACE_MS: Final = 3_000  # of a busy machine
+OF_FILE_SYSTEMS: Final = {"pipe_file", "cat_file", "put_file", "rm_file"}  # methods of fsspec
 LARGE: Final = bytes(range(256)) * (MIN_PART_BYTES // 256) + b"end"
 
 
 @dataclass(frozen=True, slots=True)
 class Bed:
-    """A store behind the proxy, and one that goes round it."""
+    """A store behind the proxy, one that goes round it, and a generic one behind it, which looks before it creates."""
 
     proxy: FaultProxy
     behind: ObjectStore
+    direct: ObjectStore
     round: TierStore
+    looking: ObjectStore
     prefix: str
 
-    def guarded(self) -> TierStore:
+    def guarded(self, store: ObjectStore | None = None) -> TierStore:
         """With a fresh budget; never closed, as the store below is shared."""
-        return TierStore(self.behind, Env(), EngineConfig(store_deadline_ms=DEADLINE_MS, store_retries=3))
+        return TierStore(store or self.behind, Env(), EngineConfig(store_deadline_ms=DEADLINE_MS, store_retries=3))
 
     def key(self, name: str) -> str:
         return f"{self.prefix}/{name}"
 
 
+@pytest.fixture(scope="module")
+def looking(proxy: FaultProxy, local_s3: LocalS3) -> Iterator[ObjectStore]:
+    location = parse_location(local_s3.uri("matrix"))
+    options = SecretOptions({**local_s3.options, "endpoint_url": proxy.endpoint_url})
+    with FsspecStore(location, options, Env().clock, read_only=False) as store:
+        store.list("", deadline_ns=Env().clock.monotonic_ns() + 30_000_000_000)  # connects, before a clock runs
+        yield store
+
+
 @pytest.fixture
-def bed(proxy: FaultProxy, stores: tuple[ObjectStore, TierStore], request: pytest.FixtureRequest) -> Iterator[Bed]:
+def bed(
+    proxy: FaultProxy,
+    stores: tuple[ObjectStore, TierStore],
+    looking: ObjectStore,
+    request: pytest.FixtureRequest,
+) -> Iterator[Bed]:
     name = "".join(char if char.isalnum() else "-" for char in request.node.name)
-    yield Bed(proxy, *stores, prefix=name)
+    behind, around = stores
+    yield Bed(proxy, behind, around._store, around, looking, prefix=name)
     proxy.heal()
 
 
@@ -131,6 +158,50 @@ def delete_keys(bed: Bed) -> None:
     assert left <= set(failed), "what is there still was said to be"
 
 
+def list_unfinished(bed: Bed) -> None:
+    uploads = {left_upload(bed.direct, bed.key(f"unfinished/{number}")) for number in range(2)}
+    try:
+        with contextlib.suppress(StoreError):
+            found = {upload.upload_id for upload in bed.guarded().unfinished(bed.key("unfinished/"))}
+            assert found == uploads or any(fault.do is Misdeed.FLIP for fault in bed.proxy._faults)
+    finally:
+        abort_all(bed, "unfinished/")
+
+
+def abort_upload(bed: Bed) -> None:
+    left_upload(bed.direct, bed.key("aborted/1"))
+    (upload,) = bed.round.unfinished(bed.key("aborted/"))
+    try:
+        with contextlib.suppress(StoreError):
+            bed.guarded().abort(upload)
+            assert bed.round.unfinished(bed.key("aborted/")) == [], "what was said to be aborted is"
+    finally:
+        abort_all(bed, "aborted/")
+
+
+def abort_all(bed: Bed, prefix: str) -> None:
+    for upload in bed.round.unfinished(bed.key(prefix)):
+        bed.round.abort(upload)
+
+
+def look_and_create(bed: Bed) -> None:
+    """As for protocols without a create of their own: a HEAD, then a PUT."""
+    key = bed.key("looked for")
+    with contextlib.suppress(StoreError):
+        if bed.guarded(bed.looking).create(key, b"ours") is Created.CREATED:
+            assert bed.round.read(key) == b"ours"
+            return
+    assert [bed.round.read(info.key) for info in bed.round.list(key)] in ([], [b"ours"])
+
+
+def look_and_create_taken(bed: Bed) -> None:
+    key = bed.key("found")
+    bed.round.create(key, b"theirs")
+    with contextlib.suppress(StoreError):
+        assert bed.guarded(bed.looking).create(key, b"ours") is Created.EXISTS
+    assert bed.round.read(key) == b"theirs", "whatever the HEAD said"
+
+
 OPERATIONS: Final[dict[str, tuple[str, Callable[[Bed], None]]]] = {
     "put": ("PutObject", lambda bed: put(bed, DATA)),
     "put in parts: create": ("CreateMultipartUpload", lambda bed: put(bed, LARGE)),
@@ -141,7 +212,20 @@ OPERATIONS: Final[dict[str, tuple[str, Callable[[Bed], None]]]] = {
     "read": ("GetObject", read_segment),
     "list": ("ListObjectsV2", list_keys),
     "delete": ("DeleteObjects", delete_keys),
+    "uploads without an end": ("ListMultipartUploads", list_unfinished),
+    "abort": ("AbortMultipartUpload", abort_upload),
+    "look and create": ("HeadObject", look_and_create),
+    "look and create a taken key": ("HeadObject", look_and_create_taken),
 }
+
+
+def test_every_request_that_a_store_sends_has_a_row() -> None:
+    """By botocore's names of them, as they stand in the source; a HEAD is what the generic store's look becomes."""
+    source = "".join(path.read_text("utf-8") for path in Path(stratalog_s3.__file__).parent.glob("*.py"))
+    asked = set(re.findall(r"(?:ask|begin|_call)\(\s*\"([a-z]+(?:_[a-z0-9]+)+)\"", source)) - OF_FILE_SYSTEMS
+    assert {_name_of(method) for method in asked} | {"HeadObject"} == {
+        operation for operation, _ in OPERATIONS.values()
+    }
 
 
 def deadline_ms(name: str) -> int:
