@@ -1,4 +1,4 @@
-"""Compacting a log, all of it dirt or little, beside Kafka's own cleaner and a loop over a Python client's classes.
+"""Compacting a log, all of it dirt or little, by offset or by version, and erasing a key, beside Kafka's own cleaner and loops.
 
     python benchmarks/cleaning.py [--only PART] [--quick | --full] [--rounds N] [--json]
 
@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from cleaning_parts.beyond import BY_HEADER, BY_TIMESTAMP, ERASE, beyond_bounds, erase_case, latest_case
 from cleaning_parts.compacting import COMPACT, LITTLE_DIRT, compact_bounds, compact_case, little_dirt_case
 from cleaning_parts.logs import make_dirty_log, make_little_dirt
 from codec_parts.formats import absences
@@ -45,10 +46,21 @@ def main(arguments: list[str] | None = None) -> int:
         size = "quick" if options.quick else "full" if options.full else ""
         results = {}
         try:
-            if options.wants(COMPACT):
+            if any(map(options.wants, (COMPACT, BY_TIMESTAMP, ERASE))):
                 made = make_dirty_log(scratch / "dirty", _BATCHES[size], _KEYS[size])
+            if options.wants(COMPACT):
                 results[COMPACT] = measure(compact_case(made, scratch, jvm, aiokafka), options.plan)
                 reporter.result(results[COMPACT])
+            if options.wants(BY_TIMESTAMP):
+                results[BY_TIMESTAMP] = measure(latest_case(BY_TIMESTAMP, made, scratch, aiokafka), options.plan)
+                reporter.result(results[BY_TIMESTAMP])
+            if options.wants(ERASE):
+                results[ERASE] = measure(erase_case(made, scratch, aiokafka), options.plan)
+                reporter.result(results[ERASE])
+            if options.wants(BY_HEADER):
+                versioned = make_dirty_log(scratch / "versioned", _BATCHES[size], _KEYS[size], versioned=True)
+                results[BY_HEADER] = measure(latest_case(BY_HEADER, versioned, scratch, aiokafka), options.plan)
+                reporter.result(results[BY_HEADER])
             if options.wants(LITTLE_DIRT):
                 batches, dirty = _BATCHES[size], max(_BATCHES[size] // _DIRTY_SHARE, 1)
                 short = make_little_dirt(scratch / "short", batches, dirty)
@@ -58,7 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         except WrongOutcomeError as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1
-        reporter.verdicts([bound.verdict(results) for bound in compact_bounds() if options.wants(bound.case)])
+        bounds = [*compact_bounds(), *beyond_bounds()]
+        reporter.verdicts([bound.verdict(results) for bound in bounds if options.wants(bound.case)])
     return 0
 
 

@@ -58,17 +58,17 @@ def little_dirt_case(made: DirtyLog, longer: DirtyLog, scratch: Path, jvm: Worke
 
 
 class CompactingSide(PreparedSide):
-    """Ours, and what comes out of it."""
+    """Ours, and what comes out of it; ``policy`` is another one than the log has."""
 
-    def __init__(self, made: DirtyLog, scratch: Path, name: str = OURS) -> None:
+    def __init__(self, made: DirtyLog, scratch: Path, name: str = OURS, *, policy: str = "") -> None:
         super().__init__(name, self._prepared, self._check_kept)
-        self._made, self._scratch = made, scratch
+        self._made, self._scratch, self._policy = made, scratch, policy
 
     def outcome(self) -> bytes:
         """Of a call off the clock."""
         with scratch_folder(self._scratch) as root:
             linked_copy(self._made, root)
-            with stratalog.open_engine(root) as engine:
+            with self._opened(root) as engine:
                 (result,) = engine.run_cleaner()
                 return outcome_of(engine.log(TOPIC, 0), result.end, root / self._made.folder.name)
 
@@ -78,14 +78,21 @@ class CompactingSide(PreparedSide):
             engines: list[Engine] = []
             for call in range(calls):
                 linked_copy(self._made, folder / str(call))
-                engines.append(stack.enter_context(stratalog.open_engine(folder / str(call))))
+                engines.append(stack.enter_context(self._opened(folder / str(call))))
             left = iter(engines)
             yield lambda: next(left).run_cleaner()
+
+    @contextmanager
+    def _opened(self, root: Path) -> Iterator[Engine]:
+        with stratalog.open_engine(root) as engine:
+            if self._policy:
+                engine.alter_topic(TOPIC, {"cleanup.policy": self._policy})
+            yield engine
 
     def _check_kept(self) -> None:
         with scratch_folder(self._scratch) as root:
             linked_copy(self._made, root)
-            with stratalog.open_engine(root) as engine:
+            with self._opened(root) as engine:
                 (result,) = engine.run_cleaner()
                 kept = sum(1 for _ in engine.log(TOPIC, 0).records())
         is_wrong = result.stats.records_read != self._made.records and not result.stats.segments_spared
@@ -107,11 +114,11 @@ def _comparing(expected: bytes) -> Callable[[bytes], None]:
 def loop(made: DirtyLog, aiokafka: Aiokafka) -> int:
     """A dictionary of the newest offsets, then every batch built again without the others; how many records stay."""
     newest: dict[bytes, int] = {}
-    for batch in _batches(made, aiokafka):
+    for batch in batches_of(made, aiokafka):
         for record in batch:
             newest[record.key] = record.offset
     kept, out, encode = 0, bytearray(), aiokafka.encoder("none")
-    for batch in _batches(made, aiokafka):
+    for batch in batches_of(made, aiokafka):
         left = [record for record in batch if newest[record.key] == record.offset]
         if left:
             out += encode([(record.timestamp, record.key, record.value, []) for record in left])
@@ -119,7 +126,8 @@ def loop(made: DirtyLog, aiokafka: Aiokafka) -> int:
     return kept
 
 
-def _batches(made: DirtyLog, aiokafka: Aiokafka) -> Iterator[Any]:
+def batches_of(made: DirtyLog, aiokafka: Aiokafka) -> Iterator[Any]:
+    """All batches of the log, its CRC checked."""
     for file in sorted(made.folder.glob("*.log")):
         yield from aiokafka.batches(file.read_bytes())
 

@@ -14,6 +14,7 @@ from stratalog import Record
 from stratalog.log.log import Log
 
 TOPIC: Final = "t"
+VERSION: Final = "version"  # what latest_by_header looks for if nobody says otherwise
 SEGMENT_BYTES: Final = 64 << 20
 CONFIG: Final[dict[str, object]] = {
     "cleanup.policy": "compact",
@@ -47,8 +48,8 @@ class DirtyLog:
         return self.root / f"{TOPIC}-0"
 
 
-def make_dirty_log(root: Path, batches: int, keys: int) -> DirtyLog:
-    """Records of keys drawn at random."""
+def make_dirty_log(root: Path, batches: int, keys: int, *, versioned: bool = False) -> DirtyLog:
+    """Records of keys drawn at random; ``versioned`` ones have a header that says so, greater from record to record."""
     chance = random.Random(5)  # noqa: S311 - the same bytes in every run
     value, offset, seen = chance.randbytes(_VALUE_BYTES), 0, set[int]()
     with stratalog.open_engine(root) as engine:
@@ -59,7 +60,12 @@ def make_dirty_log(root: Path, batches: int, keys: int) -> DirtyLog:
             seen.update(drawn)
             log.append(
                 [
-                    Record(key=b"key-%012d" % key, value=value, timestamp_ms=_FIRST_MS + at)
+                    Record(
+                        key=b"key-%012d" % key,
+                        value=value,
+                        timestamp_ms=_FIRST_MS + at,
+                        headers=((VERSION, at.to_bytes(8, "big")),) if versioned else (),
+                    )
                     for at, key in enumerate(drawn, offset)
                 ]
             )

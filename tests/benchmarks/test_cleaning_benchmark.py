@@ -28,7 +28,7 @@ def test_every_side_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]])
 
 def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:
     found = verdicts(told)
-    assert len(found) == 3
+    assert len(found) == 9
     assert all((line["figure"] is None) == (line["reached"] is None) for line in found)
 
 
