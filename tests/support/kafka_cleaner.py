@@ -35,6 +35,13 @@ class KafkaCleaner:
 
     def clean(self, folder: Path, now_ms: int, dirty_start: int, memory_bytes: int, config: TopicConfig) -> list[int]:
         """One round: its end, bytes read, records read, records kept."""
+        return self._asked(folder, now_ms, dirty_start, memory_bytes, config)
+
+    def recover(self, folder: Path, now_ms: int, config: TopicConfig) -> int:
+        """Open a log as after a crash, and close it; where it ends."""
+        return self._asked(folder, now_ms, 0, 0, config)[0]
+
+    def _asked(self, folder: Path, now_ms: int, dirty_start: int, memory_bytes: int, config: TopicConfig) -> list[int]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         stored = config.to_mapping()

@@ -156,16 +156,17 @@ class _Verification:
         files = self._store.open_log(folder)
         config = self._topics.config(name.topic)
         parts = self._host.parts(config)
-        report = verify_log(files, parts, progress, deep=self._deep)
+        known_end = max(self._checkpoint(file).get(name, 0) for file in CHECKPOINTS)
+        report = verify_log(files, parts, progress, deep=self._deep, known_end=known_end)
         self._bounds(name, report)
         before = [problem for problem in report.problems if problem.is_repairable]
         if self._repair and before and name.topic != CLUSTER_METADATA_TOPIC:
             self._store.remove_small(CLEAN_SHUTDOWN_FILE)
-            repair_log(files, parts, config, report, self._checkpoint(LOG_STARTS_FILE).get(name))
+            repair_log(files, parts, config, report, self._checkpoint(LOG_STARTS_FILE).get(name), known_end)
             for problem in before:
                 self._tell(problem, repaired=True)
             self._count.repaired += len(before)
-            report = verify_log(files, parts, lambda _: None, deep=self._deep)
+            report = verify_log(files, parts, lambda _: None, deep=self._deep, known_end=known_end)
         for problem in report.problems:
             self._tell(problem, repaired=False)
         self._count.wrong += len(report.problems)

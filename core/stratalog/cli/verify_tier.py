@@ -17,7 +17,8 @@ from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, LogDirNotFoundError, StorageError, StoreError
 from stratalog.log.directory import partition_folders
-from stratalog.log.folder import open_segments, read_epochs
+from stratalog.log.folder import read_epochs
+from stratalog.log.split import open_pieces
 from stratalog.model.names import TopicPartition
 from stratalog.reading.open import open_host, open_tier
 from stratalog.segment.components import Components
@@ -149,7 +150,7 @@ class _Copies:
             return False
         files = store.open_log(folder)
         with ExitStack() as opened:
-            for segment in open_segments(files, self._parts, opened, writable=False):
+            for segment in open_pieces(files, self._parts, opened):
                 if (segment.base_offset, segment.end_offset) == (stored.info.base_offset, stored.info.end_offset):
                     reader = SegmentReader(files, log.log, log.topic_id, read_epochs(files), self._parts)
                     source: SegmentSource = reader.source(segment, segment.base_offset)

@@ -100,6 +100,10 @@ class CleanedSegment:
         for table in scan(self._parts.formats, data, 0, memoryview(data).nbytes, check_crc=False).tables:
             self._index(table, start, aborted)
 
+    def append_damaged(self, data: Buffer) -> None:
+        """Write bytes that are no good batches, so that who looks at them finds what was there; errors as ``append``."""
+        self._log.append([data])
+
     def _index(self, table: BatchTable, start: int, aborted: Mapping[int, AbortedTransaction]) -> None:
         for role, builder in self._builders.items():
             if builder.full:

@@ -11,6 +11,7 @@ from typing import Final
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs, parse_epochs
+from stratalog.errors import CorruptBatchError
 from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.model.names import (
     DELETED_SUFFIX,
@@ -58,9 +59,19 @@ def open_segments(
                 end = chunk.tables[-1].last_offset[-1] + 1
             return end
 
+    def first_end(name: str) -> int:
+        found = parse_segment_file(name)
+        base = found.base_offset if found else 0
+        with closing(Segment(files, base, UNKNOWN_END, parts, files.open_segment(name))) as live:
+            try:
+                chunk = next(walk(live, 0, parts, check_crc=False, read_bytes=1, relative_to=UNKNOWN_END), None)
+            except CorruptBatchError:
+                return base
+            return base if chunk is None else chunk.tables[0].last_offset[0] + 1
+
     if names is None:
         names = file_names(files)
-    plan = plan_swap(names, next_offset)
+    plan = plan_swap(names, next_offset, first_end)
     live = plan.live
     if writable:
         if plan.changes:

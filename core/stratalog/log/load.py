@@ -8,14 +8,14 @@ Source: apache/kafka LogLoader, UnifiedLog.rebuildProducerState.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import CorruptBatchError, CorruptIndexError
+from stratalog.errors import CorruptBatchError
 from stratalog.log.folder import file_names, open_segments, read_epochs, set_aside, write_epochs, write_index
 from stratalog.log.marks import end_round
 from stratalog.log.replay import (
@@ -26,6 +26,7 @@ from stratalog.log.replay import (
     snapshot_offsets,
     write_snapshot,
 )
+from stratalog.log.split import SegmentOverflow, Span, closed_spans, pieces_of, spans_at, split_segment
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, segment_file
 from stratalog.model.segments import AbortedTransaction
@@ -33,7 +34,7 @@ from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.recover import Recovered, recovered
-from stratalog.segment.search import batch_at, offset_index
+from stratalog.segment.search import last_indexed_position
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
@@ -97,11 +98,23 @@ def load(
         CorruptBatchError: a segment that was about to take the place of others is damaged.
     """
     stored = read_epochs(files)
-    names = file_names(files)
     with ExitStack() as opened:
+        names = file_names(files)
         segments = open_segments(files, parts, opened, writable=request.writable, names=names)
         loader = _Loader(files, parts, config, request, segments, names, stored, progress)
-        loader.run()
+        while (found := loader.overflow()) is not None:
+            segment, spans = found
+            if request.writable:
+                left = [*loader.left, *split_segment(segment, spans, config)]
+                opened.close()
+                names = file_names(files)
+                segments = open_segments(files, parts, opened, writable=True, names=names)
+            else:
+                left = []
+                at = segments.index(segment)
+                segments[at : at + 1] = pieces_of(segment, spans, opened)
+                segment.close()
+            loader = _Loader(files, parts, config, request, segments, names, stored, progress, left)
         if request.writable and loader.damage is None:
             if loader.epochs != stored:
                 write_epochs(files, loader.epochs)
@@ -137,21 +150,32 @@ class _Loader:
         names: list[str],
         epochs: EpochCache,
         progress: RecoveryProgress | None,
+        left: Sequence[str] = (),
     ) -> None:
         self.files, self.parts, self.config, self.request = files, parts, config, request
         self.segments, self.epochs, self.progress = segments, epochs, progress
         self.names: list[str] | None = names  # None once files came or went: listing 10,000 folders again takes seconds
         self.snapshots = snapshot_offsets(names)
         self.newest_snapshot = 0  # the good one that the producers' state was taken from
-        self.producers = ProducerState()
-        self.log_end = 0
+        self.producers, self.log_end = ProducerState(), 0
         self.recovered_segments = self.truncated_bytes = 0
         self.damage: CorruptBatchError | None = None
-        self.left: list[str] = []
+        self.left = list(left)
 
-    def run(self) -> None:
-        """All passes."""
+    def overflow(self) -> tuple[Segment, Sequence[Span]] | None:
+        """All passes; None, or what must be split before they can be gone through."""
+        try:
+            self._run()
+        except SegmentOverflow as found:
+            return found.segment, found.spans
+        return None
+
+    def _run(self) -> None:
         floor = self.request.log_start or 0
+        for segment in self.segments[:-1]:
+            spans = closed_spans(segment, self.parts)
+            if spans:
+                raise SegmentOverflow(segment, spans)
         if self.request.clean or not self.segments:
             self._tail()
         else:
@@ -193,7 +217,7 @@ class _Loader:
             reason = f"the log ends at offset {self.log_end}, but its high watermark was {expected}: the end is missing"
             self.damage = CorruptBatchError(reason, label, valid)
         if self.damage is not None and self.segments:
-            self.segments[-1] = _limited(self.segments[-1], self.files, self.parts, valid, {})
+            self.segments[-1] = self.segments[-1].limited(valid, {})
         if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
             self.producers.end_offset = self.log_end
         else:
@@ -205,9 +229,10 @@ class _Loader:
         """Set the log end; the size (bytes) of what is good."""
         end, valid = active.base_offset, 0
         try:
-            for chunk in walk(active, _last_indexed_position(active, self.parts), self.parts):
+            for chunk in walk(active, last_indexed_position(active, self.parts), self.parts):
                 end, valid = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
         except CorruptBatchError as error:
+            self._check_overflow(active, error)
             self.damage = error
         active.end_offset = self.log_end = end
         active.forget_indexes()  # they were compared with an end that was not known yet
@@ -255,6 +280,8 @@ class _Loader:
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
             found = recovered(segment, self.parts, self.config, self._replay, progress)
+            if found.damage is not None:
+                self._check_overflow(segment, found.damage)
             self.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.segments) - 1
@@ -299,12 +326,23 @@ class _Loader:
                 self._write_index(segment, role, entries)
             self._write_snapshot(end, self.producers)
         else:
-            segment = self.segments[index] = _limited(segment, self.files, self.parts, found.valid_bytes, found.entries)
+            segment = self.segments[index] = segment.limited(found.valid_bytes, found.entries)
         segment.end_offset, segment.largest = end, found.largest
 
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
         self.names = None
         write_index(segment, role, entries, self.config.segment_index_bytes)
+
+    def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
+        """Raise SegmentOverflow if what looks like damage is a segment to be split."""
+        is_active = segment is self.segments[-1]
+        known_end = segment.end_offset
+        if is_active:
+            known_end = max(self.request.recovery_point, self.request.high_watermark or 0, self.request.log_start or 0)
+        below = None if is_active else segment.end_offset
+        spans = spans_at(error, segment, self.parts, below=below, known_end=known_end)
+        if spans:
+            raise SegmentOverflow(segment, spans)
 
     # --- both --------------------------------------------------------------------------------------------------------
 
@@ -318,9 +356,9 @@ class _Loader:
         for segment in self.segments:
             has_offsets = segment.file_name(suffixes[IndexRole.OFFSET]) in there or not segment.size_bytes
             has_transactions = segment.file_name(suffixes[IndexRole.TRANSACTION]) in there
-            is_sound = not has_transactions or _is_sound(segment, IndexRole.TRANSACTION, self.parts)
-            if is_sound and (has_offsets or (has_transactions and not self.request.writable)):
-                continue  # a reader makes offset indexes when it needs them; without both, aborted transactions may be lost
+            is_sound = not has_transactions or segment.is_sound(IndexRole.TRANSACTION)
+            if is_sound and has_offsets:
+                continue
             try:
                 state = self._producers_at(segment.base_offset)
             except CorruptBatchError as error:
@@ -333,11 +371,14 @@ class _Loader:
                 return replay_table(state, chunk.data, table, self.parts)
 
             entries = recovered(segment, self.parts, self.config, again).entries
-            for role in [IndexRole.TRANSACTION] if has_offsets else list(entries):
-                if self.request.writable:
-                    self._write_index(segment, role, entries[role])
-                else:
+            # An offset index says to the next opening that all is there: transactions are durable before it.
+            for role in [IndexRole.TRANSACTION] if has_offsets else sorted(entries, key=IndexRole.TRANSACTION.__ne__):
+                if not self.request.writable:
                     segment.hold_entries(role, entries[role])
+                    continue
+                self._write_index(segment, role, entries[role])
+                if role is IndexRole.TRANSACTION and entries[role]:
+                    self.files.sync()
 
     def _drop_all(self, start: int) -> None:
         """The log ends below its start: files vanished under us. Begin again at ``start``."""
@@ -357,36 +398,3 @@ class _Loader:
         """The first segment of an empty log."""
         log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
         self.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]
-
-
-def _is_sound(segment: Segment, role: IndexRole, parts: Components) -> bool:
-    try:
-        entries = segment.stored_entries(role)
-        parts.indexes[role].reader(entries, segment.base_offset).check(segment.end_offset, segment.size_bytes)
-    except CorruptIndexError:
-        return False
-    return True
-
-
-def _last_indexed_position(segment: Segment, parts: Components) -> int:
-    reader = offset_index(segment, parts)
-    if not len(reader):
-        return 0
-    entry = reader[-1]
-    found = batch_at(segment, entry.position, parts)
-    return entry.position if found is not None and found.last_offset <= entry.offset else 0
-
-
-def _limited(
-    segment: Segment, files: LogFiles, parts: Components, size_bytes: int, entries: Mapping[IndexRole, bytes]
-) -> Segment:
-    return Segment(
-        files,
-        segment.base_offset,
-        segment.end_offset,
-        parts,
-        segment.log,
-        size_bytes=size_bytes,
-        names=segment.names,
-        index_entries=entries,
-    )

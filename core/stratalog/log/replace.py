@@ -19,6 +19,37 @@ from stratalog.log.folder import file_names, set_aside
 from stratalog.log.state import LogState
 from stratalog.model.names import LOG_SUFFIX, SWAP_SUFFIX, segment_file
 from stratalog.segment.segment import Segment
+from stratalog.spi.segments import LogFiles
+
+
+def rename_to_swap(files: LogFiles, made: Sequence[CleanedSegment]) -> dict[str, str]:
+    """Decide that ``made``, finished and ascending, count from now on; by suffix, the names of the first one's files.
+
+    The last of them first, each durable before the next: while any is ``.cleaned``, those behind it are undone.
+    """
+    swaps = dict[str, str]()
+    for one in reversed(made):
+        swaps = {suffix: segment_file(one.base_offset, suffix) + SWAP_SUFFIX for suffix in one.suffixes}
+        for suffix, name in swaps.items():
+            files.rename(one.name(suffix), name)
+        files.sync()
+    return swaps
+
+
+def rename_to_live(files: LogFiles, made: Sequence[CleanedSegment]) -> None:
+    """Give them their final names, once those of what they replace are gone for good; durable on return.
+
+    Log by log, since what lies between two that are ``.swap`` passes for replaced; then the indexes.
+    """
+    for one in made:
+        name = segment_file(one.base_offset, LOG_SUFFIX)
+        files.rename(name + SWAP_SUFFIX, name)
+        files.sync()
+    for one in made:
+        for suffix in one.suffixes:
+            name = segment_file(one.base_offset, suffix)
+            files.rename(name + SWAP_SUFFIX, name)
+    files.sync()
 
 
 def void_cleaning(state: LogState, end: int | None = None) -> None:
@@ -79,10 +110,7 @@ def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
 def _replace(state: LogState, made: CleanedSegment, old: Sequence[Segment]) -> None:
     files, end = state.files, old[-1].end_offset
     first = state.segments.index(old[0])
-    swaps = {suffix: segment_file(made.base_offset, suffix) + SWAP_SUFFIX for suffix in made.suffixes}
-    for suffix, name in swaps.items():
-        files.rename(made.name(suffix), name)
-    files.sync()
+    swaps = rename_to_swap(files, [made])
     # Between the renames readers go through a descriptor that is held, and index entries in memory: no name is looked up.
     with ExitStack() as closing:
         between = Segment(
@@ -106,11 +134,7 @@ def _replace(state: LogState, made: CleanedSegment, old: Sequence[Segment]) -> N
             kept = segment.base_offset == made.base_offset  # what producers did below it is as true of the new segment
             state.leaving.extend((due_ns, name) for name in set_aside(files, segment, keep_snapshot=kept, names=names))
         files.sync()
-        files.rename(swaps[LOG_SUFFIX], segment_file(made.base_offset, LOG_SUFFIX))
-        files.sync()
-        for suffix, name in swaps.items():
-            files.rename(name, segment_file(made.base_offset, suffix))
-        files.sync()
+        rename_to_live(files, [made])
         log = files.open_segment(segment_file(made.base_offset, LOG_SUFFIX))
         final = Segment(files, made.base_offset, end, state.parts, log)
         final.largest = made.largest

@@ -18,6 +18,7 @@ from stratalog.model.names import (
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,
+    SegmentFileName,
     parse_segment_file,
     segment_file,
 )
@@ -49,12 +50,16 @@ class SwapPlan:
         return bool(self.undone or self.removals or self.renames)
 
 
-def plan_swap(names: Sequence[str], next_offset: Callable[[str], int]) -> SwapPlan:
+def plan_swap(
+    names: Sequence[str], next_offset: Callable[[str], int], first_end: Callable[[str], int] | None = None
+) -> SwapPlan:
     """Decide over the files of a log's folder. Touches nothing.
 
     Args:
         names: of all files.
         next_offset: given the name of a ``.log.swap`` file, the first offset after its records.
+        first_end: given the name of a ``.log`` file, the first offset after its first batch. What replaces a segment that
+            was split is named by the first offset in it, which may be above the segment's base; Kafka then keeps both.
     """
     parsed = {name: found for name in names if (found := parse_segment_file(name)) is not None}
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX) and not name.endswith(_DELETED_CHECKPOINT)]
@@ -66,6 +71,10 @@ def plan_swap(names: Sequence[str], next_offset: Callable[[str], int]) -> SwapPl
     new_logs = [name for name in committed if parsed[name].suffix == LOG_SUFFIX]
     low = min((parsed[name].base_offset for name in new_logs), default=0)
     high = max((next_offset(name) for name in new_logs), default=0)
+    lower = [name for name, found in parsed.items() if _is_live_log(found) and found.base_offset < low]
+    split = max(lower, key=lambda name: parsed[name].base_offset, default=None)
+    if split is not None and first_end is not None and first_end(split) > low:
+        low = parsed[split].base_offset
     live, replaced = {}, []
     for name, found in parsed.items():
         if not found.state:
@@ -82,6 +91,10 @@ def plan_swap(names: Sequence[str], next_offset: Callable[[str], int]) -> SwapPl
         tuple(pair for pair in renames if pair[1] in live),
         live,
     )
+
+
+def _is_live_log(found: SegmentFileName) -> bool:
+    return found.suffix == LOG_SUFFIX and not found.state
 
 
 def _lacks_log(name: str, live: Mapping[str, str]) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
@@ -13,6 +14,7 @@ from stratalog.log.directory import read_topic_id
 from stratalog.log.folder import file_names, open_segments, read_epochs, write_epochs
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.replay import newest_snapshot, replay_table, snapshot_offsets
+from stratalog.log.split import active_spans, closed_spans, pieces_of
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import (
     CLEANED_SUFFIX,
@@ -35,6 +37,10 @@ from stratalog.segment.segment import Segment
 from stratalog.segment.verify import Problem, ProblemKind, verify_segment
 from stratalog.spi.segments import LogFiles
 
+_OVERFLOWS: Final = (
+    "offsets from here on are too far above the segment's base for any index: the next opening splits it"
+)
+
 
 @dataclass(slots=True)
 class LogReport:
@@ -52,7 +58,9 @@ class LogReport:
     epochs: EpochCache = field(default_factory=EpochCache)
 
 
-def verify_log(files: LogFiles, parts: Components, progress: Progress, *, deep: bool = False) -> LogReport:
+def verify_log(
+    files: LogFiles, parts: Components, progress: Progress, *, deep: bool = False, known_end: int = 0
+) -> LogReport:
     """Check every file of a log's folder; writes nothing, and holds a chunk of a segment in memory at a time.
 
     Args:
@@ -60,6 +68,7 @@ def verify_log(files: LogFiles, parts: Components, progress: Progress, *, deep: 
         parts: the log's components.
         progress: told of bytes that were looked at.
         deep: whether every record is decompressed and decoded, beside what the CRCs say.
+        known_end: the largest offset that a checkpoint tells of the log.
 
     Raises:
         LogDirError: a file cannot be read.
@@ -71,7 +80,7 @@ def verify_log(files: LogFiles, parts: Components, progress: Progress, *, deep: 
         except CorruptionError as error:
             report.problems.append(Problem(ProblemKind.DAMAGE, error.file, error.position, error.reason))
             return report
-        _Verifier(files, parts, report, segments, progress, DeepCheck(parts) if deep else None).run()
+        _Verifier(files, parts, report, segments, progress, DeepCheck(parts) if deep else None).run(known_end)
         opened.pop_all()
     for segment in segments:
         segment.close()
@@ -103,19 +112,33 @@ class _Verifier:
         first = segments[0].base_offset if segments else 0
         self._state = newest_snapshot(files, snapshot_offsets(file_names(files)), first) or ProducerState()
 
-    def run(self) -> None:
+    def run(self, known_end: int) -> None:
         report = self._report
         for segment in self._segments:
-            is_last, self._label = segment is self._segments[-1], segment.label
-            found = verify_segment(segment, self._parts, self._replay, self._progress, is_last=is_last)
+            is_last = segment is self._segments[-1]
+            spans = active_spans(segment, self._parts, known_end) if is_last else closed_spans(segment, self._parts)
             report.segments += 1
-            report.batches += found.batches
-            report.size_bytes += segment.size_bytes
-            report.log_end = found.end_offset
-            report.problems.extend(found.problems)
+            if spans:
+                position = spans[1].start if len(spans) > 1 else 0
+                report.problems.append(Problem(ProblemKind.OVERFLOW, segment.label, position, _OVERFLOWS))
+            with ExitStack() as opened:
+                pieces = pieces_of(segment, spans, opened) if spans else [segment]
+                for piece in pieces:
+                    self._verify(piece, segment.label, is_last=is_last and piece is pieces[-1], indexed=not spans)
         if self._deep is not None:
             report.problems.extend(self._deep.problems)
             report.records = self._deep.records
+
+    def _verify(self, segment: Segment, label: str, *, is_last: bool, indexed: bool) -> None:
+        report, self._label = self._report, segment.label
+        found = verify_segment(segment, self._parts, self._replay, self._progress, is_last=is_last, indexed=indexed)
+        report.batches += found.batches
+        report.size_bytes += segment.size_bytes
+        report.log_end = found.end_offset
+        for problem in found.problems:  # of a piece it names the file, and the position there
+            if segment.start:
+                problem = replace(problem, file=label, position=problem.position + segment.start)  # noqa: PLW2901 - the same
+            report.problems.append(problem)
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
         if self._deep is not None:
@@ -156,9 +179,14 @@ def _check_epochs(files: LogFiles, report: LogReport) -> None:
 
 
 def repair_log(
-    files: LogFiles, parts: Components, config: TopicConfig, report: LogReport, log_start: int | None
+    files: LogFiles,
+    parts: Components,
+    config: TopicConfig,
+    report: LogReport,
+    log_start: int | None,
+    known_end: int = 0,
 ) -> None:
-    """Put right what ``verify_log`` found and can be: cut a torn tail, make indexes, snapshots and epochs again.
+    """Put right what ``verify_log`` found and can be: cut a torn tail, split, make indexes, snapshots and epochs again.
 
     The caller has taken the directory, and has made sure that its next opening counts as one after a crash.
 
@@ -179,9 +207,12 @@ def repair_log(
             if found is not None:  # without its offset index, loading makes all indexes of a segment again
                 files.remove(segment_file(found.base_offset, ".index"))
                 files.remove(name)
-    request = LoadRequest(clean=True, recovery_point=0, log_start=log_start, high_watermark=None, writable=True)
-    for segment in load(files, parts, config, request).segments:
+    request = LoadRequest(True, recovery_point=known_end, log_start=log_start, high_watermark=None, writable=True)
+    loaded = load(files, parts, config, request)
+    for segment in loaded.segments:
         segment.close()
+    for name in loaded.left:
+        files.remove(name)
 
 
 def _cut(files: LogFiles, name: str, size_bytes: int) -> None:

@@ -53,11 +53,13 @@ class Piece:
         end_position: where the batches behind ``end`` should begin.
         base_offset: of the segment.
         end_offset: of the segment.
-        size_bytes: of the segment's ``.log`` file when the plan was made.
+        size_bytes: of the segment when the plan was made.
         place: the name of that file in the log's folder, or what the tier's manifest says of the segment.
         is_active: appends go there.
         aborted: transactions whose records are left out.
         damage: what is wrong at a log's end that was found cut or broken; such a piece has no records.
+        file_start: where (bytes) in the file the segment begins: one of Kafka before 2.0 may be seen as several.
+        file_bytes: of the file, whatever of it is the segment's; 0 is ``size_bytes``.
     """
 
     log: TopicPartition
@@ -73,6 +75,8 @@ class Piece:
     is_active: bool = False
     aborted: tuple[AbortedTransaction, ...] = ()
     damage: CorruptBatchError | None = None
+    file_start: int = 0
+    file_bytes: int = 0
 
     @property
     def span_bytes(self) -> int:
@@ -228,6 +232,8 @@ def _piece(
         place=_place(segment),
         is_active=view.is_active(segment),
         aborted=tuple(gone for gone in hidden if gone.last_offset >= start and gone.first_offset < end),
+        file_start=segment.start if isinstance(segment, Segment) else 0,
+        file_bytes=segment.log.size_bytes if isinstance(segment, Segment) else 0,
     )
 
 

@@ -71,9 +71,11 @@ class Workplace:
             log,
             size_bytes=piece.size_bytes,
             names={LOG_SUFFIX: piece.place},
+            start=piece.file_start,
         )
         try:
-            if log.size_bytes < piece.size_bytes or (not piece.is_active and log.size_bytes != piece.size_bytes):
+            planned_bytes = piece.file_bytes or piece.size_bytes
+            if log.size_bytes < planned_bytes or (not piece.is_active and log.size_bytes != planned_bytes):
                 raise SegmentGoneError("it has been replaced or cut since the plan was made", segment.label)
             yield segment
         finally:

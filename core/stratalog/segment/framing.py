@@ -21,6 +21,13 @@ MIN_SIZE: Final = 14  # of the smallest V0 message
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # how far an offset may lie above its segment's base offset
 
 
+class OffsetOverflowError(CorruptBatchError):
+    """The batch at ``position`` is good, but lies further above its segment's base than 31 bits can say.
+
+    That is damage to its offset, or a segment of Kafka before 2.0, whose cleaner and followers made such.
+    """
+
+
 class MixedScan(NamedTuple):
     """Tables of batches, one a run of equal magic, and why and where (bytes into the buffer) the scan stopped."""
 
@@ -82,6 +89,7 @@ def walk(
     below: int | None = None,
     until: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
+    relative_to: int | None = None,
 ) -> Iterator[Chunk]:
     """The batches of a segment from ``position`` (a batch's start) to its end.
 
@@ -96,12 +104,14 @@ def walk(
         below: the offset that no batch may reach; None for the active segment, whose end moves.
         until: a position that is not read past before all up to it has been yielded: who needs no more stops there.
         read: what reads, from a position so many bytes; None is ``segment.read``.
+        relative_to: the offset from which on 31 bits must do; None is the segment's base.
 
     Raises:
         CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
+        OffsetOverflowError: the same, where nothing but the distance from ``relative_to`` is wrong.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
-    beyond = segment.base_offset + MAX_RELATIVE_OFFSET + 1
+    beyond = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
     if below is not None:
         beyond = min(beyond, below)
     read = read or segment.read
@@ -116,14 +126,23 @@ def walk(
             yield chunk
             after, want = tables[-1].last_offset[-1], usual
         if stray is not None:
-            reason = f"offsets {stray.base_offset} to {stray.last_offset} do not lie between {after} and {beyond}"
-            raise CorruptBatchError(reason, segment.label, position + stray.position)
+            raise _out_of_place(segment, stray, position + stray.position, (after, beyond, below))
         if tables:
             position = chunk.end_position
         if found.stop is ScanStop.CORRUPT:
             raise CorruptBatchError(found.reason, segment.label, position)
         if found.stop is ScanStop.PARTIAL and not found.tables:
             want = _entry_bytes(data, segment, position, parts)
+
+
+def _out_of_place(
+    segment: ReadableSegment, batch: RecordBatch, position: int, bounds: tuple[int, int, int | None]
+) -> CorruptBatchError:
+    after, beyond, below = bounds
+    is_far = after < batch.base_offset <= batch.last_offset and (below is None or batch.last_offset < below)
+    kind = OffsetOverflowError if is_far else CorruptBatchError
+    reason = f"offsets {batch.base_offset} to {batch.last_offset} do not lie between {after} and {beyond}"
+    return kind(reason, segment.label, position)
 
 
 def ascending(

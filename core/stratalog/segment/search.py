@@ -79,6 +79,16 @@ def checked_position(segment: ReadableSegment, position: int, offset: int, parts
     return position if honest else 0
 
 
+def last_indexed_position(segment: ReadableSegment, parts: Components) -> int:
+    """Where (bytes) the last batch begins that the offset index names truly; 0 if none."""
+    reader = offset_index(segment, parts)
+    if not len(reader):
+        return 0
+    entry = reader[-1]
+    found = batch_at(segment, entry.position, parts)
+    return entry.position if found is not None and found.last_offset <= entry.offset else 0
+
+
 def batch_at(segment: ReadableSegment, position: int, parts: Components) -> RecordBatch | None:
     """The batch that starts at ``position``, its CRC checked; None if no good batch starts there."""
     if not 0 <= position < segment.size_bytes:

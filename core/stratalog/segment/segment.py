@@ -38,6 +38,7 @@ class Segment:
         size_bytes: how much of it counts; None: all, also what is appended later.
         names: file names to use instead of the usual ones, by suffix (a swap that was not finished).
         index_entries: entries to use instead of the index files, which are then not opened (a reader's recovery).
+        start: where (bytes) in the file it begins, if it is the rest of one that somebody else owns.
 
     Attributes:
         left_at: where the last fetch ended, that is where a batch begins, and the offset after it: most fetches go on
@@ -58,6 +59,7 @@ class Segment:
         "log",
         "names",
         "parts",
+        "start",
     )
 
     def __init__(
@@ -71,8 +73,9 @@ class Segment:
         size_bytes: int | None = None,
         names: Mapping[str, str] | None = None,
         index_entries: Mapping[IndexRole, Buffer] | None = None,
+        start: int = 0,
     ) -> None:
-        self.files, self.log, self.parts = files, log, parts
+        self.files, self.log, self.parts, self.start = files, log, parts, start
         self.base_offset, self.end_offset = base_offset, end_offset
         self._size_bytes = size_bytes
         self.names: Mapping[str, str] = dict(names) if names else _NONE
@@ -88,13 +91,15 @@ class Segment:
 
     @property
     def label(self) -> str:
-        """The path of the ``.log`` file."""
-        return self.files.path(self.file_name(LOG_SUFFIX))
+        """The path of the ``.log`` file, and from which byte on it is the segment's, if not all of it is."""
+        path = self.files.path(self.file_name(LOG_SUFFIX))
+        return f"{path}[{self.start}:]" if self.start else path
 
     @property
     def size_bytes(self) -> int:
         """Of the ``.log`` file, as far as it counts."""
-        return self.log.size_bytes if self._size_bytes is None else min(self._size_bytes, self.log.size_bytes)
+        size_bytes = self.log.size_bytes - self.start
+        return size_bytes if self._size_bytes is None else min(self._size_bytes, size_bytes)
 
     @property
     def max_timestamp_ms(self) -> int:
@@ -129,17 +134,17 @@ class Segment:
 
     def read(self, position: int, size_bytes: int) -> memoryview:
         """Up to ``size_bytes`` from ``position``."""
-        return self.log.read(position, min(size_bytes, self.size_bytes - position))
+        return self.log.read(self.start + position, min(size_bytes, self.size_bytes - position))
 
     def read_into(self, position: int, into: memoryview) -> int:
         """The same into memory of the caller's; how many bytes there were."""
-        return self.log.read_into(position, into[: max(0, min(len(into), self.size_bytes - position))])
+        return self.log.read_into(self.start + position, into[: max(0, min(len(into), self.size_bytes - position))])
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same, pinned until released."""
         if self._size_bytes is not None:
             size_bytes = min(size_bytes, self._size_bytes - position)
-        return self.log.slice(position, size_bytes)
+        return self.log.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
         """The entries of an index: of its file if that fits the log, else made again from the log, in memory."""
@@ -162,6 +167,29 @@ class Segment:
             return bytes(index.view())
         finally:
             index.close()
+
+    def is_sound(self, role: IndexRole) -> bool:
+        """Whether an index's file fits the segment."""
+        try:
+            entries = self.stored_entries(role)
+            self.parts.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
+        except CorruptIndexError:
+            return False
+        return True
+
+    def limited(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
+        """The same up to ``size_bytes``, with these index entries; takes the file over."""
+        return Segment(
+            self.files,
+            self.base_offset,
+            self.end_offset,
+            self.parts,
+            self.log,
+            size_bytes=size_bytes,
+            names=self.names,
+            index_entries=entries,
+            start=self.start,
+        )
 
     def forget(self) -> bool:
         """Nothing is cached of the ``.log`` file: what is damaged on disk stays so."""

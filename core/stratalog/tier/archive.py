@@ -22,8 +22,9 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import LogDirNotFoundError, StorageError
 from stratalog.log.directory import DirectoryState, partition_folders, read_directory, read_topic_id
-from stratalog.log.folder import UNKNOWN_END, file_names, open_segments, read_epochs
+from stratalog.log.folder import UNKNOWN_END, file_names, read_epochs
 from stratalog.log.remote import RemoteView
+from stratalog.log.split import open_pieces
 from stratalog.model.batches import NO_EPOCH, Buffer
 from stratalog.model.names import (
     CLUSTER_METADATA_TOPIC,
@@ -191,7 +192,7 @@ class _OneLog:
         if not _may_wait(names, tiered.end_offset, self._bound):
             return
         with ExitStack() as opened:
-            segments = open_segments(self._files, self._parts, opened, writable=False, names=names)
+            segments = open_pieces(self._files, self._parts, opened, names=names)
             epochs = read_epochs(self._files)  # after the names: what it says of closed segments is complete
             start = tiered.end_offset if tiered.version else max(self._log_start, segments[0].base_offset)
             waiting = [found for found in segments[:-1] if start < found.end_offset <= self._bound]

@@ -218,3 +218,14 @@ def test_an_index_of_a_plugin_moves_with_its_segment() -> None:
     assert dict(found.renames) == {
         segment_file(0, suffix) + ".swap": segment_file(0, suffix) for suffix in (".log", ".bloom")
     }
+
+
+@pytest.mark.parametrize(("first_end", "replaced"), [(3, True), (2, False)])
+def test_what_was_split_goes_even_if_its_base_lies_below_that_of_the_first_piece(
+    first_end: int, *, replaced: bool
+) -> None:
+    """Kafka names a piece by its first record and looks at names alone: a crash left it both, the old one and the pieces."""
+    before = files(0, 9) | files(2, 4, state=".swap")
+    found = plan_swap(sorted(before), lambda name: {2: 4, 4: 9}[int(name[:20])], lambda _: first_end)
+    assert (files(0) <= set(found.removals)) is replaced
+    assert set(found.live) == files(2, 4, 9) | (frozenset() if replaced else files(0))

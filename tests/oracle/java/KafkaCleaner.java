@@ -14,6 +14,7 @@ import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.util.Scheduler;
 import org.apache.kafka.storage.internals.log.Cleaner;
 import org.apache.kafka.storage.internals.log.CleanerStats;
+import org.apache.kafka.storage.internals.log.LogCleaningAbortedException;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogToClean;
@@ -26,7 +27,8 @@ import org.apache.kafka.storage.internals.utils.Throttler;
 import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /** Kafka's own cleaner over a log folder, at a time that it is told. Each line on standard input is a round:
- *  FOLDER NOW_MS DIRTY_START MAP_BYTES NAME=VALUE...; the answer is "END BYTES_READ RECORDS_READ RECORDS_KEPT", or "error ...". */
+ *  FOLDER NOW_MS DIRTY_START MAP_BYTES NAME=VALUE...; the answer is "END BYTES_READ RECORDS_READ RECORDS_KEPT", or "error ...".
+ *  With a map of no bytes the folder is opened as after a crash, and nothing more: "END". */
 public class KafkaCleaner {
     /** A clock that stands still. */
     static class Fixed implements Time {
@@ -60,9 +62,11 @@ public class KafkaCleaner {
         Time time = new Fixed(Long.parseLong(words[1]));
         LogConfig config = new LogConfig(settings);
         Never never = new Never();
+        boolean cleans = !words[3].equals("0");
         UnifiedLog log = UnifiedLog.create(new File(words[0]), config, 0L, 0L, never, new BrokerTopicStats(), time, 300_000,
-            new ProducerStateManagerConfig(86_400_000, false), 600_000, new LogDirFailureChannel(1), true, Optional.empty());
+            new ProducerStateManagerConfig(86_400_000, false), 600_000, new LogDirFailureChannel(1), cleans, Optional.empty());
         try {
+            if (!cleans) return Long.toString(log.logEndOffset());
             log.updateHighWatermark(log.logEndOffset());
             long dirty = Long.parseLong(words[2]);
             OffsetsToClean bounds = LogCleanerManager.cleanableOffsets(log, Optional.of(dirty), time.milliseconds());
@@ -72,6 +76,8 @@ public class KafkaCleaner {
             Map.Entry<Long, CleanerStats> did = cleaner.clean(todo);
             CleanerStats s = did.getValue();
             return did.getKey() + " " + s.bytesRead() + " " + s.messagesRead() + " " + s.messagesWritten();
+        } catch (LogCleaningAbortedException split) {  // an overflowed segment was: the cleaner comes again later
+            return null;
         } finally {
             log.close();
             never.idle.shutdownNow();
@@ -83,7 +89,7 @@ public class KafkaCleaner {
         for (String line; (line = in.readLine()) != null; ) {
             String answer;
             try {
-                answer = round(line.trim().split(" "));
+                do answer = round(line.trim().split(" ")); while (answer == null);
             } catch (Exception error) {
                 error.printStackTrace();
                 answer = "error " + error.toString().replace('\n', ' ');

@@ -1,0 +1,171 @@
+"""A directory of an old broker, with segments that 31 bits do not span, through everything that touches a directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.cli.app import run
+from stratalog.epochs.checkpoint import format_offsets
+from stratalog.log.directory import format_topic_id
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    HIGH_WATERMARKS_FILE,
+    LOG_SUFFIX,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINTS_FILE,
+)
+from stratalog.reading import OffsetRange, ReadSource, plan_splits, scan
+from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
+
+SPAN = 1 << 31
+STARTS = (0, 5, SPAN + 100, SPAN + 110, 3 * SPAN)
+END = 4 * SPAN  # where the next segment begins
+BASES = [0, SPAN + 100, 3 * SPAN, END]
+
+
+def told(start: int, count: int = 3) -> list[Record]:
+    return [
+        Record(key=b"k%d" % (at % 4), value=b"%d" % at, timestamp_ms=1_000 + at % 500)
+        for at in range(start, start + count)
+    ]
+
+
+OFFSETS = [at for start in (*STARTS, END) for at in range(start, start + 3)]
+
+
+@pytest.fixture
+def directory(bed: LogBed) -> Path:
+    """Stopped in order; the log has a segment of three pieces, one behind it, and no indexes."""
+    bed.write_segment(0, [bed.batch(start, told(start)) for start in STARTS])
+    bed.write_segment(END, [bed.batch(END, told(END))])
+    for name in (RECOVERY_POINTS_FILE, HIGH_WATERMARKS_FILE):
+        (bed.directory / name).write_bytes(format_offsets({LOG: END + 3}))
+    (bed.directory / CLEAN_SHUTDOWN_FILE).write_bytes(b"")
+    (bed.folder / PARTITION_METADATA_FILE).write_bytes(format_topic_id(TOPIC_ID))
+    return bed.directory
+
+
+def bases(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in (directory / "t-0").glob(f"*{LOG_SUFFIX}"))
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in sorted(directory.rglob("*")) if path.is_file()}
+
+
+def offsets(records: Sequence[Record]) -> list[int]:
+    assert all(record.value == b"%d" % record.offset for record in records)
+    return [record.offset for record in records]
+
+
+def test_an_engine_splits_it_and_goes_on(directory: Path) -> None:
+    with open_engine(directory) as engine:
+        log = engine.log("t", 0)
+        assert offsets(list(log.records())) == OFFSETS
+        assert log.append([Record(value=b"%d" % (END + 3))]).base_offset == END + 3
+    assert bases(directory)[:4] == BASES
+    with open_reader(directory) as reader:
+        assert offsets(list(reader.log("t", 0).records())) == [*OFFSETS, END + 3]
+
+
+@pytest.mark.parametrize("split_bytes", [1, 200, None])
+def test_splits_of_a_plan_are_read_from_the_one_file(directory: Path, split_bytes: int | None) -> None:
+    pytest.importorskip("pyarrow", reason="the extra arrow is not installed")
+    before = contents(directory)
+    source = ReadSource(str(directory))
+    with source.open(peek=True) as reader:
+        splits = plan_splits(reader, [OffsetRange(LOG, 0, 1 << 62)], split_bytes=split_bytes)
+    found = [at for split in splits for part in scan(source, split) for at in part.batch.column("offset").to_pylist()]
+    assert found == OFFSETS
+    assert contents(directory) == before
+
+
+def test_a_plan_made_before_the_split_is_read_after_it(directory: Path) -> None:
+    pytest.importorskip("pyarrow", reason="the extra arrow is not installed")
+    source = ReadSource(str(directory))
+    with source.open(peek=True) as reader:
+        splits = plan_splits(reader, [OffsetRange(LOG, 0, 1 << 62)], split_bytes=1)
+    assert len(splits) > 2
+    with open_engine(directory, topic_defaults={"file.delete.delay.ms": 0}) as engine:
+        engine.run_duties()
+    found = [at for split in splits for part in scan(source, split) for at in part.batch.column("offset").to_pylist()]
+    assert found == OFFSETS
+
+
+def test_a_tier_gets_the_pieces(directory: Path) -> None:
+    uri = f"memory://{directory.parent.name}"
+    with open_engine(directory, tier=uri) as engine:
+        engine.offload()
+        segments = [found for found in engine.log("t", 0).segments() if found.is_remote]
+        assert [found.base_offset for found in segments] == BASES[:3]
+    with open_reader(uri) as reader:
+        assert offsets(list(reader.log("t", 0).records())) == OFFSETS[:-3]
+
+
+def test_an_archive_gets_the_pieces_and_leaves_the_directory_alone(
+    directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = contents(directory)
+    (tmp_path / "archive").mkdir()
+    uri = f"file://{tmp_path}/archive"
+    assert run(["archive", str(directory), uri]) == 0
+    capsys.readouterr()
+    assert contents(directory) == before
+    with open_reader(uri) as reader:
+        log = reader.log("t", 0)
+        assert [found.base_offset for found in log.segments()] == BASES[:3]
+        assert offsets(list(log.records())) == OFFSETS[:-3]
+
+
+def test_compaction_finds_the_pieces(directory: Path) -> None:
+    """Grouping never joins what no segment could hold."""
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.0}
+    with open_engine(directory, topic_defaults=config) as engine:
+        engine.alter_topic("t", config)
+        (result,) = engine.run_cleaner()
+        assert result.error is None
+        left = list(engine.log("t", 0).records())
+    latest = {record.key: at for at in OFFSETS[:-3] for record in told(at, 1)}
+    assert offsets(left) == sorted({*latest.values(), *OFFSETS[-3:]})
+    assert bases(directory) == BASES
+
+
+def verify(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[dict[str, object]]]:
+    code = run(["verify", *map(str, arguments), "--json"])
+    out = capsys.readouterr().out
+    return code, [item for line in out.splitlines() if "problem" in (item := json.loads(line))]
+
+
+@pytest.mark.parametrize("deep", [[], ["--deep"]])
+def test_verify_names_it_and_repairs_it(
+    directory: Path, bed: LogBed, deep: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, before = bed.path(0), contents(directory)
+    code, problems = verify(capsys, directory, *deep)
+    assert code == 1
+    (problem,) = [found for found in problems if found["file"] == str(path)]
+    position = 2 * len(bed.batch(0, told(0)))
+    assert (problem["problem"], problem["position"]) == ("overflow", position)
+    assert contents(directory) == before
+    assert verify(capsys, directory, "--repair")[0] == 0
+    assert verify(capsys, directory) == (0, [])
+    assert bases(directory) == BASES
+    assert not list((directory / "t-0").glob("*.deleted"))
+
+
+def test_verify_names_the_place_of_damage_in_the_file(
+    directory: Path, bed: LogBed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = bytearray(bed.path(0).read_bytes())
+    data[-1] ^= 1
+    bed.path(0).write_bytes(data)
+    _, problems = verify(capsys, directory)
+    position = sum(len(bed.batch(start, told(start))) for start in STARTS[:-1])
+    assert [(found["file"], found["position"]) for found in problems if found["problem"] == "damage"] == [
+        (str(bed.path(0)), position)
+    ]

@@ -1,0 +1,123 @@
+"""The power is cut before every change that splitting a segment makes, and before every one that finishing it makes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
+from stratalog.log.reader import LogReader
+from stratalog.model.control import ControlType
+from stratalog.model.names import LOG_SUFFIX
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed, records
+from stratalog.testing.powerloss import Image, LazyNames, PowerLossVfs
+
+SPAN = 1 << 31
+FAR = SPAN + 100
+SAMPLES = 1
+TOPIC = TopicConfig(index_interval_bytes=0)
+
+
+def folder(bed: LogBed, first: int) -> Image:
+    """A segment of three pieces, transactions across them, that begins at 0 and has its first record at ``first``."""
+
+    def data(offset: int, sequence: int, producer: int) -> bytes:
+        return bed.batch(offset, records(2, start=offset), producer=(producer, 0, sequence), transactional=True)
+
+    whole = [
+        data(first, 0, 1),
+        data(first + 2, 0, 2),
+        bed.marker(first + 4, 1, ControlType.ABORT),
+        data(FAR, 2, 2),
+        bed.marker(FAR + 2, 2, ControlType.ABORT),
+        data(3 * SPAN, 3, 1),
+        bed.marker(3 * SPAN + 2, 1, ControlType.COMMIT),
+    ]
+    bed.write_segment(0, whole)
+    bed.write_segment(4 * SPAN, [bed.batch(4 * SPAN, records(2, start=4 * SPAN))])
+    return bed.contents()
+
+
+def content(log: LogReader) -> tuple[list[int], list[int]]:
+    """The offsets of all records, and of those that are not aborted."""
+    found = ([record.offset for record in log.records(isolation=how)] for how in ("log_end", "read_committed"))
+    everything, committed = found
+    return everything, committed
+
+
+@dataclass
+class Search:
+    """Splits a segment, and opens what a crash at any moment would leave."""
+
+    tmp_path: Path
+    registry: Registry
+    first: int
+    clean: bool
+    files_class: type[PowerLossVfs] = PowerLossVfs
+    chance: random.Random = field(default_factory=lambda: random.Random(11))  # noqa: S311 - the same in every run
+    seen: set[int] = field(default_factory=set)
+    again: int = 0
+
+    def bed(self, name: str, files_class: type[PowerLossVfs], image: Image, *, look: bool) -> LogBed:
+        bed = LogBed(self.tmp_path / name, self.registry, TOPIC, recovery_point=4 * SPAN)
+        bed.write(image)
+        files = files_class(bed.folder, (lambda what: self.look(what, files)) if look else None)
+        bed.files_port = files
+        return bed
+
+    def run(self) -> None:
+        made = LogBed(self.tmp_path / "made", self.registry, TOPIC)
+        with made:
+            image = folder(made, self.first)
+            with made:
+                self.offsets = content(made.open_reader())
+        assert len(self.offsets[0]) == 10
+        assert len(self.offsets[1]) == 4
+        with self.bed("data", self.files_class, image, look=True) as bed:
+            self.split(bed)
+
+    def split(self, bed: LogBed) -> None:
+        log = bed.open(clean=self.clean)
+        assert content(log) == self.offsets
+        bases = [segment.base_offset for segment in log.segments()]
+        assert bases == [self.first, FAR, 3 * SPAN, 4 * SPAN]
+        bed.close()
+        logs = {name[:20] for name in bed.names() if name.endswith(LOG_SUFFIX)}
+        assert logs == {f"{base:020d}" for base in bases}
+
+    def look(self, what: str, files: PowerLossVfs) -> None:
+        """Called before each change."""
+        del what
+        for image in files.images(self.chance, SAMPLES):
+            state = hash(frozenset(image.items()))
+            if state not in self.seen:
+                self.seen.add(state)
+                self.recover(image)
+
+    def recover(self, image: Image) -> None:
+        """A reader sees all and changes nothing; a writer too, and leaves no doubt; and so after another crash."""
+        with self.bed(f"read{len(self.seen)}", PowerLossVfs, image, look=False) as reading:
+            assert content(reading.open_reader(clean=False)) == self.offsets
+            assert reading.contents() == image
+        nested = not self.again and self.chance.random() < 0.1
+        self.again += nested
+        with self.bed(f"write{len(self.seen)}", PowerLossVfs, image, look=nested) as writing:
+            self.split(writing)
+        self.again -= nested
+
+
+@pytest.mark.parametrize(("first", "clean"), [(0, True), (40, False)])
+def test_a_split_survives_a_power_loss_at_any_moment(tmp_path: Path, bed: LogBed, first: int, *, clean: bool) -> None:
+    search = Search(tmp_path, bed.registry, first, clean=clean)
+    search.run()
+    assert len(search.seen) > 40
+
+
+def test_a_sync_of_names_that_is_left_out_is_found(tmp_path: Path, bed: LogBed) -> None:
+    with pytest.raises((AssertionError, StorageError)):
+        Search(tmp_path, bed.registry, 0, True, LazyNames).run()
