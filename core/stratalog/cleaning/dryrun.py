@@ -148,7 +148,7 @@ class _Pretended(Generic[S]):
     """A part of a log that is read, and into which nothing is put."""
 
     def __init__(self, part: Rewritable[S], watched: Sequence[int]) -> None:
-        self.name, self.parts, self.config, self.segments = part.name, part.parts, part.config, part.segments
+        self.name, self.parts, self.config, self.from_offset = part.name, part.parts, part.config, part.from_offset
         self.producers, self.modified_ms, self.index_bytes = part.producers, part.modified_ms, part.index_bytes
         self._watched = watched
         self.made: list[PlannedSegment] = []

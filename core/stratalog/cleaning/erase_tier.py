@@ -38,7 +38,7 @@ def erase_in_tier(
     if dry_run:
         done += [_told(found, count) for found, count in _holding(log, TierPart(log, Traffic()), key, remnants)]
         return
-    part = open_tier_part(log, tier, Traffic(), _REASON, ChangeKind.ERASE)
+    part = open_tier_part(log, tier, Traffic(), _REASON, ChangeKind.ERASE, notes=True)
     told = dict[int, ErasedSegment]()
     try:
         for found, count in _holding(log, part, key, remnants):
@@ -64,7 +64,7 @@ def erase_in_tier(
 
 def _holding(log: Log, part: TierPart, key: bytes, remnants: list[Remnant]) -> Iterator[tuple[TierSource, int]]:
     """The committed segments that hold the key, with how many records; damaged ones are told of."""
-    for segment in part.segments:
+    for segment in part.from_offset(0):
         if not isinstance(segment, TierSource):
             continue
         try:

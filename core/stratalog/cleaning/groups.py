@@ -5,7 +5,7 @@ Source: apache/kafka Cleaner.groupSegmentsBySize.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from stratalog.config.topic import TopicConfig
@@ -19,7 +19,7 @@ _MEASURED: Final = (IndexRole.OFFSET, IndexRole.TIME)
 
 
 def groups_of(
-    segments: Sequence[S], index_bytes: Callable[[S, IndexRole], int], config: TopicConfig
+    segments: Iterable[S], index_bytes: Callable[[S, IndexRole], int], config: TopicConfig
 ) -> Iterator[list[S]]:
     """Runs of segments that fit one together, greedily: by bytes, by offset and time index, and by range of offsets.
 

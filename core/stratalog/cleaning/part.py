@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -55,9 +56,11 @@ class Rewritable(Protocol[S]):
     def config(self) -> TopicConfig:
         """The topic's settings."""
 
-    @property
-    def segments(self) -> Sequence[S]:
-        """All of them, ascending, and what follows them in the log as far as markers of their transactions may be there."""
+    def from_offset(self, offset: int) -> Iterator[S]:
+        """Those that end above ``offset``, ascending; each is let go of when the next is asked for, since there may be many.
+
+        What follows them in the log comes too, as far as markers of their transactions may be there.
+        """
 
     def producers(self) -> list[ProducerEntry]:
         """The producers that are known of the log."""
@@ -83,6 +86,11 @@ class LocalPart:
         self._log = log
         self._sizes: dict[str, int] | None = None
         self.producers, self.new_cleaned, self.replace = log.producers, log.new_cleaned, log.replace
+
+    def from_offset(self, offset: int) -> Iterator[Segment]:
+        """Those that end above ``offset``, ascending."""
+        first = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
+        return iter(self.segments[first:])
 
     def modified_ms(self, segment: Segment) -> int:
         """When its ``.log`` file was last written."""

@@ -16,7 +16,7 @@ from stratalog.cleaning.groups import groups_of
 from stratalog.cleaning.notes import Notes
 from stratalog.cleaning.part import Rewritable, RewriteStats, RewriteStoppedError, S
 from stratalog.cleaning.throttle import Throttle
-from stratalog.cleaning.transactions import TransactionPass, is_special
+from stratalog.cleaning.transactions import AbortedAhead, TransactionPass, is_special
 from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_KEPT, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged
 from stratalog.errors import CorruptBatchError, PluginError, SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
@@ -82,10 +82,10 @@ class Rewriting(Generic[S]):
         """The first pass alone: show the dirty range to the filters; where they had enough of it (offset). Errors as ``run``."""
         job, parts = self.job, self.log.parts
         transactions = TransactionPass(parts)
-        dirty = [found for found in self._segments(job.end) if found.end_offset > job.dirty_start]
-        transactions.expect(aborted_transactions(self.following(job.dirty_start), job.dirty_start, job.end, parts))
+        following = self.log.from_offset(job.dirty_start)
+        transactions.expect(aborted_transactions(following, job.dirty_start, job.end, parts))
         seen = job.dirty_start
-        for segment in dirty:
+        for segment in self._segments(job.dirty_start, job.end):
             for chunk in chunks_from(
                 segment, max(job.dirty_start, segment.base_offset), parts, below=segment.end_offset
             ):
@@ -143,15 +143,16 @@ class Rewriting(Generic[S]):
 
     def rewrite(self, end: int) -> None:
         """The second pass alone, for filters that know all that the first has shown them, or would; errors as ``run``."""
-        log, segments = self.log, self._segments(end)
-        modified_ms = [log.modified_ms(found) for found in segments if found.base_offset < self.job.dirty_start]
-        legacy_horizon_ms = modified_ms[-1] - self.log.config.delete_retention_ms if modified_ms else 0
+        log, job = self.log, self.job
+        clean = next(self._segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last one
+        legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
         last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in self.log.producers()}
-        transactions = TransactionPass(self.log.parts, keeps_markers=self.keeps_tombstones)
-        for group in groups_of(segments, log.index_bytes, log.config):
+        transactions = TransactionPass(log.parts, keeps_markers=self.keeps_tombstones)
+        aborted = AbortedAhead(log.from_offset(job.start), log.parts)
+        for group in groups_of(self._segments(job.start, end), log.index_bytes, log.config):
             is_whole = group[-1].end_offset <= end and not self.keeps_tombstones
             notes = Notes(self.digests, self.filters, group[0].base_offset, is_whole=is_whole)
-            self._rewrite_group(group, _Pass(self, end, legacy_horizon_ms, last_records, transactions, notes))
+            self._rewrite_group(group, _Pass(self, end, legacy_horizon_ms, last_records, transactions, notes, aborted))
 
     def _rewrite_group(self, group: Sequence[S], over: _Pass[S]) -> None:
         """Make one segment of a group. One that stands alone and loses nothing stays as it is, and is not even written."""
@@ -192,13 +193,13 @@ class Rewriting(Generic[S]):
 
     # --- both --------------------------------------------------------------------------------------------------------
 
-    def _segments(self, end: int) -> list[S]:
-        """The segments of the job that begin below ``end``."""
-        return [found for found in self.log.segments if self.job.start <= found.base_offset < end]
-
-    def following(self, offset: int) -> Iterator[S]:
-        """The segments of the log from the one that holds ``offset`` on."""
-        return (segment for segment in self.log.segments if segment.end_offset > offset)
+    def _segments(self, start: int, end: int) -> Iterator[S]:
+        """The segments of the job that end above ``start`` and begin below ``end``."""
+        for found in self.log.from_offset(start):
+            if found.base_offset >= end:
+                return
+            if found.base_offset >= self.job.start:
+                yield found
 
     @property
     def fields(self) -> Fields:
@@ -224,6 +225,8 @@ class _Pass(Generic[S]):
     last_records: dict[int, tuple[int, int]]
     transactions: TransactionPass
     notes: Notes
+    aborted: AbortedAhead
+    _expected: bool = False
     _held: list[Buffer] = field(default_factory=list)
     _held_bytes: int = 0
 
@@ -232,8 +235,7 @@ class _Pass(Generic[S]):
         of, parts = self.of, self.of.log.parts
         after = segment.end_offset
         self.transactions.kept.clear()
-        aborted = aborted_transactions(of.following(segment.base_offset), segment.base_offset, after, parts)
-        self.transactions.expect(aborted)
+        self._expected = False
         was_checked = of.job.dirty_start <= segment.base_offset and after <= self.end  # by pass 1
         chunks = walk(segment, 0, parts, check_crc=not was_checked, read_bytes=of.read_bytes, below=after)
         try:
@@ -356,6 +358,9 @@ class _Pass(Generic[S]):
         return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
 
     def _judged_among_transactions(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
+        if not self._expected:  # most segments have no transactions
+            self.aborted.show(segment, self.transactions)
+            self._expected = True
         dropped = self.transactions.rows(table, chunk.data)
         is_data = [
             not gone and not attributes & CONTROL_BIT

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,6 +123,7 @@ class TierPart:
         replacer: puts segments in the place of others; None where nothing will be.
         kind: of the commits.
         reason: of the commits, for people.
+        notes: whether ``placed`` is kept.
 
     Attributes:
         placed: what the commits replaced so far.
@@ -136,7 +137,9 @@ class TierPart:
         *,
         kind: ChangeKind = ChangeKind.COMPACT,
         reason: str = "",
+        notes: bool = False,
     ) -> None:
+        self._notes = notes
         self.name, self.parts, self.config, self.producers = log.name, log.parts, log.config, log.producers
         self._log, self._traffic, self._replacer, self._kind, self._reason = log, traffic, replacer, kind, reason
         self._made = list[Replacement]()
@@ -144,14 +147,16 @@ class TierPart:
         view = log.view()
         assert view.remote is not None
         self._end = view.remote.end_offset
-        copies = {segment.base_offset: segment for segment in view.segments[:-1]}
-        committed = [
-            TierSource(found, _copy_of(found, copies, log.cleaning.tier_doubt), traffic)
-            for found in view.remote.segments
-            if isinstance(found, RemoteSegment)
-        ]
-        behind = [segment for segment in view.segments if segment.end_offset > self._end]
-        self.segments: Sequence[ReadableSegment] = (*committed, *behind)
+        self._remote, self._doubt = view.remote, log.cleaning.tier_doubt
+        self._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
+        self._behind = [segment for segment in view.segments if segment.end_offset > self._end]
+
+    def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
+        """Those that end above ``offset``, ascending: the list of the tier's is read page by page."""
+        for found in self._remote.segments.from_offset(offset):
+            if isinstance(found, RemoteSegment):
+                yield TierSource(found, _copy_of(found, self._copies, self._doubt), self._traffic)
+        yield from (segment for segment in self._behind if segment.end_offset > offset)
 
     def modified_ms(self, segment: ReadableSegment) -> int:
         """When its ``.log`` file was last written."""
@@ -207,7 +212,8 @@ class TierPart:
         self._evict()
         made, self._made = self._made, []  # what becomes of it is the root's to say from here on
         try:
-            self.placed += replacer.replace(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
+            placed = replacer.replace(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
+            self.placed += placed if self._notes else ()
         except FencedEpochError as error:
             if log.leader_epoch != replacer.leader_epoch:
                 raise RewriteStoppedError(f"{log.name} is led in another epoch by now") from error
@@ -218,7 +224,7 @@ class TierPart:
 
     def forget(self, label: str) -> None:
         """Drop what is cached of the segment with this label."""
-        for segment in self.segments:
+        for segment in self.from_offset(0):
             if segment.label == label:
                 segment.forget()
 
@@ -269,9 +275,15 @@ def source_of(made: SpooledSegment, old: Sequence[ReadableSegment]) -> SegmentSo
 
 
 def open_tier_part(
-    log: Log, tier: TierLog, traffic: Traffic, reason: str, kind: ChangeKind = ChangeKind.COMPACT
+    log: Log,
+    tier: TierLog,
+    traffic: Traffic,
+    reason: str,
+    kind: ChangeKind = ChangeKind.COMPACT,
+    *,
+    notes: bool = False,
 ) -> TierPart:
-    """The committed part of a log as the tier has it now, to be rewritten.
+    """The committed part of a log as the tier has it now, to be rewritten; ``notes`` as of ``TierPart``.
 
     Raises:
         FencedEpochError: another writer owns the log, which takes no appends here any more.
@@ -283,7 +295,7 @@ def open_tier_part(
         tier.refresh()
         replacer.begin()
     log.refresh_remote()
-    return TierPart(log, traffic, replacer, kind=kind, reason=reason)
+    return TierPart(log, traffic, replacer, kind=kind, reason=reason, notes=notes)
 
 
 def digest_of(made: SpooledSegment) -> str:

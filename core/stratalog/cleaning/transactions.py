@@ -6,7 +6,7 @@ Source: apache/kafka CleanedTransactionMetadata.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,8 @@ from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.control import read_control
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import transaction_index
 
 _SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
@@ -30,6 +32,34 @@ class _Aborted:
 
     entry: AbortedTransaction
     seen: bool = False
+
+
+class AbortedAhead:
+    """The aborted transactions of a log, told of as a pass comes to their segments; each index is read once.
+
+    Args:
+        segments: from the pass's first one on, ascending.
+        parts: the log's components.
+    """
+
+    def __init__(self, segments: Iterator[ReadableSegment], parts: Components) -> None:
+        self._segments, self._parts = segments, parts
+        self._stable = 0  # up to here all aborted transactions are known
+
+    def show(self, segment: ReadableSegment, to: TransactionPass) -> None:
+        """Tell of all with data in a segment, maybe of later ones too; segments in their order.
+
+        Source: apache/kafka TransactionIndex.collectAbortedTxns; the stop rule rests on the stored last stable offset.
+        """
+        while self._stable < segment.end_offset:
+            found = next(self._segments, None)
+            if found is None:
+                return
+            if found.end_offset <= segment.base_offset:
+                continue
+            entries = list(transaction_index(found, self._parts))
+            to.expect(entry for entry in entries if entry.last_offset >= segment.base_offset)
+            self._stable = max((entry.last_stable_offset for entry in entries), default=self._stable)
 
 
 @dataclass(slots=True)

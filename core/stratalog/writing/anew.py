@@ -57,12 +57,15 @@ class StagedPart:
     """
 
     def __init__(self, at: Standing, entries: Sequence[StoredSegment]) -> None:
-        self._at, traffic = at, Traffic()
+        self._at, self._entries, self._traffic = at, entries, Traffic()
         self.name, self.parts, self.config = at.remote.log, at.parts, at.config
-        self.segments: Sequence[TierSource] = [
-            TierSource(RemoteSegment(entry, at.remote.fetcher), None, traffic) for entry in entries
-        ]
         self.staged: list[StagedSegment] = []
+
+    def from_offset(self, offset: int) -> Iterator[TierSource]:
+        """Those that end above ``offset``, ascending."""
+        for entry in self._entries:
+            if entry.info.end_offset > offset:
+                yield TierSource(RemoteSegment(entry, self._at.remote.fetcher), None, self._traffic)
 
     def producers(self) -> list[ProducerEntry]:
         """Those that are known at the tier's end."""
@@ -205,8 +208,10 @@ def recode_part(part: StagedPart, span: tuple[int, int], encoder: Encoder, *, re
     """
     recoding = _Recoding(part, encoder, codec_of(encoder.config, part.parts, 0) if recompress else None)
     segments = bytes_read = 0
-    for segment in part.segments:
-        if not span[0] <= segment.base_offset < span[1] or (part.has_its_layout(segment) and recoding.is_done(segment)):
+    for segment in part.from_offset(span[0]):
+        if segment.base_offset >= span[1]:
+            break
+        if segment.base_offset < span[0] or (part.has_its_layout(segment) and recoding.is_done(segment)):
             continue
         made = part.new_cleaned(segment.base_offset)
         try:

@@ -109,7 +109,7 @@ def merge_part(part: StagedPart, groups: Sequence[tuple[int, int]]) -> Rewritten
     """Stage a segment in the place of each group, offsets [start, end); errors as ``merge_group``."""
     count = records = size_bytes = 0
     for start, end in groups:
-        segments = [found for found in part.segments if start <= found.base_offset < end]
+        segments = [found for found in part.from_offset(start) if start <= found.base_offset < end]
         for group in mergeable(part, segments):
             records += merge_group(part, group) or 0
             count += len(group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import shutil
 from collections.abc import Iterator
@@ -13,10 +14,12 @@ import pytest
 
 import stratalog
 from stratalog import Engine, Record
+from stratalog.cleaning.tierpart import TierSource
 from stratalog.cli.app import run
 from stratalog.errors import CorruptionError, FencedEpochError, StoreTimeoutError
 from stratalog.model.events import SegmentEvicted
 from stratalog.model.segments import FileKind
+from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.simobjects import Fault, SimRequest
 from stratalog.tier import tree
@@ -347,6 +350,38 @@ def test_a_full_map_takes_several_rounds_and_many_segments_several_commits(
     bounds = committed(log)
     assert [start for start, _ in bounds[1:]] == [end for _, end in bounds[:-1]]
     assert result.end == remote_of(log).first_dirty_offset == remote_of(log).end_offset
+    logs.close()
+
+
+def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It once did: 100,000 entries are hundreds of megabytes."""
+    monkeypatch.setattr("stratalog.cleaning.tierpart.MOST_ENTRIES", 4)
+    monkeypatch.setattr(tree, "PAGE_ITEMS", 4)
+    monkeypatch.setattr("stratalog.tier.pages.PageCache.__init__.__defaults__", (2,))
+    logs = TieredLogs(tmp_path)
+    engine = logs.engine()
+    log = filled(engine, segment_bytes=200, local_retention_bytes=0)
+    for number in range(160):
+        log.append([Record(key=b"k%d" % (number % 40), value=b"%d" % number * 40)])
+    log.roll()
+    engine.offload()
+    engine.apply_retention()
+    segments = len(committed(log))
+    assert segments > 60
+    held = list[int]()
+
+    def look(request: SimRequest) -> None:
+        if request.number % 20 == 0:
+            kinds = [type(found) for found in gc.get_objects()]
+            held.append(max(kinds.count(TierSource), kinds.count(RemoteSegment), kinds.count(StoredSegment)))
+
+    newest = {record.key: record.offset for record in log.records()}
+    logs.sim.store.before = look
+    (result,) = engine.run_cleaner()
+    assert result.error is None
+    assert [record.offset for record in log.records()] == sorted(newest.values())
+    assert held
+    assert max(held) < segments // 2
     logs.close()
 
 
