@@ -9,6 +9,7 @@ from stratalog.config.keys import LONG_MAX
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader, summaries
 from stratalog.log.view import LogView
+from stratalog.model.segments import share_bytes
 from stratalog.segment.search import batch_at
 from stratalog.spi.cleanup import LogSummary, SegmentSummary
 from stratalog.tier.pages import page_of
@@ -88,10 +89,13 @@ def _coarse(view: LogView, remote: PagedSegments, detailed_to: int) -> Iterator[
         page = item if isinstance(item, PageRef) else page_of(item)
         if page.base_offset >= local_start:
             return
+        size_bytes = page.size_bytes
+        if page.end_offset > local_start:  # local disk has the rest, under other borders
+            size_bytes = share_bytes(size_bytes, page.base_offset, page.end_offset, page.base_offset, local_start)
         yield SegmentSummary(
             base_offset=page.base_offset,
             end_offset=page.end_offset,
-            size_bytes=page.size_bytes,
+            size_bytes=size_bytes,
             age_from_ms=page.newest_ms,
             is_local=False,
             is_remote=True,

@@ -10,12 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from stratalog.engine.logdir import LogDir
-from stratalog.engine.offload import segments_to_offload
+from stratalog.engine.offload import lag_bytes, segments_to_offload
 from stratalog.engine.schedule import DutyStatus
 from stratalog.log.log import Log
 from stratalog.log.view import LogView
 from stratalog.model.metrics import Metric, MetricKind, Sample
 from stratalog.segment.cache import CacheMetrics
+from stratalog.segment.segment import Segment
 from stratalog.tier.metrics import RequestMetrics, StoreMetrics
 from stratalog.tier.tier import TierMetrics
 
@@ -78,11 +79,11 @@ def _of_log(name: str, doc: str, read: Callable[[_OfLog], float | None], kafka: 
     return _row(f"log_{name}", _GAUGE, doc, read, ("topic", "partition"), kafka)
 
 
-def _lag(of: _OfLog, measure: Callable[[Sequence[int]], int]) -> int | None:
+def _lag(of: _OfLog, measure: Callable[[Sequence[Segment], int], int]) -> int | None:
     if of.view.remote is None:
         return None
-    waiting = segments_to_offload(of.view, of.view.remote.end_offset)
-    return measure([segment.size_bytes for segment in waiting])
+    tier_end = of.view.remote.end_offset
+    return measure(segments_to_offload(of.view, tier_end), tier_end)
 
 
 _ENGINE: Final[tuple[_Row[EngineState], ...]] = (
@@ -146,10 +147,10 @@ _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
     _of_log(
         "tier_lag_segments",
         "Closed segments that the tier should have and has not.",
-        lambda of: _lag(of, len),
+        lambda of: _lag(of, lambda waiting, _: len(waiting)),
         "RemoteCopyLagSegments",
     ),
-    _of_log("tier_lag_bytes", "Their bytes.", lambda of: _lag(of, sum), "RemoteCopyLagBytes"),
+    _of_log("tier_lag_bytes", "Their bytes.", lambda of: _lag(of, lag_bytes), "RemoteCopyLagBytes"),
     _of_log(
         "tier_failing",
         "1 if the last offload failed.",

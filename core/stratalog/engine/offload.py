@@ -17,7 +17,7 @@ from stratalog.log.view import LogView
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentOffloaded
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
-from stratalog.model.segments import FileKind, SegmentInfo
+from stratalog.model.segments import FileKind, SegmentInfo, share_bytes
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import SegmentSource
@@ -84,7 +84,7 @@ def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierL
     return TierLag(
         log=log.name,
         segments=len(waiting),
-        size_bytes=sum(segment.size_bytes for segment in waiting),
+        size_bytes=lag_bytes(waiting, _tier_end(view, remote)),
         lag_ms=max(0, now_ms - min((segment.log.modified_ms for segment in waiting), default=now_ms)),
         local_bytes=local_bytes,
         is_pressed=0 <= log.config.local_hard_limit_bytes < local_bytes,
@@ -178,6 +178,16 @@ def _offload(
         log_start=view.offsets.log_start,
         high_watermark=view.offsets.high_watermark,
         topic=topic,
+    )
+
+
+def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
+    """The bytes of segments that the tier lacks; it may have the beginning of the first."""
+    return sum(
+        share_bytes(
+            found.size_bytes, found.base_offset, found.end_offset, max(tier_end, found.base_offset), found.end_offset
+        )
+        for found in waiting
     )
 
 

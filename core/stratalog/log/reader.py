@@ -16,6 +16,7 @@ from stratalog.model.arrow import arrow_table
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.model.records import Fields, Record, RecordColumns
+from stratalog.model.segments import share_bytes
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import SegmentSummary
@@ -197,15 +198,19 @@ class LogReader(ABC):
 def summaries(view: LogView) -> tuple[SegmentSummary, ...]:
     """The segments of a view, for tables and for cleanup policies."""
     remote_end = view.remote.end_offset if view.remote is not None and view.remote.segments else -1
+    local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
     listed = []
     for segment in view.stored():
         local = isinstance(segment, Segment)
+        base, end, size_bytes = segment.base_offset, segment.end_offset, segment.size_bytes
+        if not local and end > local_start:  # local disk has the rest, under other borders
+            size_bytes = share_bytes(size_bytes, base, end, base, local_start)
         active = local and segment is view.segments[-1]
         listed.append(
             SegmentSummary(
-                base_offset=segment.base_offset,
-                end_offset=segment.end_offset,
-                size_bytes=segment.size_bytes,
+                base_offset=base,
+                end_offset=end,
+                size_bytes=size_bytes,
                 age_from_ms=segment.age_from_ms,
                 is_local=local,
                 is_remote=not local or (not active and segment.end_offset <= remote_end),

@@ -104,3 +104,14 @@ class FileSlice:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def share_bytes(size_bytes: int, base_offset: int, end_offset: int, start: int, end: int) -> int:
+    """The bytes of a segment that hold the offsets [start, end), by their share of its own.
+
+    What is in both tiers under different borders is counted so, and counted once.
+    """
+    inside = min(end, end_offset) - max(start, base_offset)
+    if inside <= 0 or end_offset <= base_offset:
+        return 0
+    return size_bytes * inside // (end_offset - base_offset)

@@ -21,6 +21,8 @@ class SegmentSummary:
     ``is_local``, ``is_remote``, or both; ``is_active`` is the one that is appended to. ``first_timestamp_ms`` is the
     largest timestamp of its first batch, looked up only for closed segments of topics that set
     ``max.compaction.lag.ms``; else, and if there is none, -1.
+    ``size_bytes`` of one in the tier whose end local disk has too, in segments with other borders, is the share of what it
+    alone has: sums count nothing twice.
     Of a tier of very many segments some stand as one, ``is_page``: its time is that of the newest of them, and a prefix
     that ends inside it is asked for again when they are looked at one by one.
     """
@@ -38,7 +40,9 @@ class SegmentSummary:
 
 @dataclass(frozen=True, slots=True)
 class LogSummary:
-    """A log as a policy sees it: all segments of both tiers, oldest first, without overlap.
+    """A log as a policy sees it: all segments of both tiers, oldest first.
+
+    They do not overlap, but for one in the tier whose end local disk has under other borders.
 
     ``dirty_start`` is the first offset that was not compacted yet, as the cleaner's checkpoint says; None if it never
     was. Log start and end may have passed it since. ``tier_dirty_start`` is the same of the part that the tier has, as its

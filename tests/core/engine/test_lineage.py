@@ -15,6 +15,8 @@ import pytest
 
 from replication import replicate
 from stratalog import Engine, Record, open_engine, open_reader
+from stratalog.cleaning.summary import summarise
+from stratalog.engine.offload import lag_bytes
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError, OutOfOrderSequenceError, StorageError
@@ -299,6 +301,33 @@ def test_what_was_aborted_stays_hidden_in_the_part_of_a_segment_that_goes(
     with open_reader(replicas.uri) as reader:
         found = [record.offset for record in reader.log("t", 0).records(isolation="read_committed")]
         assert found == [offset for offset in committed if offset < 21]
+
+
+def test_what_both_tiers_have_under_other_borders_is_counted_once(pair: tuple[Engine, Engine]) -> None:
+    """By sums of what is listed, by size retention, and by the lag of the tier."""
+    a, b = pair
+    write(a, 1, "a")
+    catch_up(a, b)
+    other_borders(b)
+    write(a, 9, "a")
+    catch_up(a, b)
+    commit_all(a)
+    a.offload()
+    b.offload()  # a follower looks what is there
+    b.apply_retention()
+    write(a, 1, "a")
+    catch_up(a, b)
+    log, whole = log_of(b), sum(segment.size_bytes for segment in log_of(a).segments())
+    listed, start = log.segments(), log.offsets().local_log_start
+    cut = [segment for segment in listed if not segment.is_local and segment.end_offset > start]
+    assert cut, "one begins only in the tier, and ends on local disk as well"
+    for summary in (listed, summarise(log, has_tier=True).segments):
+        assert abs(sum(segment.size_bytes for segment in summary) - whole) <= len(cut)
+    first = log_of(a).view().segments[0]
+    middle = (first.base_offset + first.end_offset) // 2
+    half = lag_bytes([first], middle)
+    assert 0 < half < first.size_bytes == lag_bytes([first], first.base_offset)
+    assert lag_bytes([first], first.end_offset) == 0
 
 
 def test_a_follower_that_is_behind_the_tier_opens_and_follows(replicas: Replicas) -> None:

@@ -9,7 +9,7 @@ from stratalog.model.names import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
 )
-from stratalog.model.segments import FileKind, FileSlice
+from stratalog.model.segments import FileKind, FileSlice, share_bytes
 
 
 def test_a_slice_over_memory_has_no_descriptor() -> None:
@@ -65,3 +65,14 @@ def test_kinds_of_files_are_called_as_kafka_calls_them() -> None:
         "SNAPSHOT": SNAPSHOT_SUFFIX[1:],
         "LEADER_EPOCHS": "leader-epochs",
     }
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"), [(10, 20, 100), (10, 15, 50), (15, 99, 50), (0, 10, 0), (20, 30, 0), (12, 13, 10)]
+)
+def test_the_share_of_a_segment_is_that_of_its_offsets(start: int, end: int, expected: int) -> None:
+    assert share_bytes(100, 10, 20, start, end) == expected
+
+
+def test_a_segment_without_offsets_has_no_share() -> None:
+    assert share_bytes(100, 10, 10, 0, 20) == 0
