@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tier_jobs import without_spark
+
 
 def absent(what: str, how: str = "pip install -e '.[spark]'") -> NoReturn:
     """Skip the test: not everybody has the 450 MB that it needs. In CI that is a failure."""
@@ -107,3 +109,9 @@ def spark(has_spark: None, has_java: None, tmp_path_factory: pytest.TempPathFact
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def jobs(has_spark: None, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ARG001 - skips
+    """The jobs that replace segments, without Spark."""
+    return without_spark(monkeypatch)

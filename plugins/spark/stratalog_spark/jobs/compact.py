@@ -22,9 +22,17 @@ from stratalog.reading import ReadSource, scan
 from stratalog.spi import Env, Fields, RecordColumns, RecordFilter, Verdict
 from stratalog.writing import Rewritten, Span, WriteTarget
 from stratalog_spark.hashes import SECRET_BYTES, hash_keys
-from stratalog_spark.jobs.packing import Newest, newest_rows, pack_offsets, partition_keys, unpack_offsets
+from stratalog_spark.jobs.packing import (
+    pack_newest,
+    pack_offsets,
+    parted,
+    partition_keys,
+    unpack_newest,
+    unpack_offsets,
+)
 from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, explained, run_tasks, source_of, task_count, watched
+from stratalog_spark.newest import Newest, key_table
 from stratalog_spark.ranges import topics_of
 from stratalog_spark.worker import freeze_once
 
@@ -179,35 +187,24 @@ class _Work:
 
     def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
         """First pass: the newest offset of each key of a run, a message a bucket."""
-        run, parts, held = self.runs[number], list[Newest](), 0
+        run, table = self.runs[number], key_table()
         for scanned in scan(self.source, run.split) if run.split is not None else ():
             keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()
-            hashes = hash_keys(keys, self.secret)
-            if keys.null_count:
-                known = keys.is_valid().to_numpy(zero_copy_only=False)
-                hashes, offsets = hashes[known], offsets[known]
-            parts.append(Newest(hashes, np.array(offsets)))
-            held += len(offsets)
-            if held >= _HELD_RECORDS:
-                parts = [Newest.joined(parts).reduced()]
-                held = len(parts[0].offsets)
-                if held >= _HELD_RECORDS // 2:
-                    yield self._messages(number, parts[0], places)
-                    parts, held = [], 0
-        yield self._messages(number, Newest.joined(parts).reduced(), places)
+            table.add(hash_keys(keys, self.secret), offsets)
+            if len(table) >= _HELD_RECORDS:
+                yield self._messages(number, table.rows(), places)
+                table = key_table()
+        yield self._messages(number, table.rows(), places)
 
     def _messages(self, number: int, newest: Newest, places: Sequence[int]) -> pyarrow.RecordBatch:
         import pyarrow as pa  # noqa: PLC0415 - in the worker
 
         run = self.runs[number]
         first, bits = self.buckets[self.spans.index(run.span)]
-        count = 1 << bits
-        chosen = newest.hashes[:, 0] >> np.uint64(64 - bits) if bits else np.zeros(len(newest.offsets), np.uint64)
-        cuts: Any = np.searchsorted(chosen, np.arange(count + 1))
         rows = [
-            (first + bucket, newest.pack(cuts[bucket], cuts[bucket + 1], run.start))
-            for bucket in range(count)
-            if cuts[bucket] < cuts[bucket + 1] or not bucket  # each run is told of, though it may keep nothing
+            (first + bucket, pack_newest(part, run.start))
+            for bucket, part in enumerate(parted(newest, bits))
+            if len(part.offsets) or not bucket  # each run is told of, though it may keep nothing
         ]
         return pa.RecordBatch.from_pydict(
             {
@@ -225,16 +222,16 @@ class _Work:
         freeze_once()
         numbers = messages["run"].to_pylist()
         blobs = messages["blob"].to_pylist()
-        seen = sum(len(blob) for blob in blobs)
-        parts = [Newest.unpack(blob, self.runs[number].start) for number, blob in zip(numbers, blobs, strict=True)]
-        newest = Newest.joined(parts)
-        owners: Any = np.repeat(np.array(numbers, np.int32), [len(part.offsets) for part in parts])
-        rows = newest_rows(newest.hashes, newest.offsets)
-        owners, offsets = owners[rows], newest.offsets[rows]
+        seen, table = sum(len(blob) for blob in blobs), key_table()
+        for number, blob in zip(numbers, blobs, strict=True):
+            part = unpack_newest(blob, self.runs[number].start)
+            table.add(part.hashes, part.offsets)
+        kept = np.sort(table.rows().offsets)
         made = []
-        for number in sorted(set(numbers)):
-            kept = np.sort(offsets[owners == number])
-            made.append((targets[number], number, seen, pack_offsets(kept, self.runs[number].start)))
+        for number in sorted(set(numbers)):  # all of one log: each offset is in one run of it
+            run = self.runs[number]
+            bounds: Any = np.searchsorted(kept, (run.start, run.end))
+            made.append((targets[number], number, seen, pack_offsets(kept[bounds[0] : bounds[1]], run.start)))
             seen = 0
         columns = list(zip(*made, strict=True))
         kinds = (pa.int32(), pa.int32(), pa.int64(), pa.binary())
@@ -279,7 +276,10 @@ class Survivors(RecordFilter):
             return
         offsets = np.frombuffer(records.offset, np.int64)
         bounds: Any = np.searchsorted(self._offsets, (offsets[0], offsets[-1] + 1))
-        stays = np.isin(offsets, self._offsets[bounds[0] : bounds[1]], assume_unique=True)
-        empty = np.frombuffer(records.value_size, np.int32) < 0
-        words = np.where(stays, np.where(empty, Verdict.DROP_AT_HORIZON, Verdict.KEEP), Verdict.DROP)
-        verdicts[: records.count] = words.astype(np.uint8).tobytes()
+        kept = self._offsets[bounds[0] : bounds[1]]
+        rows: Any = np.searchsorted(offsets, kept)
+        rows = rows[offsets[rows] == kept]
+        words: Any = np.full(records.count, Verdict.DROP, np.uint8)
+        empty = np.frombuffer(records.value_size, np.int32)[rows] < 0
+        words[rows] = np.where(empty, np.uint8(Verdict.DROP_AT_HORIZON), np.uint8(Verdict.KEEP))
+        verdicts[: records.count] = words.tobytes()

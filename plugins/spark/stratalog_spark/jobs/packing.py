@@ -7,80 +7,52 @@ spans more). Of what stays, each record is the distance to the one before it: on
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from stratalog.errors import StorageError
 from stratalog_spark.hashes import KIND
+from stratalog_spark.newest import Newest
 
-_HEAD: Final = struct.Struct("<BBq")  # kind of hash or 0, bytes of an offset, count
+_HEAD: Final = struct.Struct("<BB6xq")  # kind of hash or 0, bytes of an offset, count; a hash stands where 8 bytes may
 _WIDTHS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _SEED: Final = 42
 _MASK: Final = 0xFFFFFFFF
 
 
-@dataclass(slots=True)
-class Newest:
-    """The newest offset of each key of a run of segments. Arrays of one length; equal rows of hashes are equal keys.
+def pack_newest(newest: Newest, start: int) -> bytes:
+    """Rows as bytes; offsets are above ``start``."""
+    offsets = newest.offsets - start
+    width = 4 if not len(offsets) or int(offsets.max()) <= _MASK else 8
+    head = _HEAD.pack(KIND, width, len(offsets))
+    return b"".join((head, newest.hashes.tobytes(), offsets.astype(_WIDTHS[width]).tobytes()))
 
-    Any: numpy arrays, ``hashes`` of shape (n, 2) and type uint64, ``offsets`` of int64.
+
+def unpack_newest(blob: bytes, start: int) -> Newest:
+    """What ``pack_newest`` made.
+
+    Raises:
+        StorageError: another worker hashes otherwise: a key would count as two.
     """
-
-    hashes: Any
-    offsets: Any
-
-    @classmethod
-    def joined(cls, parts: Sequence[Newest]) -> Newest:
-        """All of them, one behind the other."""
-        if not parts:
-            return cls(np.empty((0, 2), np.uint64), np.empty(0, np.int64))
-        return cls(np.concatenate([part.hashes for part in parts]), np.concatenate([part.offsets for part in parts]))
-
-    def reduced(self) -> Newest:
-        """One row a key, that of the greatest offset, in the order of hashes."""
-        rows = newest_rows(self.hashes, self.offsets)
-        return Newest(self.hashes[rows], self.offsets[rows])
-
-    def pack(self, first: int, end: int, start: int) -> bytes:
-        """The rows [first, end) as bytes; offsets are above ``start``."""
-        hashes, offsets = self.hashes[first:end], self.offsets[first:end] - start
-        width = 4 if not len(offsets) or int(offsets.max()) <= _MASK else 8
-        head = _HEAD.pack(KIND, width, len(offsets))
-        return b"".join((head, hashes.tobytes(), offsets.astype(_WIDTHS[width]).tobytes()))
-
-    @classmethod
-    def unpack(cls, blob: bytes, start: int) -> Newest:
-        """What ``pack`` made.
-
-        Raises:
-            StorageError: another worker hashes otherwise: a key would count as two.
-        """
-        kind, width, count = _HEAD.unpack_from(blob)
-        if kind != KIND:
-            raise StorageError("some workers have compiled code of stratalog and some not: install the same on all")
-        at = _HEAD.size
-        hashes = np.frombuffer(blob, np.uint64, 2 * count, at).reshape(-1, 2)
-        offsets = np.frombuffer(blob, _WIDTHS[width], count, at + 16 * count)
-        return cls(hashes, offsets.astype(np.int64) + start)
+    kind, width, count = _HEAD.unpack_from(blob)
+    if kind != KIND:
+        raise StorageError("some workers have compiled code of stratalog and some not: install the same on all")
+    at = _HEAD.size
+    hashes = np.frombuffer(blob, np.uint64, 2 * count, at).reshape(-1, 2)
+    offsets = np.frombuffer(blob, _WIDTHS[width], count, at + 16 * count)
+    return Newest(hashes, offsets.astype(np.int64) + start)
 
 
-def newest_rows(hashes: Any, offsets: Any) -> Any:
-    """Where the greatest offset of each key stands, in the order of hashes. Any: numpy arrays."""
-    if not len(offsets):
-        return np.empty(0, np.int64)
-    order = (
-        np.lexsort((offsets, hashes[:, 0])) if (np.diff(offsets) < 0).any() else np.argsort(hashes[:, 0], kind="stable")
-    )
-    high, low = hashes[order, 0], hashes[order, 1]
-    same = high[1:] == high[:-1]
-    if (same & (low[1:] != low[:-1])).any():  # two keys agree in 64 bits
-        order = np.lexsort((offsets, hashes[:, 1], hashes[:, 0]))
-        high, low = hashes[order, 0], hashes[order, 1]
-        same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-    return order[np.append(~same, True)]
+def parted(newest: Newest, bits: int) -> list[Newest]:
+    """The rows of each bucket, which the first ``bits`` of a hash choose."""
+    if not bits:
+        return [newest]
+    chosen = (newest.hashes[:, 0] >> np.uint64(64 - bits)).astype(np.uint16 if bits <= 16 else np.uint64)
+    order = np.argsort(chosen, kind="stable")  # numbers of 16 bits are not even compared
+    hashes, offsets = newest.hashes[order], newest.offsets[order]
+    cuts: Any = np.searchsorted(chosen[order], np.arange(1, 1 << bits))
+    return [Newest(*part) for part in zip(np.split(hashes, cuts), np.split(offsets, cuts), strict=True)]
 
 
 def pack_offsets(offsets: Any, start: int) -> bytes:

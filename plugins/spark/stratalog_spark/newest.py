@@ -1,0 +1,115 @@
+"""The newest offset of each key, by hashes of keys, in memory that grows with the number of keys.
+
+``newest_c`` is the compiled twin of what sorts here: a table that each row is looked up in once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from stratalog.spi import extension
+
+EXTENSIONS: Final = ("stratalog_spark.newest_c",)
+_twin: Final[ModuleType | None] = extension(EXTENSIONS[0])
+_FIRST_SLOTS: Final = 1 << 12
+_ROWS: Final = 1 << 16  # at a time
+
+
+@dataclass(slots=True)
+class Newest:
+    """Offsets of keys. Arrays of one length; equal rows of hashes are equal keys, rows of zeros are none.
+
+    Any: numpy arrays, ``hashes`` of shape (n, 2) and type uint64, ``offsets`` of int64.
+    """
+
+    hashes: Any
+    offsets: Any
+
+
+class KeyTable(Protocol):
+    """Remembers offsets of keys. Used by one thread."""
+
+    def __len__(self) -> int:
+        """How many rows it holds: keys, or a few more."""
+
+    def add(self, hashes: Any, offsets: Any) -> None:
+        """Take rows, as ``Newest`` has them; of each key the greatest offset stays, and rows of zeros are left out."""
+
+    def rows(self) -> Newest:
+        """A row a key, in any order."""
+
+
+class HashedKeys:
+    """Open addressing over 24 bytes a slot, of which two thirds are filled before it grows to twice the size."""
+
+    def __init__(self) -> None:
+        self._slots: Any = np.zeros((_FIRST_SLOTS, 3), np.uint64)
+        self._held = 0
+
+    def __len__(self) -> int:
+        return self._held
+
+    def add(self, hashes: Any, offsets: Any) -> None:
+        """Look each row up."""
+        assert _twin is not None  # or ``key_table`` had made the other one
+        for start in range(0, len(offsets), _ROWS):
+            part = slice(start, start + _ROWS)
+            self._make_room(len(offsets[part]))
+            self._held += _twin.put(self._slots, hashes[part], offsets[part], self._held)
+
+    def rows(self) -> Newest:
+        """The slots that are filled."""
+        found = self._slots[(self._slots[:, 0] | self._slots[:, 1]) != 0]
+        return Newest(np.ascontiguousarray(found[:, :2]), found[:, 2].astype(np.int64))
+
+    def _make_room(self, count: int) -> None:
+        size = len(self._slots)
+        while 2 * size < 3 * (self._held + count):
+            size *= 2
+        if size > len(self._slots):
+            before = self.rows()
+            self._slots = np.zeros((size, 3), np.uint64)
+            if self._held:
+                assert _twin is not None  # as above
+                _twin.put(self._slots, before.hashes, before.offsets, 0)
+
+
+class SortedKeys:
+    """The pure twin: rows that are sorted, and of each key the last one taken, now and then."""
+
+    def __init__(self) -> None:
+        self._parts: list[Newest] = []
+        self._held = self._fresh = 0
+
+    def __len__(self) -> int:
+        return self._held
+
+    def add(self, hashes: Any, offsets: Any) -> None:
+        """Keep them until there are many."""
+        known = (hashes[:, 0] | hashes[:, 1]) != 0
+        self._parts.append(Newest(hashes[known], np.array(offsets)[known]))
+        self._held += len(self._parts[-1].offsets)
+        self._fresh += len(self._parts[-1].offsets)
+        if self._fresh >= _ROWS:
+            self._parts = [self.rows()]
+            self._held, self._fresh = len(self._parts[0].offsets), 0
+
+    def rows(self) -> Newest:
+        """The greatest of each key."""
+        if not self._parts:
+            return Newest(np.empty((0, 2), np.uint64), np.empty(0, np.int64))
+        hashes = np.concatenate([part.hashes for part in self._parts])
+        offsets = np.concatenate([part.offsets for part in self._parts])
+        order = np.lexsort((offsets, hashes[:, 1], hashes[:, 0]))
+        hashes, offsets = hashes[order], offsets[order]
+        is_last: Any = np.append((hashes[1:] != hashes[:-1]).any(axis=1), [True] * (len(offsets) > 0))
+        return Newest(hashes[is_last], offsets[is_last])
+
+
+def key_table() -> KeyTable:
+    """An empty one, compiled if it could be built."""
+    return SortedKeys() if _twin is None else HashedKeys()

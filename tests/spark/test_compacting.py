@@ -1,0 +1,267 @@
+"""Compaction on Spark: small logs by a task each, larger ones by tasks that tell each other keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.errors import ConfigError, FencedEpochError, StorageError, UnknownTopicError
+from tier_jobs import COMPACTED, Frame, fill, read, run_here, some, versions
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+
+@pytest.fixture(params=["a task a log", "tasks that tell each other keys"])
+def both_ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Of small logs, and as of large ones."""
+    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
+
+    if request.param != "a task a log":
+        monkeypatch.setattr(compact, "ALONE_RECORDS", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("held", [None, 1 << 20, 64])
+def test_compaction_leaves_the_newest_of_each_key_by_one_commit(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int | None
+) -> None:
+    from stratalog_spark.jobs import compact, runs  # noqa: PLC0415 - needs pyspark
+
+    monkeypatch.setattr(compact, "ALONE_RECORDS", 600 if held is None else 0)
+    monkeypatch.setattr(compact, "_HELD_RECORDS", held)
+    monkeypatch.setattr(runs, "SMALLEST_RUN_BYTES", 10_000)
+    uri = fill(tmp_path, some, COMPACTED)
+    before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
+    done = jobs.compact(None, uri, topics=["orders"], take_over=True)
+    for partition, rows in enumerate(before):
+        newest = {row.key: row for row in rows if row.key is not None}
+        assert read(uri, partition) == sorted(newest.values(), key=lambda row: row.offset)
+    assert versions(uri) == [commit + 1 for commit in commits]
+    assert (done.records_before, done.records_after) == (1200, 180)
+    assert (done.shuffled_bytes > 0) == (held is not None)
+    with open_engine(tmp_path / "again", tier=uri, attach=True) as engine:
+        log = engine.log("orders", 0)
+        assert log.offsets().log_end == 600
+        log.append([Record(key=b"key-1", value=b"later")])
+        assert [row.offset for row in log.records()][-1] == 600
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_compaction_of_what_is_compact_changes_no_record(jobs: Any, tmp_path: Path) -> None:
+    uri = fill(tmp_path, some, COMPACTED)
+    jobs.compact(None, uri, topics=["orders"], take_over=True)
+    once = read(uri)
+    again = jobs.compact(None, uri, topics=["orders"])
+    assert read(uri) == once
+    assert again.records_before == again.records_after
+    assert all(found.segments_after <= found.segments_before for found in again.logs)
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_tombstones_stay_until_they_were_seen_for_long(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
+
+    def rows(_: int) -> Iterable[Record]:
+        for number in range(200):
+            yield Record(timestamp_ms=number, key=b"k%d" % (number % 20), value=None if number > 189 else b"v")
+
+    uri = fill(tmp_path, rows, {**COMPACTED, "delete.retention.ms": 60_000})
+    jobs.compact(None, uri, topics=["orders"], take_over=True)
+    assert sum(row.value is None for row in read(uri)) == 10
+    jobs.compact(None, uri, topics=["orders"])
+    assert sum(row.value is None for row in read(uri)) == 10
+
+    class Later:
+        class clock:  # noqa: N801 - stands for an attribute
+            @staticmethod
+            def now_ms() -> int:
+                return 1 << 42
+
+    monkeypatch.setattr(compact, "Env", Later)
+    jobs.compact(None, uri, topics=["orders"])
+    assert [row.key for row in read(uri)] == [b"k%d" % number for number in range(10)]
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_what_was_aborted_neither_stays_nor_hides_anything(jobs: Any, tmp_path: Path) -> None:
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    with open_engine(tmp_path / "data", tier=tier.as_uri()) as engine:
+        engine.create_topic("orders", config=COMPACTED)
+        with engine.producer(transactional_id="t") as producer:
+            for number in range(30):
+                producer.begin_transaction()
+                producer.send("orders", key=b"k%d" % (number % 10), value=b"v%d" % number)
+                producer.flush()
+                producer.commit_transaction() if number < 20 else producer.abort_transaction()
+        engine.log("orders", 0).roll()
+        engine.offload()
+    jobs.compact(None, tier.as_uri(), topics=["orders"], take_over=True)
+    assert [row.value for row in read(tier.as_uri())] == [b"v%d" % number for number in range(10, 20)]
+
+
+def test_nothing_is_compacted_that_should_not_be(jobs: Any, tmp_path: Path) -> None:
+    uri = fill(tmp_path, some, {"segment.bytes": 4_000, "retention.ms": -1})
+    commits = versions(uri)
+    with pytest.raises(ConfigError, match="has no compact"):
+        jobs.compact(None, uri, topics=["orders"], take_over=True)
+    with pytest.raises(FencedEpochError, match="take_over"):
+        jobs.compact(None, uri, topics=["orders"], any_policy=True)
+    with pytest.raises(UnknownTopicError):
+        jobs.compact(None, uri, topics=["strangers"], take_over=True)
+    with pytest.raises(ConfigError, match="give its URI"):
+        jobs.compact(None, str(tmp_path / "data"), topics=["orders"])
+    assert versions(uri) == commits
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_an_engine_that_writes_meanwhile_is_not_overwritten(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
+
+    uri = fill(tmp_path, some, COMPACTED)
+    whole: Callable[..., Any] = vars(compact)["publish"]
+
+    def late(*arguments: Any, **options: Any) -> Any:
+        with open_engine(tmp_path / "other", tier=uri, attach=True) as engine:
+            engine.log("orders", 0).append([Record(key=b"key-1", value=b"of the engine")])
+            engine.log("orders", 0).roll()
+            engine.offload()
+        return whole(*arguments, **options)
+
+    monkeypatch.setattr(compact, "publish", late)
+    before = read(uri)
+    with pytest.raises(StorageError):
+        jobs.compact(None, uri, topics=["orders"], take_over=True)
+    assert read(uri)[:600] == before
+    assert read(uri)[600].value == b"of the engine"
+
+
+def test_small_logs_and_large_ones_are_compacted_together(
+    jobs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by one commit, and only when all tasks are through."""
+    from stratalog_spark.jobs import compact  # noqa: PLC0415 - needs pyspark
+
+    monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
+    uri = fill(tmp_path, lambda partition: list(some(partition))[: 600 if partition else 300], COMPACTED)
+    before, commits = [read(uri, partition) for partition in (0, 1)], versions(uri)
+    monkeypatch.setattr(compact._Work, "written", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        jobs.compact(None, uri, topics=["orders"], take_over=True)
+    assert [read(uri, partition) for partition in (0, 1)] == before
+    monkeypatch.undo()
+    monkeypatch.setattr(compact, "run_tasks", run_here)
+    monkeypatch.setattr(compact._Work, "frame", lambda self, _: Frame(self))
+    monkeypatch.setattr(compact, "ALONE_RECORDS", 300)
+    done = jobs.compact(None, uri, topics=["orders"], take_over=True)
+    assert [found.records_before for found in sorted(done.logs, key=lambda found: found.log)] == [300, 600]
+    for partition, rows in enumerate(before):
+        newest = {row.key: row for row in rows if row.key is not None}
+        assert read(uri, partition) == sorted(newest.values(), key=lambda row: row.offset)
+    assert versions(uri) == [commit + 1 for commit in commits]
+    assert done.shuffled_bytes > 0
+
+
+def test_messages_between_the_passes_lose_nothing() -> None:
+    import numpy as np  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.jobs import packing  # noqa: PLC0415 - the same
+    from stratalog_spark.newest import Newest  # noqa: PLC0415 - the same
+
+    for start, gaps in ((0, [0]), (5, [1, 200, 3]), (9, [70_000, 1]), (1, [1 << 33, 2]), (7, [])):
+        offsets = np.cumsum(np.array(gaps, np.int64)) + start
+        assert packing.unpack_offsets(packing.pack_offsets(offsets, start), start).tolist() == offsets.tolist()
+        hashes: Any = np.arange(2 * len(gaps), dtype=np.uint64).reshape(-1, 2)
+        packed = packing.pack_newest(Newest(hashes, offsets), start)
+        found = packing.unpack_newest(packed, start)
+        assert (found.hashes.tolist(), found.offsets.tolist()) == (hashes.tolist(), offsets.tolist())
+    assert len(packing.pack_newest(Newest(np.zeros((100, 2), np.uint64), np.arange(100)), 0)) <= 100 * 20 + 16
+    with pytest.raises(StorageError, match="install the same"):
+        packing.unpack_newest(bytes([9]) + packed[1:], 0)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 3, 17])
+def test_each_bucket_gets_the_keys_that_begin_with_its_number(bits: int) -> None:
+    import numpy as np  # noqa: PLC0415 - comes with Spark
+
+    from stratalog_spark.jobs.packing import parted  # noqa: PLC0415 - the same
+    from stratalog_spark.newest import Newest  # noqa: PLC0415 - the same
+
+    hashes = np.random.default_rng(1).integers(1, 1 << 63, (500, 2), np.uint64, endpoint=True) * np.uint64(2)
+    parts = parted(Newest(hashes, np.arange(500)), bits)
+    assert len(parts) == 1 << bits
+    for number, part in enumerate(parts):
+        assert all(high >> (64 - bits) == number for high in part.hashes[:, 0].tolist())
+        assert hashes[part.offsets].tolist() == part.hashes.tolist()
+    assert sorted(offset for part in parts for offset in part.offsets.tolist()) == list(range(500))
+
+
+@pytest.fixture(params=["SortedKeys", "HashedKeys"])
+def table(request: pytest.FixtureRequest) -> Any:
+    """Both twins, the compiled one if it was built."""
+    from stratalog_spark import newest  # noqa: PLC0415 - needs numpy
+
+    if request.param == "HashedKeys" and newest._twin is None:
+        pytest.skip("there is no compiled code here")
+    return getattr(newest, request.param)()
+
+
+def test_of_each_key_the_greatest_offset_stays_however_many_come(table: Any) -> None:
+    import numpy as np  # noqa: PLC0415 - comes with Spark
+
+    assert table.rows().offsets.tolist() == []
+    chance, expected = np.random.default_rng(5), dict[tuple[int, int], int]()
+    for count in (0, 1, 9_000, 3, 200_000, 70_000):
+        keys: Any = chance.integers(0, 40_000, count, np.uint64)
+        hashes = np.stack((keys * np.uint64(0x9E3779B97F4A7C15), keys), axis=1)  # a key of 0 is none
+        offsets = chance.permutation(np.arange(count) + len(expected))
+        table.add(hashes, offsets)
+        for high, low, offset in zip(*hashes.T.tolist(), offsets.tolist(), strict=True):
+            if high or low:
+                expected[high, low] = max(offset, expected.get((high, low), -1))
+        assert len(table) >= len(expected)
+    found = table.rows()
+    assert dict(zip(map(tuple, found.hashes.tolist()), found.offsets.tolist(), strict=True)) == expected
+
+
+def test_keys_that_agree_in_half_of_their_hash_are_two(table: Any) -> None:
+    import numpy as np  # noqa: PLC0415 - comes with Spark
+
+    hashes = np.array([[1, 1], [1, 2], [1, 1], [0, 2], [1, 2], [1, 0], [0, 0]], np.uint64)
+    for order in ([0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0]):
+        table.add(hashes[order], np.array(order))
+    assert sorted(table.rows().offsets.tolist()) == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("slots", "hashes", "offsets", "held"),
+    [
+        (bytearray(24 * 3), bytes(16), bytes(8), 0),
+        (bytearray(24 * 2 + 8), bytes(16), bytes(8), 0),
+        (bytes(24 * 4), bytes(16), bytes(8), 0),
+        (bytearray(24 * 4), bytes(16), bytes(16), 0),
+        (bytearray(24 * 4), bytes(32), bytes(8), 0),
+        (bytearray(24 * 4), bytes(16 * 4), bytes(8 * 4), 0),
+        (bytearray(24 * 4), bytes(16), bytes(8), 3),
+        (bytearray(24 * 4), bytes(16), bytes(8), -1),
+        (bytearray(24 * 4), bytes(16), bytes(7), 0),
+    ],
+)
+def test_a_table_that_has_no_room_or_no_shape_is_not_written(
+    slots: bytearray, hashes: bytes, offsets: bytes, held: int
+) -> None:
+    from stratalog_spark import newest  # noqa: PLC0415 - needs numpy
+
+    if newest._twin is None:
+        pytest.skip("there is no compiled code here")
+    with pytest.raises((ValueError, TypeError)):
+        newest._twin.put(slots, hashes, offsets, held)
+    assert not any(slots)

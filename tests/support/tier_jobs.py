@@ -1,0 +1,102 @@
+"""Jobs that replace segments of a tier, with their tasks run here and not on Spark, and tiers for them."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+
+COMPACTED = {"cleanup.policy": "compact", "segment.bytes": 4_000, "retention.ms": -1}
+
+
+def run_here(_spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], **_: object) -> list[Any]:
+    """In place of ``run_tasks``: each task twice, as Spark does where it guesses that one is slow; pickled on its way."""
+    for task in tasks:
+        work(pickle.loads(pickle.dumps(task)))  # noqa: S301 - made just now
+    return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task))))) for task in tasks]  # noqa: S301 - the same
+
+
+class Frame:
+    """The rows that the three steps of a compaction make, as Spark would hand them on."""
+
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def toArrow(self) -> Any:  # noqa: N802 - Spark's name
+        import pyarrow as pa  # noqa: PLC0415 - comes with Spark
+
+        work = pickle.loads(pickle.dumps(self._work))  # noqa: S301 - made just now
+        numbers = range(len(work.runs))
+        hashed = pa.Table.from_batches([batch for number in numbers for batch in work.hashed(number, [7, 8])])
+        kept = pa.concat_tables(work.merged(group, list(numbers)) for group in groups(hashed, "bucket"))
+        return pa.concat_tables(work.written(group) for group in groups(kept, "run"))
+
+
+def groups(table: Any, name: str) -> Iterable[Any]:
+    from pyarrow import compute  # noqa: PLC0415 - comes with Spark
+
+    for value in compute.unique(table[name]).to_pylist():
+        found = table.filter(compute.equal(table[name], value))
+        order = list(range(found.num_rows))
+        random.Random(str(value)).shuffle(order)  # noqa: S311 - messages come in any order, the same in every run
+        yield found.take(order)
+
+
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The jobs, each task of which runs here; each bucket of a compaction holds 200 records."""
+    import stratalog_spark  # noqa: PLC0415 - needs pyspark
+    from stratalog_spark.jobs import compact, convert, erase, merge  # noqa: PLC0415 - the same
+
+    for module in (compact, convert, erase, merge):
+        monkeypatch.setattr(module, "run_tasks", run_here)
+    monkeypatch.setattr(compact._Work, "frame", lambda self, _: Frame(self))
+    monkeypatch.setattr(compact, "BUCKET_RECORDS", 200)
+    return stratalog_spark
+
+
+def fill(
+    folder: Path,
+    rows: Callable[[int], Iterable[Record]],
+    config: dict[str, object],
+    *,
+    partitions: int = 2,
+    later: dict[str, object] | None = None,
+) -> str:
+    """A tier whose engine has stopped, of a topic that got other settings ``later``; its URI."""
+    tier = folder / "tier"
+    tier.mkdir()
+    with open_engine(folder / "data", tier=tier.as_uri()) as engine:
+        plain = {name: value for name, value in config.items() if name != "cleanup.policy"}  # takes null keys
+        engine.create_topic("orders", partitions=partitions, config=plain)
+        for partition in range(partitions):
+            log = engine.log("orders", partition)
+            for row in rows(partition):
+                log.append([row])
+            log.roll()
+        engine.alter_topic("orders", {**config, **(later or {})})
+        engine.offload()
+    return tier.as_uri()
+
+
+def some(partition: int) -> Iterable[Record]:
+    chance = random.Random(partition)  # noqa: S311 - the same in every run
+    for number in range(600):
+        key = None if number % 97 == 5 else b"key-%d" % chance.randrange(90)
+        yield Record(timestamp_ms=1000 + number, key=key, value=b"v%d" % number, headers=(("h", b"%d" % number),))
+
+
+def read(uri: str, partition: int = 0, **options: Any) -> list[Record]:
+    with open_reader(uri, **options) as reader:
+        return list(reader.log("orders", partition).records())
+
+
+def versions(uri: str) -> list[int]:
+    with open_reader(uri) as reader:
+        remotes = [reader.log("orders", partition).view().remote for partition in (0, 1)]
+        return [0 if remote is None else remote.version for remote in remotes]
