@@ -6,12 +6,9 @@ Source: the filter for aborted transactions is that of apache/kafka's consumer (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from stratalog.env.ahead import made_ahead
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
 from stratalog.model.arrow import arrow_batches
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 _ARROW_READS: Final = 2  # at a time: making a batch of Arrow costs the same, however large it is
-_AHEAD_BYTES: Final = 512 << 10  # if so many are left, or more, it pays to read them beside
 _SPARED: Final = 8  # an eighth of what is returned may be kept in memory without being asked for
 
 _T = TypeVar("_T")
@@ -65,7 +61,7 @@ def read_columns(
 
 def read_arrow(
     views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
-) -> Generator[pyarrow.RecordBatch, None, None]:
+) -> Iterator[pyarrow.RecordBatch]:
     """The same records as batches in ``arrow_schema()``, straight from those of the log that lie in the range whole.
 
     Raises:
@@ -73,7 +69,7 @@ def read_arrow(
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
     read_bytes = _ARROW_READS * parts.limits.read_bytes
-    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes, beside=True)
+    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
 
 
 def segment_arrow(
@@ -125,13 +121,8 @@ def _read(
     isolation: str,
     decoded: _Decoded[_T],
     read_bytes: int,
-    *,
-    beside: bool = False,
-) -> Generator[_T, None, None]:
-    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes.
-
-    With ``beside`` a thread reads and checks the next piece meanwhile, where there is much to read.
-    """
+) -> Iterator[_T]:
+    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes."""
     view = views()
     if start == 0:
         start = view.offsets.log_start
@@ -149,35 +140,25 @@ def _read(
             if segment is None:
                 break
             try:
-                until = end_position(segment, stop, parts) if stop < segment.end_offset else None
-                local = segment if isinstance(segment, Segment) else None
-                chunks: Generator[Chunk, None, None] = chunks_from(
+                chunks = chunks_from(
                     segment,
                     position,
                     parts,
                     below=None if view.is_active(segment) else segment.end_offset,
                     read_bytes=read_bytes,
-                    until=until,
-                    read=None if local is None else reads.of(local),
+                    until=end_position(segment, stop, parts) if stop < segment.end_offset else None,
+                    read=reads.of(segment) if isinstance(segment, Segment) else None,
                 )
-                if beside and local is not None:
-                    last = (segment.size_bytes if until is None else until) - _AHEAD_BYTES
-                    chunks = made_ahead(chunks, "stratalog-ahead", partial(_ends_before, last))
-                with closing(chunks):
-                    for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
-                        position = next_offset
-                        if piece is not None:
-                            yield piece
+                for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
+                    position = next_offset
+                    if piece is not None:
+                        yield piece
             except (SegmentGoneError, CorruptionError) as error:
                 view = again.after(error, view, segment)
                 continue
             position = max(position, segment.end_offset)
     if view.damage is not None and (end is None or end > stop):
         raise view.damage.with_traceback(None)
-
-
-def _ends_before(position: int, chunk: Chunk) -> bool:
-    return chunk.end_position <= position
 
 
 def _segment_pieces(

@@ -90,10 +90,7 @@ class LogReader(ABC):
         return itertools.chain.from_iterable(pieces)  # no generator of ours runs for each record
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
-        """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``.
-
-        Where much is to be read from the local disk, a thread that ends with the call reads and checks what comes next.
-        """
+        """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""
         return arrow_table(read_arrow(self.view, self._parts, start, end, isolation, self.name.partition))
 
     def fetch(

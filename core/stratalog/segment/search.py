@@ -6,7 +6,7 @@ Source: apache/kafka LogSegment.translateOffset, findOffsetByTimestamp; OffsetIn
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -110,7 +110,7 @@ def chunks_from(
     read_bytes: int = 0,
     until: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
-) -> Generator[Chunk, None, None]:
+) -> Iterator[Chunk]:
     """Batches of the segment, beginning at or before the one that holds ``offset``; else as ``walk``.
 
     What is read first shows whether the index tells the truth. One that lies costs a walk from the segment's start,
