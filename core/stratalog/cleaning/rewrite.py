@@ -266,7 +266,7 @@ class _Pass(Generic[S]):
         for chunk in walk(segment, 0, of.log.parts, read_bytes=of.read_bytes, below=segment.end_offset):
             of.step(chunk.data.nbytes)
             of.stats.bytes_read += chunk.data.nbytes
-            self._write(chunk.data, made)
+            self._write(chunk.data[: chunk.end_position - chunk.position], made)  # a part of a batch may lie behind
         self._flush(made)
         self.notes.take_over(digest)
 

@@ -119,6 +119,30 @@ def test_small_neighbours_still_become_one_without_being_judged(bed: LogBed) -> 
     assert cleaned(bed, log).stats.segments_spared >= 1  # what they became has their digests
 
 
+def test_a_spared_segment_is_copied_whole_whatever_is_read_at_a_time(bed: LogBed) -> None:
+    """What lay behind the last whole batch of a read was once written, and then written again with the next read."""
+    bed.topic = cleaning_logs.topic(segment_bytes=3000)
+    log = bed.open()
+    for key in range(40):
+        log.append([Record(key=b"old-%d" % key, value=b"." * 200)])
+    log.roll()
+    cleaned(bed, log)
+    bed.close()
+    bed.topic = cleaning_logs.topic(segment_bytes=8000)
+    log = bed.open()
+    log.resume_cleaning(40)
+    add(log, b"new", VALUE)
+    before = list(log.records())
+    for read_bytes in (1000, 700):
+        result = cleaning_logs.clean(bed, log, replace(cleaning_logs.LIMITS, read_bytes=read_bytes))
+        assert result is not None
+        assert result.error is None
+        assert result.stats.segments_spared > 1
+        assert list(log.records()) == before
+        add(log, b"newer", VALUE)
+        before = list(log.records())
+
+
 def test_a_dry_run_spares_too_and_leaves_the_files_alone(bed: LogBed) -> None:
     log = clean_log(bed)
     add(log, b"old-2", VALUE)
