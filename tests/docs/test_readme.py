@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeGuard
 
 import pytest
+
+if TYPE_CHECKING:
+    import click
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -22,10 +26,20 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_the_commands_are_those_that_there_are() -> None:
     from stratalog.cli.app import app  # noqa: PLC0415 - click is an extra
+    from stratalog_spark.commands import spark  # noqa: PLC0415 - as above
 
     block = README.partition("## The command\n\n```\nstratalog ")[2].partition("\n```")[0]
-    named = {part.split()[0] for line in block.splitlines() for part in line.split(" | ")}
-    assert named - {"spark"} == set(app.commands)  # that one is a plugin's
+    named = dict[str, list[str]]()
+    for part in re.split(r" \| |\n", block):
+        command, *rest = part.split()
+        named[command] = rest[0].split("|") if rest else []
+    groups = {name: set(group.commands) for name, group in {**app.commands, "spark": spark}.items() if is_group(group)}
+    assert named.keys() == app.commands.keys() | {"spark"}  # that one is a plugin's
+    assert {name: set(named[name]) for name in groups} == groups
+
+
+def is_group(command: object) -> TypeGuard[click.Group]:
+    return hasattr(command, "commands")
 
 
 @pytest.mark.parametrize("command", ["demo", "test"])
