@@ -97,4 +97,11 @@ def restore_command(
         for log in found
     )
     output.table("would be restored" if dry_run else "restored", COLUMNS, rows)
+    for log in found:
+        wanted_end = to_offsets.get(log.source, log.log_end)
+        if log.log_end < wanted_end:
+            output.note(
+                f"{log.log} ends at {log.log_end}, not at {wanted_end}: the batch from {log.log_end} on holds what shall not "
+                "come along, and is left out as a whole"
+            )
     return 0

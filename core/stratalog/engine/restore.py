@@ -212,7 +212,9 @@ class _Restore:
             elif plan.target.topic not in self._wanted.overwrite and not is_empty_folder(
                 directory.store.open_log(folder)
             ):
-                raise AttachError(f"{directory.store.path(folder)} holds records: they are not replaced unasked")
+                raise AttachError(
+                    f"{directory.store.path(folder)} holds records: they are replaced only if asked to (overwrite)"
+                )
 
     def _make_folders(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
         ids = dict[str, TopicId]()

@@ -54,6 +54,8 @@ class History:
             ConfigError: it is not kept any more, not there yet, or from before a key was erased.
             CorruptManifestError, StoreError: as ``newest_first``.
         """
+        if type(wanted) is not int and not isinstance(wanted, datetime):
+            raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {wanted!r}")
         versions = self._versions()
         if not versions:
             return None

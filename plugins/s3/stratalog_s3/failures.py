@@ -81,6 +81,11 @@ _NEVER_SENT: Final = frozenset({
     "ParamValidationError", "NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError",
     "TokenRetrievalError", "UnauthorizedSSOTokenError", "SSOError",
 })  # fmt: skip
+_NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError"})
+_WHERE_CREDENTIALS_STAND: Final = (
+    "neither in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), nor in AWS's files, nor in "
+    "tier_options"
+)
 _NO_ANSWERS: Final = frozenset(
     {"HttpProcessingError"}
 )  # of aiohttp: a reply cut short, with a "code" of its own making
@@ -128,14 +133,16 @@ def typed(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Stora
         return StoreError("the store is full", key)
     kind = _kind_by_class(error)
     text = secrets.redact(str(error)) or "no answer in time"
-    return kind(f"{type(error).__name__}: {text}", key)
+    if type(error).__name__ in _NO_CREDENTIALS:
+        text += f", {_WHERE_CREDENTIALS_STAND}"
+    return kind(f"{type(error).__name__}: {text}", key or uri)
 
 
 def typed_code(reply: Reply, key: str, uri: str, secrets: SecretOptions) -> StoreError:
     """The contract's error for an answer, of a request or of one key in it."""
     kind = _BY_CODE.get(reply.code) or _BY_STATUS.get(reply.status) or StoreError
     text = f"{reply.code or reply.status}: {secrets.redact(reply.message)}"
-    return kind(text, uri if kind is BucketNotFoundError else key)
+    return kind(text, uri if kind is BucketNotFoundError or not key else key)
 
 
 def failed_create(error: Exception, key: str, uri: str, secrets: SecretOptions) -> Created | StorageError:

@@ -48,3 +48,27 @@ def test_wrong_arguments_are_told(
     assert run(["restore", uri, str(tmp_path / "new"), *wrong, "--json"]) == 2
     assert json.loads(capsys.readouterr().err)["message"]
     assert not (tmp_path / "new" / "t-0").exists()
+
+
+def test_an_end_inside_a_batch_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Else records are missed that were asked for, and nobody says so."""
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"%d" % number) for number in range(10)])
+        engine.log("t", 0).roll()
+        engine.offload()
+    assert run(["restore", bucket.as_uri(), str(tmp_path / "new"), "--to-offset", "t-0:4"]) == 0
+    assert "t-0 ends at 0, not at 4" in capsys.readouterr().err
+
+
+def test_records_that_are_there_are_replaced_if_asked_to(
+    tmp_path: Path, uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = str(tmp_path / "new")
+    told(capsys, uri, where)
+    assert run(["restore", uri, where, "--to-offset", "t-0:1"]) == 2
+    assert "overwrite" in capsys.readouterr().err
+    (done,) = told(capsys, uri, where, "--to-offset", "t-0:1", "--overwrite", "t")
+    assert done["log_end"] == 1

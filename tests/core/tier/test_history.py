@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,12 @@ def test_a_moment_means_the_newest_state_that_was_made_by_then() -> None:
 def test_a_version_that_is_not_there_is_said_so(version: int) -> None:
     with pytest.raises(ConfigError, match="cannot be read as of"):
         grown(TierBed()).view_as_of(version)
+
+
+@pytest.mark.parametrize("wanted", ["2026-01-01", "3", 3.0, True])
+def test_what_is_neither_a_version_nor_a_moment_is_said_so(wanted: Any) -> None:
+    with pytest.raises(ConfigError, match="a version of the manifest"):
+        grown(TierBed()).view_as_of(wanted)
 
 
 def test_a_log_without_roots_has_no_history() -> None:

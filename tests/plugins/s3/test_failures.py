@@ -99,6 +99,17 @@ def test_errors_of_libraries_become_those_of_the_contract(error: Exception, kind
     assert ("s3://bucket" if kind is BucketNotFoundError else "the/key") in str(problem)
 
 
+def test_what_is_about_no_key_names_the_store() -> None:
+    for error in (client_error("AccessDenied", 403), TimeoutError()):
+        assert "s3://bucket/prefix" in str(typed(error, "", "s3://bucket/prefix", NO_SECRETS))
+
+
+def test_whoever_has_no_credentials_is_told_where_they_are_looked_for() -> None:
+    text = str(typed(botocore.exceptions.NoCredentialsError(), "", "s3://bucket", NO_SECRETS))
+    assert "AWS_ACCESS_KEY_ID" in text
+    assert "s3://bucket" in text
+
+
 def test_errors_of_other_clouds_are_told_by_their_status() -> None:
     class HttpError(Exception):
         code = 429

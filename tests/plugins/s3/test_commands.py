@@ -1,0 +1,144 @@
+"""Commands on S3 as a stranger meets them: what they say when something is wrong, and what they never say."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from own_command import own_command
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
+from stratalog.testing.s3 import LocalS3
+
+SECRET = "canary-secret-of-nobody"
+KEY = "AKIACANARYOFNOBODY"
+Told = Callable[..., str]
+
+
+@pytest.fixture
+def place(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -> str:
+    """A tier of a topic with five segments, and its directory."""
+    with open_engine(tmp_path / "data", tier=s3_tier, tier_options=local_s3.options) as engine:
+        engine.create_topic("orders", config={"retention.ms": -1})
+        for number in range(6):
+            engine.log("orders", 0).append([Record(value=b"%d" % number)])
+            engine.log("orders", 0).roll()
+        engine.offload()
+    return s3_tier
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch, local_s3: LocalS3, tmp_path: Path) -> None:
+    """As somebody has it who uses AWS: nothing is given on the command line."""
+    settings = {
+        "AWS_ACCESS_KEY_ID": KEY,
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_ENDPOINT_URL": local_s3.endpoint_url,
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def told(capfd: pytest.CaptureFixture[str]) -> Told:
+    """Run a command that shall end with this code: all that it says."""
+
+    def tell(code: int, *arguments: str) -> str:
+        assert run(list(arguments)) == code
+        said = "".join(capfd.readouterr())
+        assert SECRET not in said
+        assert "Traceback" not in said
+        return said
+
+    return tell
+
+
+def commands(uri: str, folder: Path) -> list[list[str]]:
+    """One of each kind that needs the tier."""
+    data = str(folder / "data")
+    return [
+        ["tier", "ls", uri],
+        ["tier", "log", uri, "orders", "0"],
+        ["tier", "diff", uri, "orders", "0", "--from", "1"],
+        ["tier", "cost", uri],
+        ["verify", uri, "--deep"],
+        ["offload", "-d", data, "--tier", uri],
+        ["restore", uri, str(folder / "restored")],
+        ["attach", uri, "-d", str(folder / "attached")],
+        ["archive", data, f"{uri}-archive"],
+        ["topics", "list", "--tier", uri],
+    ]
+
+
+def test_all_goes_well_and_says_no_secret(place: str, tmp_path: Path, told: Told) -> None:
+    for command in commands(place, tmp_path):
+        told(1 if command[:2] in (["tier", "cost"], ["tier", "diff"]) else 0, *command)  # which found something
+
+
+def test_a_bucket_that_is_missing_is_named(tmp_path: Path, told: Told) -> None:
+    for command in commands("s3://bucket-of-nobody/prefix", tmp_path):
+        if command[0] not in {"offload", "archive"}:
+            said = told(2, *command)
+            assert "s3://bucket-of-nobody" in said
+            assert "create it" in said
+
+
+def test_who_has_no_credentials_is_told_where_they_are_looked_for(
+    place: str, tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    for command in commands(place, tmp_path)[:5]:
+        assert "AWS_ACCESS_KEY_ID" in told(2, *command)
+
+
+def test_who_may_not_is_told_what_to_grant(
+    place: str, tmp_path: Path, told: Told, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint_url)
+    proxy.plan(Fault(Misdeed.STATUS, times=10_000, status=403, code="AccessDenied"))
+    try:
+        for command in commands(place, tmp_path):
+            said = told(2, *command)
+            assert "AccessDenied" in said
+            assert "grant" in said
+            assert "key=:" not in said
+    finally:
+        proxy.heal()
+
+
+@pytest.mark.parametrize("uri", ["s3:/bucket", "s3://", "nosuch://bucket/x", "bucket/prefix"])
+def test_a_uri_that_is_none_is_told(uri: str, told: Told) -> None:
+    assert "://" in told(2, "tier", "ls", uri)
+
+
+def test_a_check_goes_on_where_its_budget_ended(place: str, tmp_path: Path, told: Told) -> None:
+    state = str(tmp_path / "state")
+    assert "run it again" in told(0, "verify", place, "--deep", "--budget", "requests=12", "--state", state)
+    assert Path(state).exists()
+    assert "nothing wrong" in told(0, "verify", place, "--deep", "--state", state)
+    assert not Path(state).exists()
+
+
+def test_following_ends_with_ctrl_c_and_goes_on_later(place: str, tmp_path: Path, told: Told) -> None:
+    uri = f"{place}-archive"
+    command = own_command("archive", str(tmp_path / "data"), uri, "--follow", "--interval", "0.1", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:  # noqa: S603 - our own
+        assert running.stdout is not None
+        first = running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        said, errors = running.communicate(timeout=60)
+    assert '"orders"' in first
+    assert SECRET not in first + said + errors
+    assert "Traceback" not in errors
+    assert told(0, "archive", str(tmp_path / "data"), uri)
+    assert "orders" in told(0, "tier", "ls", uri)
