@@ -1,9 +1,10 @@
 """Spark on a topic: reading, aggregating in Python, exporting, compacting, a hundredth of the time, very many segments.
 
-Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--master local[2,4]] [--rounds N] [--only CASE] [--quick]
+Usage: python benchmarks/spark.py [--rows N] [--keys N] [--segments N] [--master local[2,4]] [--rounds N] [--only CASE] [--alone] [--quick]
 
 Needs the extra ``spark``. Beside it, in the same session and in turns, stands Spark's own Kafka source with a tuned consumer,
 on a real broker with the same files (a JDK and Maven; without them it is said to be missing), and for compaction the engine.
+The last case compacts with workers whose memory the system bounds, at a tenth of the topic's keys (Linux).
 Wall seconds count; processor seconds are those of the driver, the JVM and the Python workers, not of the broker.
 """
 
@@ -21,9 +22,10 @@ from spark_parts import cases
 from spark_parts.data import fill_keys, fill_large, fill_small, tier_of
 from spark_parts.measure import Sample, in_turns, sample, tell
 from spark_parts.peer import Peer, broker
+from spark_parts.small import Size, compact_small
 from stratalog_spark import local_session
 
-CASES = ("read", "aggregate", "export", "compact", "prune", "segments")
+CASES = ("read", "aggregate", "export", "compact", "prune", "segments", "small")
 
 
 def main() -> None:
@@ -35,6 +37,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", choices=CASES, action="append")
+    parser.add_argument("--alone", action="store_true", help="without Spark's Kafka source and its broker")
     parser.add_argument("--quick", action="store_true", help="tiny inputs, one round: shows that everything works")
     chosen = parser.parse_args()
     if chosen.quick:
@@ -49,7 +52,8 @@ def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], open
     """All cases that were asked for."""
     large = scratch / "large"
     rows = fill_large(large, chosen.rows)
-    peer = started(large, scratch, opened) if {"read", "aggregate", "export"} & {*wanted} else None
+    beside = {"read", "aggregate", "export"} & {*wanted} and not chosen.alone
+    peer = started(large, scratch, opened) if beside else None
     settings = {"spark_log_level": "ERROR", "spark_ui_showConsoleProgress": "false", "spark_ui_enabled": "false"}
     settings["spark_driver_memory"] = "4g"  # the Kafka source's fetches, of all tasks at a time, do not fit the default
     session = local_session(chosen.master, **settings, **({"spark_jars": peer.jars} if peer else {}))
@@ -73,6 +77,11 @@ def run(scratch: Path, chosen: argparse.Namespace, wanted: tuple[str, ...], open
         print(f"\nplanning {segments:,} segments: {wall:.2f} s, cpu {cpu:.2f} s, {tasks} tasks")
         sides = {"stratalog": lambda: cases.noop(cases.load(session, small))}
         tell("segments of 100 KB to noop", segments, in_turns(sides, chosen.rounds), "segments")
+
+    if "small" in wanted:
+        session.stop()  # its workers have all the memory that there is
+        size = Size(48 << 20, 2000) if chosen.quick else Size(64 << 20, 256)
+        print(f"\ncompact with small workers: {compact_small(scratch, chosen.master, size)}")
 
 
 def started(large: Path, scratch: Path, opened: ExitStack) -> Peer | None:

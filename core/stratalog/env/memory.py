@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 _LARGEST_BYTES: Final = (32 << 20) - (64 << 10)  # glibc looks no further than to 32 MiB
@@ -17,4 +18,5 @@ def reuse_large_blocks() -> None:
 
     Source: mallopt(3), M_MMAP_THRESHOLD and M_TRIM_THRESHOLD, "dynamic".
     """
-    bytes(_LARGEST_BYTES)
+    with contextlib.suppress(MemoryError):  # of a process that may take little: it is a hint, and no more
+        bytes(_LARGEST_BYTES)

@@ -29,13 +29,28 @@ if TYPE_CHECKING:
 @source_options
 @topics_required
 @click.option("--any-policy", is_flag=True, help="Though its cleanup.policy has no compact.")
+@click.option(
+    "--memory-bytes",
+    type=click.IntRange(min=1 << 20),
+    default=128 << 20,
+    show_default=True,
+    help="What a task may take for keys, about, beside what it reads and writes.",
+)
 @take_over_option
 @job_options
-def compact_command(job: Job, source: ReadSource, topics: tuple[str, ...], *, any_policy: bool, take_over: bool) -> int:
+def compact_command(
+    job: Job, source: ReadSource, topics: tuple[str, ...], memory_bytes: int, *, any_policy: bool, take_over: bool
+) -> int:
     """Keep the newest record of each key of whole topics in a tier, however many keys there are."""
     with job.watched("compacting") as (session, progress):
         found = jobs.compact(
-            session, source, topics=topics, any_policy=any_policy, take_over=take_over, progress=progress
+            session,
+            source,
+            topics=topics,
+            any_policy=any_policy,
+            memory_bytes=memory_bytes,
+            take_over=take_over,
+            progress=progress,
         )
     _replaced(job.output, found.logs)
     job.summary(

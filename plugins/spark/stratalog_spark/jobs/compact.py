@@ -39,11 +39,13 @@ from stratalog_spark.worker import freeze_once
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
+MEMORY_BYTES: Final = 128 << 20  # for the numbers below; with less they are smaller
+_LEAST_BYTES: Final = 1 << 20
 ALONE_RECORDS: Final = 1 << 21  # offsets of a log that one task compacts: 56 MiB are enough to remember all keys
 ALONE_BYTES: Final = (
     256 << 20
 )  # of it: seconds of work, which to spread over tasks that tell each other keys takes as long
-_ALONE_MEMORY_BYTES: Final = 28 * ALONE_RECORDS
+_ALONE_RECORD_BYTES: Final = 28
 BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
 _HELD_RECORDS: Final = 1 << 20
 _FIRST_DDL: Final = "place int, bucket int, run int, blob binary"
@@ -76,6 +78,7 @@ def compact(
     topics: Iterable[str],
     take_over: bool = False,
     any_policy: bool = False,
+    memory_bytes: int = MEMORY_BYTES,
     progress: Progress | None = None,
 ) -> CompactReport:
     """Keep the newest record of each key in all closed segments of topics, as the cleaner does.
@@ -89,16 +92,20 @@ def compact(
         topics: whose ``cleanup.policy`` has ``compact``.
         take_over: an engine that wrote to the tier is no more; it is fenced.
         any_policy: compact a topic whatever its policy says.
+        memory_bytes: what a task may take for keys, about, beside what it reads and writes: 20 MiB and 24 bytes for each
+            record of 4 to 128 MiB of segments. With less there are more messages between tasks, and no other result.
         progress: told of tasks.
 
     Raises:
-        ConfigError: it is no tier, or a topic is not to be compacted.
+        ConfigError: it is no tier, a topic is not to be compacted, or less than 1 MiB is given.
         UnknownTopicError: a topic is not there.
         FencedEpochError: an engine writes to a topic, or has records that the tier has not.
         StorageError: segments were replaced meanwhile: run it again. Nothing of that log was changed.
         SparkJobError: a task failed; nothing was changed.
     """
-    source = source_of(tier)
+    if memory_bytes < _LEAST_BYTES:
+        raise ConfigError(f"tasks need {_LEAST_BYTES} bytes of memory or more for keys, not {memory_bytes}")
+    source, share = source_of(tier), memory_bytes / MEMORY_BYTES
     target = target_of(source, take_over=take_over)
     with target.open() as writer, source.open(peek=True) as reader:
         spans = list[Span]()
@@ -109,17 +116,18 @@ def compact(
             if span is not None:
                 spans.append(span)
         planned = plan_runs(reader, spans, tasks=task_count(spark))
-        whole, runs = _parted(planned)
+        alone_records = int(ALONE_RECORDS * share)
+        whole, runs = _parted(planned, alone_records)
         now_ms, parts, shuffled_bytes = Env().clock.now_ms(), list[Rewritten](), 0
 
         def alone(run: Run) -> Rewritten:
             with target.open() as opened:
-                return opened.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_MEMORY_BYTES)
+                return opened.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
 
         parts += run_tasks(spark, whole, alone, progress=progress)
         if runs:
             wide = tuple(span for span in spans if any(run.span == span for run in runs))
-            work = _Work(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms)
+            work = _Work(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms, share)
             with explained(), watched(spark, progress):
                 rows = work.frame(spark).toArrow().to_pylist()
             by_run = {row["run"]: pickle.loads(row["made"]) for row in rows}  # noqa: S301 - by this job's tasks
@@ -129,13 +137,13 @@ def compact(
     return CompactReport(done, shuffled_bytes)
 
 
-def _parted(planned: Sequence[Run]) -> tuple[list[Run], list[Run]]:
+def _parted(planned: Sequence[Run], alone_records: int) -> tuple[list[Run], list[Run]]:
     """A run for each log that one task compacts, the largest first, and the runs of the others."""
     by_span: dict[Span, list[Run]] = {}
     for run in planned:
         by_span.setdefault(run.span, []).append(run)
     sizes = {span: sum(run.split.size_bytes for run in runs if run.split is not None) for span, runs in by_span.items()}
-    small = {span for span, size in sizes.items() if span.end - span.start <= ALONE_RECORDS and size <= ALONE_BYTES}
+    small = {span for span, size in sizes.items() if span.end - span.start <= alone_records and size <= ALONE_BYTES}
     whole = [Run(span, span.start, span.end, None) for span in sorted(small, key=sizes.__getitem__, reverse=True)]
     return whole, [run for run in planned if run.span not in small]
 
@@ -150,13 +158,14 @@ class _Work:
     spans: tuple[Span, ...]
     secret: bytes = field(repr=False)
     now_ms: int
+    share: float  # of MEMORY_BYTES
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
         """Of each span the number of its first bucket, and how many bits of a hash choose one."""
-        found, first = [], 0
+        found, first, records = [], 0, max(int(BUCKET_RECORDS * self.share), 1)
         for span in self.spans:
-            bits = max((span.end - span.start - 1) // BUCKET_RECORDS, 0).bit_length()
+            bits = max((span.end - span.start - 1) // records, 0).bit_length()
             found.append((first, bits))
             first += 1 << bits
         return found
@@ -187,11 +196,11 @@ class _Work:
 
     def hashed(self, number: int, places: Sequence[int]) -> Iterator[pyarrow.RecordBatch]:
         """First pass: the newest offset of each key of a run, a message a bucket."""
-        run, table = self.runs[number], key_table()
+        run, table, most = self.runs[number], key_table(), max(int(_HELD_RECORDS * self.share), 1)
         for scanned in scan(self.source, run.split) if run.split is not None else ():
             keys, offsets = scanned.batch.column("key"), scanned.batch.column("offset").to_numpy()
             table.add(hash_keys(keys, self.secret), offsets)
-            if len(table) >= _HELD_RECORDS:
+            if len(table) >= most:
                 yield self._messages(number, table.rows(), places)
                 table = key_table()
         yield self._messages(number, table.rows(), places)

@@ -1,0 +1,109 @@
+"""Compacting a topic whose keys are ten times as large as what a worker may keep in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+import stratalog_spark
+from spark_parts import small_worker
+from spark_parts.data import TOPIC, tier_of
+from stratalog import Record, open_engine, open_reader
+from stratalog_spark.session import open_session
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+TIMES: Final = 10
+_PARTITIONS: Final = 2
+_BATCH_ROWS: Final = 500
+_FOR_KEYS: Final = 8  # a part of so many of the memory
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much a worker may take beyond what it has imported, and how large a key is."""
+
+    worker_bytes: int
+    key_bytes: int
+
+    @property
+    def keys(self) -> int:
+        """As many as are ten times as large, some in each partition."""
+        return -(-TIMES * self.worker_bytes // self.key_bytes // 2) * 2
+
+
+def compact_small(scratch: Path, master: str, size: Size) -> str:
+    """Do it; what was done. Wrong results, and a limit that is none, are errors."""
+    fill(scratch / "wide", size)
+    tier = tier_of(scratch / "wide", scratch / "wide-copy", scratch / "wide-tier")
+    settings = {
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.python.daemon.module": small_worker.__name__,
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parent.parent),
+        f"spark.executorEnv.{small_worker.VARIABLE}": str(size.worker_bytes),
+        "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",  # others keep what they have freed
+    }
+    session = open_session(master, settings)
+    try:
+        check_limit(session, size)
+        start = perf_counter()
+        memory_bytes = size.worker_bytes // _FOR_KEYS
+        done = stratalog_spark.compact(session, tier, topics=[TOPIC], take_over=True, memory_bytes=memory_bytes)
+        wall = perf_counter() - start
+    finally:
+        session.stop()
+    check(tier, size)
+    return (
+        f"{size.keys:,} keys of {size.key_bytes} bytes, {TIMES} times the {size.worker_bytes >> 20} MiB that a worker may "
+        f"take: {done.records_before:,} records to {done.records_after:,} in {wall:.2f} s, "
+        f"{done.shuffled_bytes / done.records_before:.1f} bytes shuffled a record; with load {os.getloadavg()[0]:.1f}"
+    )
+
+
+def fill(folder: Path, size: Size) -> None:
+    """Each key once, and every other one again."""
+    with open_engine(folder) as engine:
+        config = {"retention.ms": -1, "segment.bytes": 4 << 20, "cleanup.policy": "compact", "compression.type": "zstd"}
+        engine.create_topic(TOPIC, partitions=_PARTITIONS, config=config)
+        for partition in range(_PARTITIONS):
+            log = engine.log(TOPIC, partition)
+            for value, step in ((b"old", 1), (b"new", 2)):
+                numbers = range(partition, size.keys, _PARTITIONS)[::step]
+                for start in range(0, len(numbers), _BATCH_ROWS):
+                    log.append(
+                        [
+                            Record(timestamp_ms=start, key=b"%0*d" % (size.key_bytes, number), value=value)
+                            for number in numbers[start : start + _BATCH_ROWS]
+                        ]
+                    )
+            log.roll()
+
+
+def check_limit(session: Any, size: Size) -> None:
+    """Keys that are kept do not fit a worker. Any: Spark is not typed for who has not installed it."""
+
+    def greedy(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for batch in batches:
+            try:
+                bytearray(size.worker_bytes + (1 << 20))
+            except MemoryError:
+                yield batch
+
+    refused = session.range(0, 1, 1, 1).mapInArrow(greedy, "id bigint").count()
+    assert refused == 1, "workers have more memory than was said"
+
+
+def check(tier: str, size: Size) -> None:
+    """The newest record of each key is there, and no other."""
+    with open_reader(tier) as reader:
+        for partition in range(_PARTITIONS):
+            left = {int(record.key or b""): record.value for record in reader.log(TOPIC, partition).records()}
+            numbers = range(partition, size.keys, _PARTITIONS)
+            assert left == dict.fromkeys(numbers, b"old") | dict.fromkeys(numbers[::2], b"new")

@@ -1,0 +1,45 @@
+"""Spark's Python daemon, whose workers have little memory for what tasks do: ``spark.python.daemon.module``.
+
+What they import is there before they begin; beyond that they may take ``SMALL_WORKER_BYTES``, and no more: what asks for
+more gets a MemoryError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import runpy
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "SMALL_WORKER_BYTES"
+_IMPORTED: Final = (
+    "pandas",
+    "pyarrow.compute",
+    "pyspark.worker",
+    "stratalog_compaction",
+    "stratalog_formats",
+    "stratalog_local",
+    "stratalog_s3",
+    "stratalog_spark.jobs.compact",
+)
+_STACK_BYTES: Final = 1 << 20  # of a thread; the usual 8 MiB would count, though they are not touched
+
+
+def main() -> None:
+    """Become the daemon, with its limit."""
+    for name in _IMPORTED:
+        import_module(name)
+    threading.stack_size(_STACK_BYTES)
+    held = re.search(r"^VmData:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert held is not None
+    most = (int(held[1]) << 10) + int(os.environ[VARIABLE])
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    runpy.run_module("pyspark.daemon", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
