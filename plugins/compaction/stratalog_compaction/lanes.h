@@ -61,7 +61,7 @@ static inline uint64_t lanes_last(const uint8_t *key, int64_t size) {
     return (uint64_t)size << 56 | word;
 }
 
-/* Hashes into pairs; a key of a size below 0 counts as empty, and is not looked at. All others are inside the arena. */
+/* Hashes into pairs; the keys are inside the arena. */
 static inline __attribute__((always_inline)) void lanes_hash(
     const uint8_t *arena, const int32_t *position, const int32_t *size, const uint64_t secret[2], uint64_t *into) {
     const lanes_of_4 none = {0};
@@ -72,10 +72,9 @@ static inline __attribute__((always_inline)) void lanes_hash(
     lanes_of_4 c = none + (secret[0] ^ 0x6C7967656E657261u), d = none + (secret[1] ^ 0x7465646279746573u);
     lanes_of_4 word, made;
     for (int lane = 0; lane < 4; lane++) {
-        const int64_t bytes = size[lane] < 0 ? 0 : size[lane];
-        key[lane] = size[lane] < 0 ? arena : arena + position[lane];
-        words[lane] = bytes >> 3;
-        last[lane] = lanes_last(key[lane], bytes);
+        key[lane] = arena + position[lane];
+        words[lane] = size[lane] >> 3;
+        last[lane] = lanes_last(key[lane], size[lane]);
         if (words[lane] < least) least = words[lane];
         if (words[lane] > most) most = words[lane];
     }
