@@ -53,11 +53,17 @@ class Vfs(Protocol):
     def size_bytes(self, descriptor: int) -> int:
         """The size of an open file."""
 
+    def stamp(self, descriptor: int) -> tuple[int, ...]:
+        """What an open file is known by: other numbers once it was written to, or another one has its name."""
+
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
         """Read up to ``size_bytes``; fewer only at the end of the file."""
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
         """The same into memory of the caller's; how many bytes there were."""
+
+    def is_cached(self, descriptor: int, position: int) -> bool:
+        """Whether the system has this byte at hand, so that reading it waits for no disk; False if that cannot be told."""
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write at a position; returns how many bytes went in, fewer than given if the disk filled up."""
@@ -129,6 +135,11 @@ class PosixVfs:
         """The size of an open file."""
         return os.fstat(descriptor).st_size
 
+    def stamp(self, descriptor: int) -> tuple[int, ...]:
+        """Device, number, size and time of the last change."""
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
         """Read, going on after short reads."""
         data = os.pread(descriptor, size_bytes, position)
@@ -150,6 +161,13 @@ class PosixVfs:
                 break
             done += more
         return done
+
+    def is_cached(self, descriptor: int, position: int) -> bool:
+        """By a read that does not wait, where there is such a call."""
+        try:
+            return bool(os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT))
+        except (OSError, AttributeError):  # not at hand; or no such flag on this system, or for this file
+            return False
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write, going on after short writes until nothing more goes in."""

@@ -19,9 +19,8 @@ from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.reuse import ReusedReads
+from stratalog.segment.reuse import ReadsOver, ReusedReads
 from stratalog.segment.search import aborted_transactions, chunks_from, decode, decode_arrow, end_position
-from stratalog.segment.segment import Segment
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -147,7 +146,7 @@ def _read(
                     below=None if view.is_active(segment) else segment.end_offset,
                     read_bytes=read_bytes,
                     until=end_position(segment, stop, parts) if stop < segment.end_offset else None,
-                    read=reads.of(segment) if isinstance(segment, Segment) else None,
+                    read=reads.of(segment) if isinstance(segment, ReadsOver) else None,
                 )
                 for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
                     position = next_offset

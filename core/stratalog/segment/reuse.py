@@ -6,16 +6,25 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Final, Self
-
-from stratalog.segment.segment import Segment
+from typing import Final, Protocol, Self, runtime_checkable
 
 _MOST: Final = 4  # buffers of one reader that may be looked at at a time
 _SPARE: Final[deque[bytearray]] = deque(maxlen=_MOST)  # left by readers that have ended; its operations are atomic
 
 
+@runtime_checkable
+class ReadsOver(Protocol):
+    """A segment whose bytes may come from files of this system: those need no memory of their own."""
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Up to ``size_bytes`` from ``position``, fewer at the end of the segment."""
+
+    def read_over(self, position: int, into: memoryview) -> memoryview:
+        """As many as ``into`` has room for; in it, where that spares a copy."""
+
+
 class ReusedReads:
-    """Reads of local segments into buffers that are used again once nobody looks at them any more.
+    """Reads of segments into buffers that are used again once nobody looks at them any more.
 
     Whoever keeps a view of what was read, or columns over it, keeps it as it is. For one thread; a context manager, which
     leaves its buffers to the next reader.
@@ -28,16 +37,15 @@ class ReusedReads:
         self._usual_bytes = usual_bytes
         self._buffers: list[bytearray] = []
 
-    def of(self, segment: Segment) -> Callable[[int, int], memoryview]:
-        """What reads this segment, as ``Segment.read``."""
+    def of(self, segment: ReadsOver) -> Callable[[int, int], memoryview]:
+        """What reads this segment, as its ``read``."""
         return partial(self._read, segment)
 
-    def _read(self, segment: Segment, position: int, size_bytes: int) -> memoryview:
+    def _read(self, segment: ReadsOver, position: int, size_bytes: int) -> memoryview:
         buffer = self._free() if size_bytes <= self._usual_bytes else None
         if buffer is None:
             return segment.read(position, size_bytes)
-        view = memoryview(buffer)
-        return view[: segment.read_into(position, view[:size_bytes])]
+        return segment.read_over(position, memoryview(buffer)[:size_bytes])
 
     def _free(self) -> bytearray | None:
         """A buffer that nobody looks at; None if very many are looked at, as where all columns are kept."""

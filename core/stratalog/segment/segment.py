@@ -136,9 +136,10 @@ class Segment:
         """Up to ``size_bytes`` from ``position``."""
         return self.log.read(self.start + position, min(size_bytes, self.size_bytes - position))
 
-    def read_into(self, position: int, into: memoryview) -> int:
-        """The same into memory of the caller's; how many bytes there were."""
-        return self.log.read_into(self.start + position, into[: max(0, min(len(into), self.size_bytes - position))])
+    def read_over(self, position: int, into: memoryview) -> memoryview:
+        """Up to so many bytes from ``position`` as ``into`` has room for, in it."""
+        wanted = into[: max(0, min(len(into), self.size_bytes - position))]
+        return into[: self.log.read_into(self.start + position, wanted)]
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The same, pinned until released."""

@@ -22,6 +22,8 @@ class Capability(Flag):
 
     CREATE: ``create`` is atomic, one of several racers wins. LIST_AFTER: ``list(after=)`` is done by the store.
     BATCH_DELETE: ``delete`` takes many keys in one request. CHECKSUM: uploads carry a checksum the store verifies.
+    NEAR: objects are files of this system, which keeps what was read and charges nothing for a read: what
+    ``is_at_hand`` is neither read ahead nor kept in memory above it.
     """
 
     NONE = 0
@@ -29,6 +31,7 @@ class Capability(Flag):
     LIST_AFTER = auto()
     BATCH_DELETE = auto()
     CHECKSUM = auto()
+    NEAR = auto()
 
 
 class Created(Enum):
@@ -145,6 +148,14 @@ class ObjectStore(ABC):
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
         """Delete the parts of an upload that ``unfinished`` told of; it can not end any more. One that is gone is fine."""
         del upload, deadline_ns
+
+    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+        """Whether the system has bytes [start, end) in memory, as far as a look that waits for nothing can tell.
+
+        Only asked of stores that are NEAR. Never raises.
+        """
+        del key, start, end
+        return False
 
     def sent(self) -> Mapping[str, int]:
         """Requests sent since it was opened, by the store's own names of them; empty if each call is one request.

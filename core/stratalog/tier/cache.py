@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import logging
 import struct
 import threading
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -28,7 +30,15 @@ _TEMPORARY: Final = ".tmp"
 _GROUP_DIGITS: Final = 24
 _ITEM_DIGITS: Final = 16
 _PAUSE_NS: Final = 60_000_000_000  # after a write that failed
+_CHECKED_NS: Final = 3_600_000_000_000  # after which a file is checked as a whole again, before parts of it are read
 _LOCK_FILE: Final = ".lock"
+
+
+class _Checked(NamedTuple):
+    """When a file was last found sound as a whole, and what it was known by."""
+
+    when_ns: int
+    stamp: tuple[int, ...]
 
 
 class DiskCache:
@@ -46,27 +56,59 @@ class DiskCache:
         self._lock = threading.Lock()
         self._hits = self._misses = self._temporaries = 0  # under _lock
         self._silent_until_ns = 0  # under _lock
+        self._checked: dict[str, _Checked] = {}  # files that were found sound, by name; under _lock
         self._load()
 
     def get(self, group: str, item: str) -> bytes | None:
         """The item, or None. What is damaged, or another item's, is deleted: it is never returned."""
         name, key = _file_name(group, item), _key(group, item)
-        data = None
+        found = None
         with self._lock:
             known = name in self._order
         if known:
             with contextlib.suppress(OSError):
-                data = self._read(name, key)
+                found = self._read(name, key)
         with self._lock:
-            if data is not None:
+            if found is not None:
                 self._hits += 1
                 if name in self._order:
                     self._order.touch(name)
-                return data
+                    self._checked[name] = found[1]
+                return found[0]
             self._misses += 1
             if known:
                 self._forget([name])
         return None
+
+    def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
+        """Fill ``into`` with an item from ``start`` on; False if ``get`` did not find the file, as it is, sound within the hour.
+
+        What comes is compared with nothing: this is for who checks it.
+        """
+        name, begin = _file_name(group, item), _HEAD.size + len(_key(group, item))
+        stamp = self._stamp_of(name)
+        if not stamp:
+            return False
+        try:
+            descriptor = self._files.open(f"{self._folder}/{name}")
+            try:
+                if self._files.stamp(descriptor) != stamp:
+                    return False
+                return self._files.read_into(descriptor, begin + start, into) == len(into)
+            finally:
+                self._files.close(descriptor)
+        except OSError:
+            return False
+
+    def is_at_hand(self, group: str, item: str) -> bool:
+        """Whether ``read_part`` gives an item, and waits for no disk, as far as can be told."""
+        name = _file_name(group, item)
+        with self._lock:
+            if name not in self._checked:
+                return False
+        with contextlib.suppress(OSError), self._opened(name) as descriptor:
+            return self._files.is_cached(descriptor, self._files.size_bytes(descriptor) - 1)
+        return False
 
     def has(self, group: str, item: str) -> bool:
         """Whether there is such an item, sound or not; that is no use of it."""
@@ -110,9 +152,9 @@ class DiskCache:
                 for gone in self._order.add(found.name, found.size_bytes):
                     self._remove(str(gone))
 
-    def _read(self, name: str, key: bytes) -> bytes | None:
-        descriptor = self._files.open(f"{self._folder}/{name}")
-        try:
+    def _read(self, name: str, key: bytes) -> tuple[bytes, _Checked] | None:
+        with self._opened(name) as descriptor:
+            checked = _Checked(self._clock.monotonic_ns(), self._files.stamp(descriptor))
             size_bytes = self._files.size_bytes(descriptor)
             begin = _HEAD.size + len(key)
             head = self._files.read(descriptor, 0, begin)
@@ -122,9 +164,26 @@ class DiskCache:
             if (magic, key_bytes, data_bytes, head[_HEAD.size :]) != (_MAGIC, len(key), size_bytes - begin, key):
                 return None
             data = self._files.read(descriptor, begin, data_bytes)
+        is_sound = len(data) == data_bytes and crc32c(data, crc32c(key)) == crc
+        return (data, checked) if is_sound else None
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        descriptor = self._files.open(f"{self._folder}/{name}")
+        try:
+            yield descriptor
         finally:
             self._files.close(descriptor)
-        return data if len(data) == data_bytes and crc32c(data, crc32c(key)) == crc else None
+
+    def _stamp_of(self, name: str) -> tuple[int, ...]:
+        """What a file is known by of which parts may be read, which is a use of it; empty if they may not."""
+        with self._lock:
+            checked = self._checked.get(name)
+            if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECKED_NS:
+                return ()
+            self._hits += 1
+            self._order.touch(name)
+            return checked.stamp
 
     def _keep(self, name: str, temporary: str, size_bytes: int) -> None:
         with self._lock:
@@ -148,6 +207,7 @@ class DiskCache:
                 self._remove(name)
 
     def _remove(self, name: str) -> None:
+        self._checked.pop(name, None)
         with contextlib.suppress(OSError):
             self._files.remove(f"{self._folder}/{name}")
 
@@ -211,5 +271,6 @@ def _group_prefix(group: str) -> str:
     return hashlib.sha256(group.encode()).hexdigest()[:_GROUP_DIGITS] + "-"
 
 
+@functools.lru_cache(1024)
 def _file_name(group: str, item: str) -> str:
     return _group_prefix(group) + hashlib.sha256(item.encode()).hexdigest()[:_ITEM_DIGITS]

@@ -10,6 +10,7 @@ from stratalog.config.engine import Limits
 from stratalog.model.segments import FileKind
 from stratalog.segment.cache import ByteCache, CacheMetrics
 from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.objects import Capability
 from stratalog.tier.admission import TwoQueues
 from stratalog.tier.cache import DiskCache
 from stratalog.tier.layers import TierStore
@@ -83,24 +84,51 @@ class ChunkReader:
         self.chunk_bytes = limits.fetch_chunk_bytes
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
-        self._ahead = Prefetcher(self._load, self._memory.__contains__, limits.prefetch_bytes, threads)
+        self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
+        self._noted: tuple[str, int] | None = None  # object and last chunk of the read before; a race costs a look
+        self._is_near = disk is None and Capability.NEAR in store.capabilities
         # what a log is read in: a first look should not end at the border of a chunk, if the next one can be kept
         self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
 
-    def read(self, key: str, start: int, end: int, known_end: int, course: Course | None = None) -> bytes | memoryview:
+    def read(
+        self,
+        key: str,
+        start: int,
+        end: int,
+        known_end: int,
+        course: Course | None = None,
+        into: memoryview | None = None,
+    ) -> bytes | memoryview:
         """Bytes [start, end) of an object that is known to reach to ``known_end``; a view, if they lie in one chunk.
+
+        Args:
+            key: of the object.
+            start: of the range.
+            end: of the range, exclusive.
+            known_end: of the object, at least.
+            course: where a reader of a log is, which checks its batches; None for others.
+            into: memory that may be used for what is returned.
 
         Raises:
             CorruptObjectError: it is shorter.
             ObjectNotFoundError: it is gone.
         """
+        if course is not None:
+            self._note(key, start, end, known_end, course)
+        spans = list(self._spans(key, start, end, known_end))
+        if self._is_near and not any(map(self._is_held, spans)):
+            return self._store.read_exactly(key, start, end)
+        if self._disk is not None and course is not None:
+            found = self._from_disk(spans, start, end, into)
+            if found is not None:
+                return found
         parts: list[bytes | memoryview] = []
         beside: dict[Span, bytes] = {}  # what came along with another chunk
         until = max(end, min(start + self._look_bytes, known_end)) if course is not None else end
-        spans = list(self._spans(key, start, end, known_end))
-        if course is not None:
-            self._note(spans, course)
         for span in spans:
+            if self._is_near and not self._is_held(span):
+                parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
+                continue
             chunk = beside.pop(span, None) or self._chunk(span, until, known_end, beside)
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
             parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
@@ -141,12 +169,16 @@ class ChunkReader:
         for begin in range(start - start % self.chunk_bytes, end, self.chunk_bytes):
             yield Span(key, begin, min(begin + self.chunk_bytes, known_end))
 
-    def _note(self, spans: Sequence[Span], course: Course) -> None:
-        """Tell who reads ahead. One read is one step, also over the border of a chunk."""
-        covered = [span for span in spans if course.covers(span)]
+    def _note(self, key: str, start: int, end: int, known_end: int, course: Course) -> None:
+        """Tell who reads ahead. One read is one step, also over the border of a chunk; within one it is none."""
+        first, last = start // self.chunk_bytes, (end - 1) // self.chunk_bytes
+        if first == last and (key, last) == self._noted:
+            return
+        self._noted = key, last
+        covered = [span for span in self._spans(key, start, end, known_end) if course.covers(span)]
         if covered:
-            here, last = [name for span in covered for name in course.here(span)], covered[-1]
-            self._ahead.passed(here, course.following(last), last, lambda: course.after(last))
+            here, current = [name for span in covered for name in course.here(span)], covered[-1]
+            self._ahead.passed(here, course.following(current), current, lambda: course.after(current))
 
     def _chunk(self, span: Span, until: int, known_end: int, beside: dict[Span, bytes]) -> bytes:
         def load() -> bytes:
@@ -154,16 +186,45 @@ class ChunkReader:
             if found is not None:
                 return found
             following = Span(span.key, span.end, min(span.end + self.chunk_bytes, known_end))
-            if until <= span.end or self._is_near(following):
+            if until <= span.end or self._need_not_ask(following):
                 return self._load(span)
             return self._load_both(span, following, beside)
 
         return self._memory.get_or_load(span, load)
 
-    def _is_near(self, span: Span) -> bool:
+    def _from_disk(self, spans: Sequence[Span], start: int, end: int, into: memoryview | None) -> memoryview | None:
+        """What is asked for, if all of it is on disk and was found sound there, and none of it in memory.
+
+        Who reads a log checks its batches: to compare each chunk as a whole once more every time would find nothing else.
+        """
+        if self._disk is None or any(map(self._is_held, spans)):
+            return None
+        if into is None:
+            into = memoryview(bytearray(end - start))
+        done = 0
+        for span in spans:
+            first, last = max(start - span.start, 0), min(end, span.end) - span.start
+            if not self._disk.read_part(self._group(span.key), _item(span), first, into[done : done + last - first]):
+                return None
+            done += last - first
+        return into[:done]
+
+    def _is_there(self, span: Span) -> bool:
+        """Whether a chunk need not be read ahead, because it is in memory: ours, or the system's."""
+        if span in self._memory:
+            return True
+        if self._disk is not None:
+            return self._disk.is_at_hand(self._group(span.key), _item(span))
+        return self._is_near and self._store.is_at_hand(*span)
+
+    def _is_held(self, span: Span) -> bool:
+        """Whether a chunk is in our memory, or on its way there."""
+        return span in self._memory or self._ahead.holds(span)
+
+    def _need_not_ask(self, span: Span) -> bool:
         """Whether a chunk need not be asked for."""
         on_disk = self._disk is not None and self._disk.has(self._group(span.key), _item(span))
-        return on_disk or span in self._memory or self._ahead.holds(span)
+        return on_disk or self._is_held(span)
 
     def _load(self, span: Span) -> bytes:
         if self._disk is None:

@@ -57,8 +57,17 @@ class Fetcher:
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
-    def read_log(self, stored: StoredSegment, start: int, end: int, successor: Successor = no_successor) -> memoryview:
+    def read_log(
+        self,
+        stored: StoredSegment,
+        start: int,
+        end: int,
+        successor: Successor = no_successor,
+        into: memoryview | None = None,
+    ) -> memoryview:
         """Bytes [start, end) of the original ``.log`` file, all of them. Who reads on is read ahead for.
+
+        Where it spares a copy they are in ``into``, which then has room for them all.
 
         Raises:
             CorruptObjectError: the object is shorter than the manifest says, or not what its layout stored.
@@ -67,11 +76,14 @@ class Fetcher:
         """
         ends = known_ends(stored)
         course = Course(stored, successor, self._chunks.chunk_bytes)
+        room = into
 
         def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
+            nonlocal room
+            mine, room = room, None  # once: a layout may still look at what came first
             if end_position > ends.get(key, 0):
                 return self._store.read_exactly(key, position, end_position)
-            return self._chunks.read(key, position, end_position, ends[key], course)
+            return self._chunks.read(key, position, end_position, ends[key], course, mine)
 
         pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
         size_bytes = sum(len(piece) for piece in pieces)
@@ -236,8 +248,15 @@ class RemoteSegment:
             return memoryview(b"")
         return self._fetcher.read_log(self.stored, position, end, self._successor)
 
+    def read_over(self, position: int, into: memoryview) -> memoryview:
+        """As many as ``into`` has room for; in it, if they come from the cache on disk."""
+        end = min(position + len(into), self.size_bytes)
+        if position >= end:
+            return into[:0]
+        return self._fetcher.read_log(self.stored, position, end, self._successor, into)
+
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same; bytes in memory need no pinning."""
+        """The same as ``read``; bytes in memory need no pinning."""
         return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> Buffer:

@@ -157,6 +157,10 @@ class TierStore:
         except _ShortReadError as error:
             raise CorruptObjectError(error.reason, key, start) from error
 
+    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+        """As ``ObjectStore.is_at_hand``."""
+        return self._store.is_at_hand(key, start, end)
+
     def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
         """One page of objects; fewer than ``limit`` means that there are no more."""
 

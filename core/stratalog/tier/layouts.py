@@ -25,6 +25,7 @@ class LayoutTable:
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
         self._catalogue, self._opener = catalogue, opener
         self._opened: dict[str, TierLayout] = {}  # under _lock
+        self._labelled: dict[str, TierLayout] = {}  # by label, those asked for so far: each read asks
         self._lock = threading.Lock()
 
     def label(self, name: str) -> str:
@@ -37,7 +38,10 @@ class LayoutTable:
 
     def by_label(self, label: str) -> TierLayout:
         """The layout that reads what ``label`` (``name@version``) wrote."""
-        return self._open(self._catalogue.by_label(label))
+        found = self._labelled.get(label)
+        if found is None:
+            found = self._labelled[label] = self._open(self._catalogue.by_label(label))
+        return found
 
     def all(self) -> tuple[TierLayout, ...]:
         """Every layout that can be opened with the settings there are: one may lack its keys."""

@@ -88,7 +88,7 @@ class Prefetcher:
 
     Args:
         load: fetches one span, on a thread of the prefetcher. Its errors are not told: the reader will see its own.
-        is_there: whether a span need not be fetched.
+        is_there: whether a span need not be fetched; called with no lock held.
         limit_bytes: of what was asked for ahead and not taken; 0: nothing is read ahead.
         threads: how many spans are fetched at a time.
     """
@@ -206,10 +206,11 @@ class Prefetcher:
 
     def _ask(self, stream: _Stream, span: Span) -> bool:
         size_bytes = span.end - span.start
+        is_there = self._is_there(span)
         with self._lock:
             if self._closed or size_bytes > self._limit_bytes:
                 return False
-            if span in self._held or self._is_there(span):
+            if span in self._held or is_there:
                 stream.asked.append(span)
                 return True
             if not self._make_room(size_bytes):

@@ -61,8 +61,8 @@ class FileStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """CREATE alone: listings read whole folders, and there are no checksums."""
-        return create_capability(self._location.scheme)
+        """CREATE and NEAR: listings read whole folders, and there are no checksums."""
+        return create_capability(self._location.scheme) | Capability.NEAR
 
     @property
     def uri(self) -> str:
@@ -105,15 +105,19 @@ class FileStore(ObjectStore):
         """Bytes [start, end) of an object."""
         path = self._path(check_key(key), deadline_ns)
         try:
-            descriptor = self._files.open(path)
-            try:
+            with self._opened(path) as descriptor:
                 first, last = start or 0, self._files.size_bytes(descriptor)
                 wanted = (last if end is None else min(end, last)) - first
                 return self._files.read(descriptor, first, wanted) if wanted > 0 else b""
-            finally:
-                self._files.close(descriptor)
         except OSError as error:
             self._raise(error, key)
+
+    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+        """Whether the system has the end of this part of a file: it was read, or is being read, up to there."""
+        del start
+        with contextlib.suppress(OSError), self._opened(f"{self._root}/{check_key(key)}") as descriptor:
+            return self._files.is_cached(descriptor, end - 1)
+        return False
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """One page, cut out of all files in the folder that ``prefix`` names."""
@@ -226,6 +230,14 @@ class FileStore(ObjectStore):
                 self._remove_if_there(f"{folder}/{entry.name}")
 
     # --- files ---------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        descriptor = self._files.open(path)
+        try:
+            yield descriptor
+        finally:
+            self._files.close(descriptor)
 
     def _written(self, path: str, chunks: Iterable[Buffer]) -> str:
         """Write and sync a temporary file beside ``path``; nothing is left of it when that fails."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import threading
@@ -183,6 +184,52 @@ def test_a_damaged_cache_on_disk_changes_no_answer(tmp_path: Path) -> None:
                 path.write_bytes(files[-1].read_bytes())
         with opened(tmp_path, tier_cache_dir=str(folder)) as engine:
             assert_same(engine.log("plain", 0), engine.log("tiered", 0), round_number)
+
+
+def test_a_cache_that_is_damaged_under_a_running_engine_changes_no_answer(tmp_path: Path) -> None:
+    """Files that were checked as a whole are then read in parts, without memory: damage must still be found."""
+    folder = tmp_path / "cache"
+    chance = random.Random(6)  # noqa: S311 - a seed repeats it
+    with opened(tmp_path, tier_cache_dir=str(folder), limits_chunk_cache_bytes=0) as engine:
+        twins = Twins(engine)
+        twins.fill(engine, 80)
+        for round_number in range(3):
+            assert_same(twins.logs[0], twins.logs[1], round_number)
+            for path in sorted((folder / "chunks").iterdir()):
+                data = bytearray(path.read_bytes())
+                data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+                path.write_bytes(data[: chance.choice((len(data), len(data), chance.randrange(len(data))))])
+
+
+def test_bits_that_flip_in_records_on_a_cache_disk_are_found_by_the_batch(tmp_path: Path) -> None:
+    """The file looks as it did when it was checked, as one does whose disk forgets."""
+    folder = tmp_path / "cache"
+    with opened(tmp_path, tier_cache_dir=str(folder), limits_chunk_cache_bytes=0) as engine:
+        engine.create_topic("tiered", config={"remote.storage.enable": True, "local.retention.bytes": 1})
+        log = engine.log("tiered", 0)
+        value = b"value" * 100
+        for number in range(200):
+            log.append([Record(timestamp_ms=START_MS, value=value + b"%d" % number)])
+        log.roll()
+        log.append([Record(timestamp_ms=START_MS, value=b"local")])
+        engine.offload()
+        engine.apply_retention()
+        expected = [record.value for record in log.records()]
+        for _ in range(2):  # the second time from disk, which makes the files checked
+            assert [record.value for record in log.records()] == expected
+        damaged = 0
+        for path in (folder / "chunks").iterdir():
+            data, found = bytearray(path.read_bytes()), path.stat()
+            at = data.find(value)
+            if at >= 0:
+                data[at + 7] ^= 1
+                path.write_bytes(data)
+                os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+                damaged += 1
+        assert damaged > 10
+        assert [record.value for record in log.records()] == expected
+        with log.fetch(0, max_bytes=1 << 20) as fetched:
+            assert value + b"0" in fetched.read()
 
 
 def test_a_warm_cache_on_disk_asks_the_store_for_no_segment(tmp_path: Path) -> None:

@@ -279,3 +279,33 @@ def test_without_open_file_locks_another_lock_does(
     monkeypatch.setattr("stratalog.env.files._OFD_SET_LOCK", None)
     monkeypatch.setattr("stratalog.env.files._OFD_GET_LOCK", None)
     test_a_lock_has_one_owner(files, tmp_path)
+
+
+def test_a_stamp_tells_a_changed_file_from_the_one_before(tmp_path: Path) -> None:
+    files, file, other = PosixVfs(), tmp_path / "a", tmp_path / "b"
+    stamps = set()
+    for change in ("made", "longer", "touched", "replaced"):
+        if change == "replaced":
+            other.write_bytes(b"ab")
+            other.rename(file)
+        elif change == "touched":
+            os.utime(file, ns=(1, 1))
+        else:
+            file.write_bytes(b"ab" if change == "longer" else b"a")
+        descriptor = files.open(str(file))
+        stamps.add(files.stamp(descriptor))
+        assert files.stamp(descriptor) in stamps
+        files.close(descriptor)
+    assert len(stamps) == 4
+
+
+def test_looking_whether_bytes_are_in_memory_changes_nothing(tmp_path: Path) -> None:
+    files, file = PosixVfs(), tmp_path / "a"
+    file.write_bytes(b"0123456789")
+    descriptor = files.open(str(file))
+    for position in (0, 9, 50):
+        assert files.is_cached(descriptor, position) in {True, False}
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    assert not files.is_cached(descriptor, 10), "there is no such byte"
+    assert files.read(descriptor, 0, 20) == b"0123456789"
+    files.close(descriptor)

@@ -12,7 +12,8 @@ from stratalog.model.segments import FileKind
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment
-from stratalog.testing.simobjects import Fault, SimObjectStore, scripted_faults
+from stratalog.spi.objects import Capability
+from stratalog.testing.simobjects import ALL_CAPABILITIES, Fault, SimObjectStore, scripted_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, source_bytes
 from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.tier import Tier
@@ -81,6 +82,42 @@ def test_neighbouring_reads_share_a_request() -> None:
     assert store.counts["read"] == 2
     assert (tier.metrics().store - before).reads.moved_bytes == 2 * CHUNK_BYTES
     assert tier.metrics().chunks.size_bytes == 2 * CHUNK_BYTES
+
+
+class NearStore(SimObjectStore):
+    """Says that its objects are files of this system; what begins below ``cached_to`` is in its memory."""
+
+    def __init__(self, bed: TierBed, cached_to: int) -> None:
+        super().__init__(bed.bucket, capabilities=ALL_CAPABILITIES | Capability.NEAR)
+        self.cached_to = cached_to
+
+    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+        assert is_segment_key(log_prefix(LOG, TOPIC_ID), key)
+        assert start < end
+        return start < self.cached_to
+
+
+@pytest.mark.parametrize("cached_chunks", [9, 3, 0])
+def test_of_a_near_store_only_what_its_system_must_bring_is_read_ahead(cached_chunks: int) -> None:
+    """The system keeps what it has read: another copy in memory would only cost."""
+    bed = TierBed(limits=replace(small_limits(), prefetch_bytes=1 << 20))
+    offloaded(bed)
+    tier = bed.open(NearStore(bed, cached_chunks * CHUNK_BYTES))
+    (near,) = tier.log(LOG, TOPIC_ID).view().segments
+    before = tier.metrics().store
+    for position in range(0, len(DATA), 1000):
+        assert near.read(position, 1000) == DATA[position : position + 1000]
+    assert (tier.metrics().store - before).reads.moved_bytes >= len(DATA)
+    assert tier.metrics().chunks.size_bytes == sum(map(len, brought(cached_chunks)))
+    tier.close()
+
+
+def brought(cached_chunks: int) -> list[bytes]:
+    """Chunks that are read ahead: from the third one on it is known that somebody reads on."""
+    return [
+        DATA[start : start + CHUNK_BYTES]
+        for start in range(max(2, cached_chunks) * CHUNK_BYTES, len(DATA), CHUNK_BYTES)
+    ]
 
 
 def test_the_cache_of_chunks_is_bounded() -> None:

@@ -176,3 +176,74 @@ def test_a_folder_that_cannot_be_used_is_told_and_done_without(
     assert CacheFolder.open(str(tmp_path / "file"), 1, 1, Env()) is None
     assert "tier.cache.dir" in caplog.text
     assert CacheFolder.open(None, 1, 1, Env()) is None
+
+
+HOUR_NS = 3_600_000_000_000
+
+
+def part_of(cache: DiskCache, start: int, size_bytes: int) -> bytes | None:
+    room = memoryview(bytearray(size_bytes))
+    return bytes(room) if cache.read_part("group", "item", start, room) else None
+
+
+def test_parts_of_a_file_are_read_once_it_was_found_sound(tmp_path: Path) -> None:
+    cache_of(tmp_path).put("group", "item", DATA)
+    cache = cache_of(tmp_path)
+    assert part_of(cache, 0, 10) is None
+    assert not cache.is_at_hand("group", "item")
+    assert cache.get("group", "item") == DATA
+    for start, size_bytes in ((0, len(DATA)), (5, 10), (len(DATA) - 1, 1)):
+        assert part_of(cache, start, size_bytes) == DATA[start : start + size_bytes]
+    assert part_of(cache, len(DATA) - 5, 10) is None
+    assert cache.metrics().hits == 5
+
+
+def test_a_file_is_found_sound_anew_after_an_hour(tmp_path: Path) -> None:
+    clock = ManualClock()
+    cache = cache_of(tmp_path, env=Env(clock=clock))
+    cache.put("group", "item", DATA)
+    assert part_of(cache, 0, 10) is None  # it was written, but never looked at
+    cache.get("group", "item")
+    clock.advance_ms(HOUR_NS // 1_000_000 - 1)
+    assert part_of(cache, 0, 10) == DATA[:10]
+    clock.advance_ms(1)
+    assert part_of(cache, 0, 10) is None
+    cache.get("group", "item")
+    assert part_of(cache, 0, 10) == DATA[:10]
+
+
+@pytest.mark.parametrize("change", ["written to", "another one", "cut", "deleted", "dropped"])
+def test_a_file_that_was_changed_since_is_not_read_in_parts(tmp_path: Path, change: str) -> None:
+    cache = cache_of(tmp_path)
+    cache.put("group", "item", DATA)
+    cache.get("group", "item")
+    (path,) = files_in(tmp_path)
+    whole = path.read_bytes()
+    if change == "dropped":
+        cache.drop("group")
+    elif change == "deleted":
+        path.unlink()
+    elif change == "another one":
+        other = tmp_path / "other"
+        other.write_bytes(whole[:-1] + b"?")
+        other.rename(path)
+    else:
+        path.write_bytes(whole[:-1] + (b"?" if change == "written to" else b""))
+    assert part_of(cache, 0, 10) is None
+    assert cache.get("group", "item") is None
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_an_item_is_at_hand_if_it_was_found_sound_and_its_end_is_in_memory(tmp_path: Path, *, is_cached: bool) -> None:
+    class Looked(PosixVfs):
+        def is_cached(self, descriptor: int, position: int) -> bool:
+            super().is_cached(descriptor, position)
+            return is_cached and position == self.size_bytes(descriptor) - 1
+
+    cache = cache_of(tmp_path, env=Env(files=Looked()))
+    cache.put("group", "item", DATA)
+    assert not cache.is_at_hand("group", "item")
+    cache.get("group", "item")
+    assert cache.is_at_hand("group", "item") is is_cached
+    files_in(tmp_path)[0].unlink()
+    assert not cache.is_at_hand("group", "item")

@@ -73,8 +73,21 @@ def files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_it_declares_an_atomic_create_and_nothing_else(store: ObjectStore) -> None:
-    assert store.capabilities == Capability.CREATE
+def test_it_declares_an_atomic_create_and_that_it_is_near(store: ObjectStore) -> None:
+    assert store.capabilities == Capability.CREATE | Capability.NEAR
+
+
+def test_what_the_system_has_in_memory_is_at_hand(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+    class Looked(PosixVfs):
+        def is_cached(self, descriptor: int, position: int) -> bool:
+            assert super().is_cached(descriptor, position) in {True, False}
+            return position < 80
+
+    store = open_store(f"file://{tmp_path}", env=Env(files=Looked()))
+    store.put_file("a", BytesSource(bytes(100)), deadline_ns=deadline_ns)
+    assert store.is_at_hand("a", 10, 80)
+    assert not store.is_at_hand("a", 10, 81)
+    assert not store.is_at_hand("missing", 0, 10)
 
 
 def test_objects_are_private_files_without_leftovers(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
