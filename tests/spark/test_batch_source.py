@@ -11,8 +11,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import stratalog_spark
 from stratalog import Record, open_engine, open_reader
 from stratalog.errors import StorageError
+from stratalog.reading import ReadSource
 from stratalog.testing.s3 import LocalS3
 
 Read = Callable[..., Any]
@@ -370,7 +372,15 @@ def test_credentials_reach_the_tasks_and_show_nowhere(
             each.explain(mode)
     with pytest.raises(Exception, match="there is no strangers") as raised:
         read(s3_tier, subscribe="strangers", **given).collect()
-    shown += [str(raised.value), "".join(capfd.readouterr())]
+    shown += [str(raised.value)]
+    writing = frame.select("key", "value").write.format("stratalog").options(topic="copy", partitions="2", **given)
+    writing.mode("append").save(s3_tier)
+    with pytest.raises(Exception, match="there is no topic nobody") as raised:
+        frame.select("value").write.format("stratalog").options(topic="nobody", **given).mode("append").save(s3_tier)
+    source = ReadSource(s3_tier, tier_options=options)
+    assert sum(found.records for found in stratalog_spark.stats(spark, source, topics=["copy"])) == 400
+    assert stratalog_spark.compact(spark, source, topics=["copy"], any_policy=True).records_before == 400
+    shown += [str(raised.value), repr(source), "".join(capfd.readouterr())]
     events = Path(urlsplit(spark.conf.get("spark.eventLog.dir")).path)
     logged = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
     assert all(canary not in text for text in shown)
