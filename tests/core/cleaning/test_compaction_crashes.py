@@ -121,8 +121,8 @@ def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: t
 def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:
     """A replacement whose old segments are gone is not carried out (KAFKA-6264, KAFKA-12520)."""
 
-    def plan(names: Sequence[str], next_offset: Callable[[str], int]) -> SwapPlan:
-        found = plan_swap(names, next_offset)
+    def plan(names: Sequence[str], *ends: Callable[[str], int]) -> SwapPlan:
+        found = plan_swap(names, *ends)
         swaps = [old for old, _ in found.renames]
         live = {final: name for final, name in found.live.items() if name not in swaps}
         return replace(found, removals=(*found.removals, *swaps), renames=(), live=live)
