@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pyspark.sql import DataFrame, SparkSession
 
 from stratalog_spark.columns import check_names
+from stratalog_spark.jobs.tasks import task_count
 from stratalog_spark.options import Options
 from stratalog_spark.rows import plan, read_split
 from stratalog_spark.worker import freeze_once
@@ -49,7 +50,9 @@ def map_in_arrow(
     """
     chosen = Options({**options, "path": path})
     names = check_names(chosen.shown)
-    splits = [pickle.dumps(split) for split in plan(chosen)]  # one by one: a task opens its own alone
+    splits = [
+        pickle.dumps(split) for split in plan(chosen, task_count(spark))
+    ]  # one by one: a task opens its own alone
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         freeze_once()

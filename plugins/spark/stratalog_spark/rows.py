@@ -27,11 +27,17 @@ class SplitPartition(InputPartition):
         self.split = split
 
 
-def plan(options: Options) -> list[Split]:
-    """The tasks of a batch, one or more: of nothing there is one that has nothing to read."""
+def plan(options: Options, tasks: int | None = None) -> list[Split]:
+    """The tasks of a batch, one or more: of nothing there is one that has nothing to read.
+
+    Args:
+        options: of the read.
+        tasks: about so many, where that makes none too small or too large; None: nobody knows how many run at once.
+    """
+    usual = {} if tasks is None else {"usual_splits": tasks}
     with options.source.open(peek=True) as reader:
         ranges = resolve(options, reader)
-        splits = plan_splits(reader, ranges, isolation=options.isolation, min_splits=options.min_partitions)
+        splits = plan_splits(reader, ranges, isolation=options.isolation, min_splits=options.min_partitions, **usual)
     return splits or [Split((), options.isolation)]
 
 
