@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from harness import Machine, Options, Reporter, Verdict, parse_options
+from harness import Machine, Options, Reporter, Verdict, parse_options, peak_of
 from stratalog import open_reader
 from stratalog.config.files import read_settings
 from stratalog.env import Env
@@ -43,6 +42,8 @@ _LIMIT_BYTES: Final = 64 << 20
 _SIZES: Final = (100, 1_000, 10_000, 100_000)
 _QUICK_SIZES: Final = (100, 2_000)
 _OFFSETS: Final = 1_000  # of a segment
+ATTACH: Final = "manifest/attach"
+ATTACH_CASES: Final = tuple(f"{ATTACH}/{case}" for case in ("requests", "cpu", "memory"))
 _COMMITS: Final = "a commit at 100,000 segments writes what one at 1,000 does"
 _ATTACH: Final = "attach to a partition with 100,000 segments"
 _GROWTH: Final = 2.0
@@ -76,7 +77,17 @@ def _verdicts(scratch: Path, options: Options) -> list[Verdict]:
             growth <= _GROWTH,
         )
     ]
-    command = [sys.executable, __file__, "--child", (scratch / str(sizes[-1])).as_uri()]
+    return [verdict for verdict in [*verdicts, *_attaching(scratch / str(sizes[-1]))] if options.wants(verdict.case)]
+
+
+def attach_verdicts(folder: Path, options: Options) -> list[Verdict]:
+    """What it takes to begin reading a tier of very many segments, which is made in a new folder."""
+    _bytes_of_a_commit(folder, (_QUICK_SIZES if options.quick else _SIZES)[-1])
+    return [verdict for verdict in _attaching(folder) if options.wants(verdict.case)]
+
+
+def _attaching(folder: Path) -> list[Verdict]:
+    command = [sys.executable, __file__, "--child", folder.as_uri()]
     found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     rows = (
         ("requests", f"{found['requests']} requests, {found['oldest']} more for the list at its oldest offset",
@@ -84,11 +95,10 @@ def _verdicts(scratch: Path, options: Options) -> list[Verdict]:
         ("cpu", f"{found['cpu_s']:.3f} s of processor time", found["cpu_s"], _CPU_S, "s"),
         ("memory", f"{found['peak_mib']:.1f} MiB", found["peak_mib"], _PEAK_MIB, "MiB"),
     )  # fmt: skip
-    verdicts += [
-        Verdict(_ATTACH, f"manifest/attach/{case}", measured, f"at most {bound:g} {unit}", figure, figure <= bound)
+    return [
+        Verdict(_ATTACH, f"{ATTACH}/{case}", measured, f"at most {bound:g} {unit}", figure, figure <= bound)
         for case, measured, figure, bound, unit in rows
     ]
-    return [verdict for verdict in verdicts if options.wants(verdict.case)]
 
 
 class _Writer:
@@ -154,7 +164,12 @@ def _child(uri: str) -> None:
     """In a process of its own: tells its figures as JSON."""
     with tempfile.TemporaryDirectory() as folder, open_reader(Path(folder).as_uri()):
         pass  # imports, and what is there once
-    resident_kib, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    peak = peak_of(lambda: _attached(uri))  # what getrusage tells begins with the parent's peak
+    sys.stdout.write(json.dumps({**peak.result, "peak_mib": peak.bytes / (1 << 20)}))
+
+
+def _attached(uri: str) -> dict[str, float]:
+    began = time.process_time()
     with open_reader(uri) as reader:
         log = reader.log(_LOG.topic, _LOG.partition)
         assert log.offsets().log_start == 0
@@ -164,13 +179,11 @@ def _child(uri: str) -> None:
         oldest = log.view().segment_at(0)
         assert oldest is not None
         assert oldest.base_offset == 0
-        found = {
+        return {
             "requests": attached,
             "oldest": reader.tier.metrics().store.requests - attached,
             "cpu_s": cpu_s,
-            "peak_mib": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - resident_kib) / 1024,
         }
-    sys.stdout.write(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from harness import (
     measure,
     parse_options,
 )
+from manifest import ATTACH_CASES, attach_verdicts
 from tier_parts.first import FIRST, first_verdicts
 from tier_parts.kafka import KAFKA_CASES, kafka_bounds, kafka_cases, kafka_plan
 from tier_parts.logs import Store, make_log, offload
@@ -80,6 +81,8 @@ def _measured(scratch: Path, options: Options, reporter: Reporter, stack: ExitSt
             reporter.missing([str(error)])
     if any(map(options.wants, (FIRST, COLD_FILE, COLD_DISK, WARM))):
         yield from _on_files(scratch, options, stack)
+    if any(map(options.wants, ATTACH_CASES)):
+        yield from attach_verdicts(scratch / "manifest", options)
 
 
 def _on_s3(scratch: Path, options: Options, server: LoopbackS3) -> Iterator[Case]:
