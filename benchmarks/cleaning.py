@@ -14,11 +14,21 @@ from pathlib import Path
 from typing import Final
 
 from cleaning_parts.beyond import BY_HEADER, BY_TIMESTAMP, ERASE, beyond_bounds, erase_case, latest_case
-from cleaning_parts.compacting import COMPACT, LITTLE_DIRT, compact_bounds, compact_case, little_dirt_case
+from cleaning_parts.compacting import COMPACT, LITTLE_DIRT_KINDS, compact_bounds, compact_case, little_dirt_case
 from cleaning_parts.logs import make_dirty_log, make_little_dirt
 from codec_parts.formats import absences
 from codec_parts.python_peers import Aiokafka
-from harness import JavaMissingError, Machine, Reporter, WrongOutcomeError, java_worker, measure, parse_options
+from harness import (
+    Case,
+    JavaMissingError,
+    Machine,
+    Reporter,
+    Worker,
+    WrongOutcomeError,
+    java_worker,
+    measure,
+    parse_options,
+)
 
 _PACKAGES: Final = ("stratalog", "aiokafka")
 _BATCHES: Final = {"quick": 50, "full": 33_334, "": 8_000}
@@ -61,18 +71,23 @@ def main(arguments: list[str] | None = None) -> int:
                 versioned = make_dirty_log(scratch / "versioned", _BATCHES[size], _KEYS[size], versioned=True)
                 results[BY_HEADER] = measure(latest_case(BY_HEADER, versioned, scratch, aiokafka), options.plan)
                 reporter.result(results[BY_HEADER])
-            if options.wants(LITTLE_DIRT):
-                batches, dirty = _BATCHES[size], max(_BATCHES[size] // _DIRTY_SHARE, 1)
-                short = make_little_dirt(scratch / "short", batches, dirty)
-                longer = make_little_dirt(scratch / "longer", 2 * batches, dirty)
-                results[LITTLE_DIRT] = measure(little_dirt_case(short, longer, scratch, jvm), options.plan)
-                reporter.result(results[LITTLE_DIRT])
+            for name in filter(options.wants, LITTLE_DIRT_KINDS):
+                results[name] = measure(_little_dirt(name, size, scratch, jvm), options.plan)
+                reporter.result(results[name])
         except WrongOutcomeError as error:
             print(f"wrong: {error}", file=sys.stderr)
             return 1
         bounds = [*compact_bounds(), *beyond_bounds()]
         reporter.verdicts([bound.verdict(results) for bound in bounds if options.wants(bound.case)])
     return 0
+
+
+def _little_dirt(name: str, size: str, scratch: Path, jvm: Worker | None) -> Case:
+    kind, batches = LITTLE_DIRT_KINDS[name], _BATCHES[size]
+    dirty = max(batches // _DIRTY_SHARE, 1)
+    short = make_little_dirt(scratch / f"short-{kind.name}", batches, dirty, kind)
+    longer = make_little_dirt(scratch / f"longer-{kind.name}", 2 * batches, dirty, kind)
+    return little_dirt_case(name, short, longer, scratch, jvm)
 
 
 if __name__ == "__main__":

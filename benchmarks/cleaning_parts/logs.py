@@ -6,12 +6,14 @@ import hashlib
 import random
 import shutil
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
 import stratalog
 from stratalog import Record
 from stratalog.log.log import Log
+from stratalog.spi import BatchHeader
 
 TOPIC: Final = "t"
 VERSION: Final = "version"  # what latest_by_header looks for if nobody says otherwise
@@ -24,6 +26,8 @@ CONFIG: Final[dict[str, object]] = {
 _FIRST_MS: Final = 1_700_000_000_000
 _BATCH_RECORDS: Final = 150  # about 16 KiB
 _VALUE_BYTES: Final = 84  # a record of about 110 bytes on disk
+_PRODUCER: Final = 7
+_TRANSACTION_BATCHES: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,15 @@ def make_dirty_log(root: Path, batches: int, keys: int, *, versioned: bool = Fal
     return DirtyLog(root, offset, len(seen), size_bytes)
 
 
-def make_little_dirt(root: Path, batches: int, dirty_batches: int) -> DirtyLog:
+class Kind(Enum):
+    """Of what the batches of a log are."""
+
+    PLAIN = "record batches"
+    TRANSACTIONS = "transactions of ten batches"
+    V1 = "messages of V1"
+
+
+def make_little_dirt(root: Path, batches: int, dirty_batches: int, kind: Kind = Kind.PLAIN) -> DirtyLog:
     """A compacted log of keys that come once each, and behind it some batches that are dirt.
 
     Half of their keys are those of the log's first records, so that one segment is written anew; the others are new.
@@ -84,23 +96,49 @@ def make_little_dirt(root: Path, batches: int, dirty_batches: int) -> DirtyLog:
     value, clean = chance.randbytes(_VALUE_BYTES), batches * _BATCH_RECORDS
     total = clean + dirty_batches * _BATCH_RECORDS
     with stratalog.open_engine(root) as engine:
-        engine.create_topic(TOPIC, config=CONFIG)
+        engine.create_topic(TOPIC, config=CONFIG | ({"record.version": 1} if kind is Kind.V1 else {}))
         log = engine.log(TOPIC, 0)
+        writer = _Transactions(log) if kind is Kind.TRANSACTIONS else None
         for first in range(0, total, _BATCH_RECORDS):
             if first == clean:
+                if writer is not None:
+                    writer.end()
                 log.roll()
                 engine.run_cleaner()
             offsets = range(first, first + _BATCH_RECORDS)
             keys = [offset - clean if offset >= clean and offset % 2 else offset for offset in offsets]
-            log.append(
+            (log if writer is None else writer).append(
                 [
                     Record(key=b"key-%012d" % key, value=value, timestamp_ms=_FIRST_MS + offset)
                     for key, offset in zip(keys, offsets, strict=True)
                 ]
             )
+        if writer is not None:
+            writer.end()
         log.roll()
         size_bytes = sum(segment.size_bytes for segment in log.segments())
     return DirtyLog(root, total, total - dirty_batches * _BATCH_RECORDS // 2, size_bytes)
+
+
+class _Transactions:
+    """Appends in committed transactions of one producer."""
+
+    def __init__(self, log: Log) -> None:
+        self._log, self._format, self._sequence, self._batches = log, log.parts.formats.of(2, "", 0), 0, 0
+
+    def append(self, written: list[Record]) -> None:
+        """One batch; every tenth ends its transaction."""
+        header = BatchHeader(producer_id=_PRODUCER, producer_epoch=0, base_sequence=self._sequence, transactional=True)
+        self._log.append_as_leader(self._format.encode(written, header, None, None))
+        self._sequence, self._batches = self._sequence + len(written), self._batches + 1
+        if self._batches == _TRANSACTION_BATCHES:
+            self.end()
+
+    def end(self) -> None:
+        """Commit, if there is anything."""
+        if self._batches:
+            self._log.end_transaction(_PRODUCER, 0, commit=True, coordinator_epoch=0)
+        self._batches = 0
 
 
 def linked_copy(made: DirtyLog, root: Path) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final, Protocol, TypeVar
 
 from crc32c import crc32c
 
+from stratalog.cleaning import steady
+from stratalog.cleaning.steady import Steady
 from stratalog.config.keys import LONG_MAX
 from stratalog.errors import DiskFullError, SegmentGoneError
 from stratalog.log.log import Log
@@ -27,7 +29,7 @@ from stratalog.spi.segments import LogFiles, SegmentFile
 S_contra = TypeVar("S_contra", bound=ReadableSegment, contravariant=True)
 
 NEVER_MS: Final = LONG_MAX
-_MAGIC: Final = b"STLGDIG1"
+_MAGIC: Final = b"STLGDIG2"
 _NEW: Final = ".new"
 _SECTION: Final = Struct("<IIB")  # size, CRC, length of the kind
 _TRAILER: Final = Struct("<IIqqqqIq16sI8s")
@@ -67,12 +69,16 @@ class _Section:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a file says: ``due_ms`` is when a tombstone of the segment has its time, ``secret`` that of its hashes."""
+    """What a file says: ``due_ms`` is when a tombstone of the segment has its time, ``secret`` that of its hashes.
+
+    ``steady`` is what it needs to find in a round besides, read with the sections.
+    """
 
     identity: Identity
     due_ms: int
     secret: bytes
     sections: tuple[_Section, ...]
+    steady: Steady = field(default_factory=Steady)
 
 
 class Digests(Protocol[S_contra]):
@@ -134,6 +140,8 @@ class SegmentDigests:
                 data = file.read(section.position, section.size_bytes)
                 if crc32c(data) != section.crc:
                     return None
+                if section.kind == steady.KIND:
+                    digest = replace(digest, steady=Steady.decode(data))
                 if not all(found.spares(data) for found in filters if found.digest_kind == section.kind):
                     return None
         return digest
@@ -143,6 +151,8 @@ class SegmentDigests:
         assert self._files is not None
         with contextlib.closing(self._files.open_segment(_name(digest.identity.base_offset))) as file:
             for section in digest.sections:
+                if section.kind == steady.KIND:  # that of several is not theirs one behind the other
+                    continue
                 yield section.kind, file.read(section.position, section.size_bytes)
 
     def begin(self, base_offset: int) -> DigestWriter | None:

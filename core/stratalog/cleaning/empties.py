@@ -27,7 +27,7 @@ def stay_empty(
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
         return [False] * (len(table) - 1) + [True] if ends_round else None
     stay = [
-        batch_id != NO_PRODUCER and _is_last(last_records.get(batch_id), last, epoch, attributes)
+        batch_id != NO_PRODUCER and is_last(last_records.get(batch_id), last, epoch, attributes)
         for batch_id, last, epoch, attributes in zip(
             ids, table.last_offset, table.producer_epoch, table.attributes, strict=True
         )
@@ -36,7 +36,8 @@ def stay_empty(
     return stay
 
 
-def _is_last(known: tuple[int, int] | None, last_offset: int, epoch: int, attributes: int) -> bool:
+def is_last(known: tuple[int, int] | None, last_offset: int, epoch: int, attributes: int) -> bool:
+    """Whether a batch is the last one of its producer, of whom this is known."""
     if known is None:
         return False
     last_data_offset, last_epoch = known

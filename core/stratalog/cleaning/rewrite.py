@@ -6,7 +6,7 @@ Source: apache/kafka Cleaner (doClean, buildOffsetMap, cleanSegments, cleanInto)
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Generic
 
@@ -15,9 +15,10 @@ from stratalog.cleaning.empties import stay_empty
 from stratalog.cleaning.groups import groups_of
 from stratalog.cleaning.notes import Notes
 from stratalog.cleaning.part import Rewritable, RewriteStats, RewriteStoppedError, S
+from stratalog.cleaning.steady import Looks, SteadyState
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.transactions import AbortedAhead, TransactionPass, is_special
-from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_KEPT, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged
+from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged, of_old_format
 from stratalog.errors import CorruptBatchError, PluginError, SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, BatchTable, Buffer
@@ -107,12 +108,8 @@ class Rewriting(Generic[S]):
         wanted = table
         if is_special(table):
             dropped = transactions.rows(table, chunk.data)
-            wanted = table.keep(
-                [
-                    not gone and not attributes & CONTROL_BIT
-                    for gone, attributes in zip(dropped, table.attributes, strict=True)
-                ]
-            )
+            rows = zip(dropped, table.attributes, strict=True)
+            wanted = table.keep([not gone and not attributes & CONTROL_BIT for gone, attributes in rows])
         if len(wanted) and wanted.last_offset[0] < dirty_start:
             wanted = wanted.take(bisect_left(wanted.last_offset, dirty_start), len(wanted))
         if not len(wanted):
@@ -149,32 +146,35 @@ class Rewriting(Generic[S]):
         last_records = {found.producer_id: (found.last_offset, found.producer_epoch) for found in self.log.producers()}
         transactions = TransactionPass(log.parts, keeps_markers=self.keeps_tombstones)
         aborted = AbortedAhead(log.from_offset(job.start), log.parts)
+        state = SteadyState(log.parts, last_records)
         for group in groups_of(self._segments(job.start, end), log.index_bytes, log.config):
             is_whole = group[-1].end_offset <= end and not self.keeps_tombstones
-            notes = Notes(self.digests, self.filters, group[0].base_offset, is_whole=is_whole)
+            notes = Notes(self.digests, self.filters, group[0].base_offset, state, is_whole=is_whole)
             self._rewrite_group(group, _Pass(self, end, legacy_horizon_ms, last_records, transactions, notes, aborted))
 
     def _rewrite_group(self, group: Sequence[S], over: _Pass[S]) -> None:
         """Make one segment of a group. One that stands alone and loses nothing stays as it is, and is not even written."""
-        spared = {segment.base_offset: found for segment in group if (found := self._sparing(segment)) is not None}
-        self.stats.segments_spared += len(spared)
-        if len(group) > 1 or not spared:
-            self._rewrite_read(group, spared, over)
+        if len(group) > 1 or self._sparing(group[0], over) is None:
+            self._rewrite_read(group, over)
         self.stats.segments_before += len(group)
         self.stats.segments_after += 1
 
-    def _sparing(self, segment: S) -> Digest | None:
-        """The digest by which a segment need not be read, since nothing of it goes."""
+    def _sparing(self, segment: S, over: _Pass[S]) -> Digest | None:
+        """The digest by which a segment whose turn it is need not be read, since nothing of it goes."""
         if self.digests is None or segment.end_offset > self.job.dirty_start:
             return None
-        return self.digests.sparing(segment, self.filters, self.job.now_ms)
+        digest = self.digests.sparing(segment, self.filters, self.job.now_ms)
+        if digest is None or not over.passes_over(segment, digest):
+            return None
+        self.stats.segments_spared += 1
+        return digest
 
-    def _rewrite_read(self, group: Sequence[S], spared: Mapping[int, Digest], over: _Pass[S]) -> None:
+    def _rewrite_read(self, group: Sequence[S], over: _Pass[S]) -> None:
         is_begun = self.is_copied or len(group) > 1
         made = self.log.new_cleaned(group[0].base_offset) if is_begun else None
         try:
             for segment in group:
-                digest = spared.get(segment.base_offset)
+                digest = self._sparing(segment, over) if len(group) > 1 else None
                 if digest is not None and made is not None:
                     over.copy_spared(segment, digest, made)
                 else:
@@ -227,6 +227,7 @@ class _Pass(Generic[S]):
     notes: Notes
     aborted: AbortedAhead
     _expected: bool = False
+    _aborted_rows: Sequence[bool] | None = None  # of the table at hand, markers that end nothing among them
     _held: list[Buffer] = field(default_factory=list)
     _held_bytes: int = 0
 
@@ -259,6 +260,15 @@ class _Pass(Generic[S]):
                 made.discard()
             raise
         return made
+
+    def passes_over(self, segment: S, digest: Digest) -> bool:
+        """Whether reading a segment would change nothing of it; then all is as if it had been read."""
+        steady, met = digest.steady, self.transactions.committed
+        if not steady.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
+            return False
+        steady.pass_over(met)
+        self.notes.pass_over(steady)
+        return True
 
     def copy_spared(self, segment: S, digest: Digest, made: CleanedSegment) -> None:
         """Write a segment of which nothing goes; bytes are checked, records are not looked at."""
@@ -310,7 +320,8 @@ class _Pass(Generic[S]):
         horizon_ms = self.of.job.now_ms + self.of.log.config.delete_retention_ms
         ends_round = table.last_offset[-1] + 1 == self.of.job.end
         stay = stay_empty(table, self.last_records, ends_round=ends_round) if table.magic >= 2 else None
-        self.notes.look_at(table, verdicts, stay, horizon_ms, is_plain=stay is None and AT_HORIZON not in words)
+        looks = Looks(chunk.data, verdicts, stay, self._aborted_rows, horizon_ms)
+        self.notes.look_at(table, looks, is_plain=stay is None and AT_HORIZON not in words)
         try:
             retained = found.retain(
                 chunk.data,
@@ -329,12 +340,16 @@ class _Pass(Generic[S]):
 
     def _verdicts(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
         """One list of verdicts a batch."""
+        self._aborted_rows = None
         if not is_special(table):
             verdicts = list[Buffer](self._judged(segment, chunk, table))
         else:
             verdicts = self._judged_among_transactions(segment, chunk, table)
         if table.magic < 2:
-            return self._legacy(segment, table, verdicts)
+            ends_round = table.last_offset[-1] + 1 == self.of.job.end
+            old = of_old_format(verdicts, is_over=self._is_old(segment), ends_round=ends_round)
+            self.notes.old_tombstones(stay=old.have_tombstones, is_last_kept=old.is_last_kept)
+            return old.words
         if self.of.keeps_tombstones or not any(map(DELETE_HORIZON_BIT.__and__, table.attributes)):
             return verdicts
         for row, (attributes, base_ms) in enumerate(zip(table.attributes, table.base_timestamp_ms, strict=True)):
@@ -361,11 +376,9 @@ class _Pass(Generic[S]):
         if not self._expected:  # most segments have no transactions
             self.aborted.show(segment, self.transactions)
             self._expected = True
-        dropped = self.transactions.rows(table, chunk.data)
-        is_data = [
-            not gone and not attributes & CONTROL_BIT
-            for gone, attributes in zip(dropped, table.attributes, strict=True)
-        ]
+        dropped = self._aborted_rows = self.transactions.rows(table, chunk.data)
+        rows = zip(dropped, table.attributes, strict=True)
+        is_data = [not gone and not attributes & CONTROL_BIT for gone, attributes in rows]
         judgements = self._judged(segment, chunk, table.keep(is_data))
         verdicts: list[Buffer] = []
         for row, count in enumerate(table.record_count):
@@ -379,15 +392,6 @@ class _Pass(Generic[S]):
                 verdicts.append(DROP * count)
         return verdicts
 
-    def _legacy(self, segment: S, table: BatchTable, verdicts: Sequence[Buffer]) -> list[Buffer]:
-        """Formats without horizons go by the segment's time. They have no empty batches: the round's last record stays.
-
-        Kafka gives such a log up instead.
-        """
-        is_over = self.of.log.modified_ms(segment) <= self.legacy_horizon_ms and not self.of.keeps_tombstones
-        meaning = AT_HORIZON_IS_OVER if is_over else AT_HORIZON_IS_KEPT
-        words = [bytes(found).translate(meaning) for found in verdicts]
-        if words and table.last_offset[-1] + 1 == self.of.job.end:
-            last = words[-1]
-            words[-1] = last if last.count(DROP) < len(last) else last[:-1] + KEEP
-        return list[Buffer](words)
+    def _is_old(self, segment: S) -> bool:
+        """Whether tombstones of formats without horizons have had their time."""
+        return self.of.log.modified_ms(segment) <= self.legacy_horizon_ms and not self.of.keeps_tombstones

@@ -69,6 +69,7 @@ class TransactionPass:
     Attributes:
         parts: the log's components.
         keeps_markers: no marker may go, and each stays in the index: a tier may hold data of its transaction.
+        committed: the producers of whose committed transactions data was met, and no marker yet.
         kept: the abort markers that stay, with the index entries of their transactions, by the marker's offset.
     """
 
@@ -77,7 +78,7 @@ class TransactionPass:
     kept: dict[int, AbortedTransaction] = field(default_factory=dict)
     _coming: list[tuple[int, int, AbortedTransaction]] = field(default_factory=list)  # a heap, by first offset
     _aborted: dict[int, _Aborted] = field(default_factory=dict)
-    _committed: set[int] = field(default_factory=set)
+    committed: set[int] = field(default_factory=set)
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Tell of aborted transactions before their first batch; the same one may be told of again."""
@@ -91,14 +92,16 @@ class TransactionPass:
     def _is_dropped(self, batch: RecordBatch, data: Buffer) -> bool:
         while self._coming and self._coming[0][0] <= batch.last_offset:
             entry = heapq.heappop(self._coming)[2]
+            if entry.last_offset < batch.base_offset:
+                continue  # its marker was passed over
             self._aborted.setdefault(entry.producer_id, _Aborted(entry))
         if batch.is_control:
             return self._ends_nothing(batch, data)
         if not batch.is_transactional or batch.producer_id == NO_PRODUCER:
             return False
         found = self._aborted.get(batch.producer_id)
-        if found is None:
-            self._committed.add(batch.producer_id)
+        if found is None or found.entry.last_offset < batch.base_offset:
+            self.committed.add(batch.producer_id)
             return False
         found.seen = True
         return True
@@ -110,8 +113,8 @@ class TransactionPass:
         if not isinstance(control, EndMarker):
             return False
         if control.kind is ControlType.COMMIT:
-            had_data = batch.producer_id in self._committed
-            self._committed.discard(batch.producer_id)
+            had_data = batch.producer_id in self.committed
+            self.committed.discard(batch.producer_id)
             return not (had_data or self.keeps_markers)
         found = self._aborted.pop(batch.producer_id, None)
         if found is None or not (found.seen or self.keeps_markers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from stratalog.errors import PluginError
 from stratalog.model.batches import BatchTable, Buffer
@@ -73,3 +73,25 @@ def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memory
             count = len(left)  # noqa: PLW2901 - only what is inside a wrapper says how much that is
         yield left[:count]
         left = left[count:]
+
+
+class OldVerdicts(NamedTuple):
+    """Verdicts for a table of V0 or V1: whether tombstones stay for now, and the last record for the round's end alone."""
+
+    words: list[Buffer]
+    have_tombstones: bool
+    is_last_kept: bool
+
+
+def of_old_format(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool) -> OldVerdicts:
+    """Formats without horizons go by the segment's time. They have no empty batches: the round's last record stays.
+
+    Kafka gives such a log up instead.
+    """
+    said = [bytes(words) for words in verdicts]
+    have_tombstones = not is_over and any(AT_HORIZON in words for words in said)
+    words = [one.translate(AT_HORIZON_IS_OVER if is_over else AT_HORIZON_IS_KEPT) for one in said]
+    is_last_kept = bool(words) and ends_round and words[-1].count(DROP) == len(words[-1])
+    if is_last_kept:
+        words[-1] = words[-1][:-1] + KEEP
+    return OldVerdicts(list[Buffer](words), have_tombstones, is_last_kept)
