@@ -37,7 +37,8 @@ def wait_for_room(state: LogState, size_bytes: int) -> bool:
         state.is_pressed = False
         return False
     limit, policy = state.config.local_hard_limit_bytes, state.config.tier_outage_policy
-    reason = f"{state.log} has {local_bytes(state)} bytes on local disk, local.hard.limit.bytes={limit}"
+    held_bytes = local_bytes(state)
+    reason = f"{state.log} has {held_bytes} bytes on local disk, {size_bytes} more come, local.hard.limit.bytes={limit}"
     if not state.is_pressed:
         state.is_pressed = True
         state.notify(Backpressure(log=state.log, reason=f"{reason} tier.outage.policy={policy}"))

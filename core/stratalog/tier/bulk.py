@@ -11,8 +11,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stratalog.errors import FencedEpochError, StorageError
+from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.layers import TierStore
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, WriteMark
 
 
@@ -130,6 +131,31 @@ def settled(root: Root | None) -> Change | None:
         high_watermark=root.high_watermark,
         first_dirty_offset=root.first_dirty_offset,
     )
+
+
+def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]) -> None:
+    """Look whether the objects of stored segments are there, whole; a listing from the first of them on.
+
+    Raises:
+        ObjectNotFoundError: one is missing, or shorter than what it must hold.
+        StoreError: the store failed or refused.
+    """
+    needed: dict[str, int] = {}
+    for entry in entries:
+        for place in entry.slices.values():
+            needed[place.key] = max(needed.get(place.key, 0), place.position + place.size_bytes)
+        for key in entry.keys:
+            needed.setdefault(key, 0)
+    if not needed:
+        return
+    last = max(needed)
+    for info in store.list_all(prefix, after=min(needed)[:-1]):
+        if info.key > last:
+            break
+        if info.size_bytes >= needed.get(info.key, 0):
+            needed.pop(info.key, None)
+    if needed:
+        raise ObjectNotFoundError("what was staged is not there any more, or not whole", min(needed))
 
 
 def is_unused(root: Root) -> bool:

@@ -10,13 +10,13 @@ from itertools import takewhile
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import ObjectNotFoundError, ReadOnlyError
+from stratalog.errors import ReadOnlyError
 from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition, segments_prefix
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.tier.bulk import Appending, Replacing, settled
+from stratalog.tier.bulk import Appending, Replacing, check_stored, settled
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
@@ -224,28 +224,8 @@ class TierLog:
         return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Look whether the objects of stored segments are there, whole; a listing from the first of them on.
-
-        Raises:
-            ObjectNotFoundError: one is missing, or shorter than what it must hold.
-            StoreError: the store failed or refused.
-        """
-        needed: dict[str, int] = {}
-        for entry in entries:
-            for place in entry.slices.values():
-                needed[place.key] = max(needed.get(place.key, 0), place.position + place.size_bytes)
-            for key in entry.keys:
-                needed.setdefault(key, 0)
-        if not needed:
-            return
-        last = max(needed)
-        for info in self._store.list_all(segments_prefix(self._finder.prefix), after=min(needed)[:-1]):
-            if info.key > last:
-                break
-            if info.size_bytes >= needed.get(info.key, 0):
-                needed.pop(info.key, None)
-        if needed:
-            raise ObjectNotFoundError("what was staged is not there any more, or not whole", min(needed))
+        """Look whether the objects of stored segments are there, whole; errors as ``bulk.check_stored``."""
+        check_stored(self._store, segments_prefix(self._finder.prefix), entries)
 
     def settle(self, *, leader_epoch: int) -> None:
         """Make certain that no commit that was tried before arrives later: its version is taken from now on.
@@ -262,15 +242,11 @@ class TierLog:
         What cannot be deleted is left for ``collect``.
         """
         self._check_writable()
-        gone = list(entries)
         self.refresh()
         root = self.root
-        for entry in gone:
+        for entry in entries:
             named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
-            failed = self._store.delete(sorted(entry.keys - named))
-            self._uploads.end(entry.keys)
-            if failed:
-                self._uploads.leave(failed)
+            self._uploads.deleted(entry.keys, self._store.delete(sorted(entry.keys - named)))
 
     def claim(self, reason: str) -> Root | None:
         """Begin the next leader epoch, which fences the writer before; None, and nothing done, if nothing was committed yet.

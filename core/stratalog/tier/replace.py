@@ -76,10 +76,7 @@ class Replacer:
     def discard(self, unnamed: Sequence[StoredSegment]) -> None:
         """Delete uploads that no root will ever name. What cannot be deleted is left for the collector."""
         keys = sorted(key for entry in unnamed for key in entry.keys)
-        failed = self._store.delete(keys)
-        self._offloader.uploads.end(keys)
-        if failed:
-            self._offloader.uploads.leave(failed)
+        self._offloader.uploads.deleted(keys, self._store.delete(keys))
 
     def replace(
         self,

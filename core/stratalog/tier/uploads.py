@@ -33,6 +33,12 @@ class Uploads:
             self._keys.difference_update(keys)
             self._left = True
 
+    def deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
+        """These are given up and were deleted, but for those that ``failed``."""
+        self.end(keys)
+        if failed:
+            self.leave(failed)
+
     def under_way(self) -> Collection[str]:
         """The keys now."""
         with self._lock:
