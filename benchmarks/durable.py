@@ -12,6 +12,7 @@ import os
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from harness import (
     LocalSide,
     Machine,
     Options,
+    PreparedSide,
     Reporter,
     Result,
     Side,
@@ -100,21 +102,31 @@ def _case(name: str, log: Log) -> Case:
         for _ in range(_APPENDS):
             log.append(_RECORDS, "durable")
 
-    def together() -> None:
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for _ in pool.map(append_some, range(_THREADS)):
-                pass
-
     def append_some(_: int) -> None:
         for _ in range(_APPENDS // _THREADS):
             log.append(_RECORDS, "durable")
 
-    sides: list[Side] = [_side(_SHARED, together, log), _side(_ALONE, alone, log)]
+    @contextmanager
+    def prepared(calls: int) -> Iterator[Callable[[], object]]:
+        del calls
+        with ThreadPoolExecutor(_THREADS) as pool:
+            started = threading.Barrier(_THREADS)
+            list(pool.map(lambda _: started.wait(), range(_THREADS)))  # starting threads is not what is measured
+            yield lambda: list(pool.map(append_some, range(_THREADS)))
+
+    def together() -> None:
+        with prepared(1) as call:
+            call()
+
+    sides: list[Side] = [
+        PreparedSide(_SHARED, prepared, _checked(_SHARED, together, log)),
+        LocalSide(_ALONE, alone, _checked(_ALONE, alone, log)),
+    ]
     title = f"durable appends of one record of 100 B; {name.removeprefix('durable/')}"
     return Case(name, title, sides, _APPENDS, _APPENDS * 100)
 
 
-def _side(name: str, call: Callable[[], None], log: Log) -> Side:
+def _checked(name: str, call: Callable[[], None], log: Log) -> Callable[[], None]:
     def check() -> None:
         before = log.offsets().log_end
         call()
@@ -122,7 +134,7 @@ def _side(name: str, call: Callable[[], None], log: Log) -> Side:
         if found.log_end - before != _APPENDS or found.recovery_point != found.log_end:
             raise WrongOutcomeError(f"{name}: not all of {_APPENDS} appends are durable")
 
-    return LocalSide(name, call, check)
+    return check
 
 
 def _latency(name: str, log: Log, result: Result, scratch: Path, delay_ms: int, options: Options) -> Verdict:

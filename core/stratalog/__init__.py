@@ -8,11 +8,11 @@ from stratalog.client.pending import RecordMetadata
 from stratalog.client.producer import Producer, ProducerOptions
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
-from stratalog.log.append import AppendResult
 from stratalog.log.fetch import Fetched
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.log.send import Transfer
+from stratalog.log.write import AppendResult
 from stratalog.model.batches import TimestampType
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets

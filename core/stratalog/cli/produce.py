@@ -16,8 +16,8 @@ from stratalog.cli.output import Output
 from stratalog.client.logs import partitions_of
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import RecordBatchTooLargeError
-from stratalog.log.append import AppendResult
 from stratalog.log.log import Log
+from stratalog.log.write import AppendResult
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 

@@ -23,7 +23,7 @@ from stratalog.errors import (
     StorageError,
     UnknownTopicError,
 )
-from stratalog.log.append import AppendResult
+from stratalog.log.write import AppendResult
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
 from stratalog.segment.components import Components

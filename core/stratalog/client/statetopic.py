@@ -16,9 +16,9 @@ from typing import Final
 from stratalog.client.logs import Logs, partitions_of
 from stratalog.client.partitioner import partition_of_name
 from stratalog.errors import CorruptBatchError, InvalidRecordError, TopicExistsError, UnknownTopicError
-from stratalog.log.append import AppendResult
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
+from stratalog.log.write import AppendResult
 from stratalog.model.batches import NO_PRODUCER, RecordBatch, ScanStop
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.names import TopicPartition

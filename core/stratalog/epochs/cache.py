@@ -15,13 +15,18 @@ from stratalog.model.offsets import UNDEFINED_END, EpochEnd, EpochEntry
 class EpochCache:
     """Entries ascend in epoch and start offset. An immutable value: each change returns another cache."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "latest")
+
+    entries: tuple[EpochEntry, ...]
+    latest: int
+    """The highest epoch, -1 if there is none. Each append asks."""
 
     def __init__(self, entries: Iterable[EpochEntry] = ()) -> None:
         kept: tuple[EpochEntry, ...] = ()
         for entry in entries:
             kept = _assigned(kept, entry)
         self.entries = kept
+        self.latest = kept[-1].epoch if kept else NO_EPOCH
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EpochCache) and self.entries == other.entries
@@ -31,11 +36,6 @@ class EpochCache:
 
     def __repr__(self) -> str:
         return f"EpochCache({list(map(tuple, self.entries))})"
-
-    @property
-    def latest(self) -> int:
-        """The highest epoch, -1 if there is none."""
-        return self.entries[-1].epoch if self.entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> EpochCache:
         """Note that ``epoch`` begins at ``start_offset``; the same cache if it says so already.
@@ -95,7 +95,7 @@ class EpochCache:
 
 def _cache(entries: tuple[EpochEntry, ...]) -> EpochCache:
     made = EpochCache()
-    made.entries = entries
+    made.entries, made.latest = entries, entries[-1].epoch if entries else NO_EPOCH
     return made
 
 

@@ -1,63 +1,26 @@
-"""Appending as leader: offsets, bytes, index, publish.
-
-Source: apache/kafka UnifiedLog.append.
-"""
+"""Appending as leader: encode or check, write under the log's lock, wait until that is as durable as asked."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
-from stratalog.epochs.cache import EpochCache
-from stratalog.errors import (
-    InvalidRecordError,
-    OffsetsExhaustedError,
-    RecordBatchTooLargeError,
-)
+from stratalog.errors import ClosedError, InvalidRecordError
 from stratalog.log.encoded import plain_batch, prepare_batches
-from stratalog.log.folder import write_epochs
-from stratalog.log.pressure import wait_for_room
-from stratalog.log.replay import admit, replay
-from stratalog.log.roll import roll
+from stratalog.log.row import InRow, write_row
 from stratalog.log.state import LogState
-from stratalog.log.sync import sync_records
+from stratalog.log.sync import sync_records, wait_until_durable
 from stratalog.log.validate import Prepared, plain_records, prepare_records
-from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
+from stratalog.log.write import AppendResult, write_batch, write_prepared
+from stratalog.model.batches import Buffer
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
-from stratalog.model.segments import AbortedTransaction
-from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
-from stratalog.segment.components import Components
-from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 from stratalog.spi.formats import PlainBatch, RecordFormat
-
-MAX_OFFSET: Final = (1 << 63) - 1  # of a log's end: the last record is one below it
 
 _DURABLE: Final = Durability.DURABLE  # looked up at each append
 
-Placed: TypeAlias = tuple[memoryview, RecordBatch]
-"""A batch with its bytes, which say at which offsets it goes."""
-
 Sync: TypeAlias = Callable[[LogState, int], None]
 """Makes the records of a log below an offset durable, or notes that somebody wants them to be."""
-
-Noted: TypeAlias = tuple[ProducerState, dict[int, AbortedTransaction]]
-"""What batches make of the producers: a draft, and what abort markers among them end, by the marker's offset."""
-
-
-class AppendResult(NamedTuple):
-    """Where records went: offsets [base_offset, last_offset], both inclusive.
-
-    ``append_time_ms`` is the log's clock, or of the earlier append if ``duplicate``: a retry that was answered from
-    memory and not written again.
-    """
-
-    base_offset: int
-    last_offset: int
-    append_time_ms: int
-    duplicate: bool = False
 
 
 def append_records(
@@ -88,204 +51,45 @@ def append_batches(state: LogState, data: Buffer, durability: Durability) -> App
 def write_plain(
     state: LogState, found: RecordFormat, batch: PlainBatch, durability: Durability, sync: Sync | None = None
 ) -> AppendResult:
-    """As ``write``, of one batch of which all is known: the shortest way, which most appends take."""
-    data, size = batch.data, len(batch.data)
+    """As ``write``, of one batch of which all is known."""
+    if durability is _DURABLE and sync is None and _may_line_up(state):
+        return _write_in_row(state, found, batch)
     with state.lock:
-        _check_takes(state, size)
-        wait_for_room(state, size)
-        base = state.segments[-1].end_offset
-        if base > MAX_OFFSET - batch.record_count:
-            raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
-        now = state.parts.env.clock.now_ms()
-        last_offset = base + batch.record_count - 1
-        found.place(data, base, state.leader_epoch)
-        try:
-            if state.appender.should_roll(size, last_offset, batch.largest_ms):
-                roll(state, base)
-            if state.epochs.latest != state.leader_epoch:
-                _store_epochs(state, state.epochs.assign(state.leader_epoch, base))
-            state.appender.append_batch(data, base, last_offset, batch.largest_ms)
-            state.producers.end_offset = last_offset + 1
-        except BaseException as error:
-            state.ended_early("an append", error)
-            raise
-        finally:
-            state.publish()
-        due = last_offset + 1 - state.recovery_point >= state.config.flush_messages
+        result = write_batch(state, found, batch)
+        due = result[1] + 1 - state.recovery_point >= state.config.flush_messages
     if due or durability is _DURABLE:
-        (sync or sync_records)(state, last_offset + 1)
-    return AppendResult(base, last_offset, now)
+        (sync or sync_records)(state, result[1] + 1)
+    return result
 
 
-def _check_takes(state: LogState, size: int) -> None:
-    """Raise unless the log takes appends of a leader, of this size."""
-    state.check_writable()
-    state.check_leads()
-    if size > state.config.segment_bytes:
-        raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
+def _may_line_up(state: LogState) -> bool:
+    """Not where an append may have to wait for room, which would keep those from it who do not."""
+    return state.remote is None or state.config.local_hard_limit_bytes < 0
+
+
+def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
+    """Write a batch, perhaps together with those of other threads, and return when it is durable."""
+    waiter = InRow(found, batch)
+    try:
+        if state.turns.line_up(waiter):
+            with state.lock:
+                write_row(state)
+        wait_until_durable(state, waiter)
+    except BaseException:
+        state.turns.leave(waiter, state.recovery_point)  # it is not to be written later, behind what comes after it
+        raise
+    if waiter.result is None:
+        raise waiter.error or ClosedError(f"nothing was appended to {state.log}: who was to write it was interrupted")
+    return waiter.result
 
 
 def write(
     state: LogState, prepared: Sequence[Prepared], durability: Durability, sync: Sync | None = None
 ) -> AppendResult:
-    """Give batches their offsets and write them into one segment, under the log's lock: all, or nothing.
-
-    Kafka, too, never spreads an append over segments: where it does not fit the active one, that is closed first. After
-    the end of the process, or a loss of power, in the midst of it a log may hold whole batches from the front of what
-    was appended, never others; as long as the process lives, it and its readers see all or nothing.
-
-    Raises:
-        NotLeaderOrFollowerError: the log follows a leader.
-        RecordBatchTooLargeError: the batches together have more bytes than ``segment.bytes``.
-        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError: a
-            producer, or a coordinator, broke a rule.
-        OffsetsExhaustedError: offsets end at 2^63 - 2.
-        LocalLimitError: local disk holds as much of the log as it may, and tier.outage.policy refuses more.
-        DiskFullError: no space; the log stays as it was, and goes on reading.
-        LogDirOfflineError: writing failed; the log is out of service.
-        KeyboardInterrupt and others that are not ours: the log is out of service, and recovered when it is opened again.
-    """
-    size = sum(sum(piece.table.size_bytes) for piece in prepared)
-    has_producers = any(max(piece.table.producer_id) > NO_PRODUCER for piece in prepared)
+    """As ``write_prepared``, under the lock that this takes; durable on return, if asked for."""
     with state.lock:
-        _check_takes(state, size)
-        result = _duplicate(state, prepared) if has_producers else None
-        is_control = (
-            prepared[0].table.attributes[0] & CONTROL_BIT
-        )  # without its marker a transaction keeps the tier back
-        if result is None and not is_control and wait_for_room(state, size) and has_producers:
-            result = _duplicate(state, prepared)  # another try may have come while this one waited
-        result = result or _written(state, prepared, has_producers=has_producers)
+        result = write_prepared(state, prepared)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
     if due or durability is _DURABLE:  # a retry, too, waits for what its first try may not have waited for
         (sync or sync_records)(state, result.last_offset + 1)
     return result
-
-
-def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
-    """The earlier append of which this one is a retry. One that repeats some batches alone is none."""
-    ids = Counter(found for piece in prepared for found in piece.table.producer_id if found > NO_PRODUCER)
-    if max(ids.values()) > REMEMBERED_BATCHES:
-        raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")
-    seen = [state.producers.duplicate_of(batch) for piece in prepared for batch in piece.table]
-    first, last = seen[0], seen[-1]
-    if first is None or last is None or None in seen:
-        return None
-    return AppendResult(first.first_offset, last.last_offset, last.timestamp_ms, duplicate=True)
-
-
-def _written(state: LogState, prepared: Sequence[Prepared], *, has_producers: bool) -> AppendResult:
-    base = state.log_end
-    if base > MAX_OFFSET - sum(sum(piece.table.record_count) for piece in prepared):
-        raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
-    now = state.parts.env.clock.now_ms()
-    # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
-    stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
-    if len(prepared) == 1 and not has_producers and prepared[0].format.magic >= 2:
-        _write_plain(state, prepared[0], base, stamp)
-        return AppendResult(base, state.log_end - 1, now)
-    batches = _assigned(state, prepared, base, stamp)
-    write_groups(state, [batches], _noted(state, batches, admit) if has_producers else None)
-    return AppendResult(base, state.log_end - 1, now)
-
-
-def _write_plain(state: LogState, piece: Prepared, base: int, append_time_ms: int | None) -> None:
-    """As ``write_groups``, of batches that no producer numbers: nothing is looked at batch by batch."""
-    table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
-    last_offset = table.last_offset[-1]
-    try:
-        with state.guarded("an append"):
-            if state.appender.should_roll(len(piece.data), last_offset, max(table.max_timestamp_ms)):
-                roll(state, base)
-            if state.epochs.latest != state.leader_epoch:
-                _store_epochs(state, state.epochs.assign(state.leader_epoch, base))
-            state.appender.append_table(piece.data, table)
-            state.producers.end_offset = last_offset + 1
-    finally:
-        state.publish()
-
-
-def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Noted | None = None) -> None:
-    """Write batches that have their offsets, each group at once, under the log's lock; errors as ``write``.
-
-    ``noted`` is of one group that a leader has admitted; else batches are taken as they come.
-    """
-    try:
-        with state.guarded("an append"):
-            for group in groups:
-                _write_group(state, group, noted)
-    finally:
-        state.publish()
-
-
-def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_time_ms: int | None) -> list[Placed]:
-    """Each batch with its bytes, offsets, leader epoch and the time of the append (None: as it came) patched in."""
-    listed: list[Placed] = []
-    for piece in prepared:
-        table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
-        base = table.last_offset[-1] + 1
-        data = memoryview(piece.data)
-        listed.extend((data[batch.position : batch.position + batch.size_bytes], batch) for batch in table)
-    return listed
-
-
-def by_segment(state: LogState, batches: Sequence[Placed]) -> list[list[Placed]]:
-    """Split at the places where the segment's size says so; other reasons to roll are looked at per group."""
-    limit = state.config.segment_bytes
-    groups: list[list[Placed]] = [[]]
-    size = state.segments[-1].size_bytes
-    for data, batch in batches:
-        if size and size + len(data) > limit:
-            groups.append([])
-            size = 0
-        groups[-1].append((data, batch))
-        size += len(data)
-    return [group for group in groups if group]
-
-
-def _noted(
-    state: LogState,
-    batches: Sequence[Placed],
-    note: Callable[[ProducerState, Buffer, RecordBatch, Components], AbortedTransaction | None],
-) -> Noted:
-    draft, aborted = state.producers.draft(), {}
-    for data, batch in batches:
-        own = replace(batch, position=0) if batch.is_control else batch  # of others the bytes are not looked at
-        ended = note(draft, data, own, state.parts)
-        if ended is not None:
-            aborted[batch.last_offset] = ended
-    return draft, aborted
-
-
-def _write_group(state: LogState, group: Sequence[Placed], noted: Noted | None) -> None:
-    draft, aborted = noted or _noted(state, group, replay)
-    size = sum(len(data) for data, _ in group)
-    largest = max(batch.max_timestamp_ms for _, batch in group)
-    if state.appender.should_roll(size, group[-1][1].last_offset, largest):
-        roll(state, _least_offset(group[0][1]))
-    _assign_epochs(state, group)
-    headers, position = [], 0
-    for data, batch in group:
-        headers.append(replace(batch, position=position))
-        position += len(data)
-    state.appender.append([data for data, _ in group], headers, aborted)
-    state.producers.adopt(draft)
-
-
-def _least_offset(first: RecordBatch) -> int:
-    """An offset at or below all in a batch: a compressed message of magic 0 or 1 tells its last one alone."""
-    return first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
-
-
-def _assign_epochs(state: LogState, group: Sequence[Placed]) -> None:
-    epochs = state.epochs
-    for _, batch in group:
-        if batch.magic >= 2 and batch.leader_epoch not in {epochs.latest, NO_EPOCH}:
-            epochs = epochs.assign(batch.leader_epoch, batch.base_offset)
-    if epochs is not state.epochs:
-        _store_epochs(state, epochs)
-
-
-def _store_epochs(state: LogState, epochs: EpochCache) -> None:
-    write_epochs(state.files, epochs)
-    state.epochs = epochs

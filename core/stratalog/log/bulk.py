@@ -46,12 +46,18 @@ def append_segments(state: LogState, made: Sequence[CleanedSegment], end: int, m
         with state.lock:
             state.check_writable()
             state.check_leads()
-            if made[0].base_offset != state.log_end:
-                raise OffsetsOutOfOrderError(f"{state.log} ends at {state.log_end}, not at {made[0].base_offset}")
+            _check_end(state, made[0].base_offset)
             roll(state)
         flush(state)
-        with state.lock, state.guarded("adding segments"):
-            _append(state, made, end, mark)
+        with state.lock:
+            _check_end(state, made[0].base_offset)  # somebody may have appended meanwhile, also into the empty segment
+            with state.guarded("adding segments"):
+                _append(state, made, end, mark)
+
+
+def _check_end(state: LogState, base_offset: int) -> None:
+    if base_offset != state.log_end:
+        raise OffsetsOutOfOrderError(f"{state.log} ends at {state.log_end}, not at {base_offset}")
 
 
 def _append(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None) -> None:

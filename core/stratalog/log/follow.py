@@ -14,13 +14,13 @@ from stratalog.errors import (
     OffsetsOutOfOrderError,
     UnexpectedAppendOffsetError,
 )
-from stratalog.log.append import Placed, by_segment, write_groups
 from stratalog.log.delete import raise_log_start
 from stratalog.log.encoded import whole_batches
 from stratalog.log.leadership import store_epochs
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records
 from stratalog.log.truncate import truncate_fully
+from stratalog.log.write import Placed, by_segment, write_groups
 from stratalog.model.batches import Buffer
 from stratalog.model.offsets import Durability, LogOffsets
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET

@@ -13,6 +13,7 @@ from stratalog.log.load import LoadedLog
 from stratalog.log.remote import RemoteLog, RemoteView
 from stratalog.log.replay import write_snapshot
 from stratalog.log.roll import new_appender
+from stratalog.log.row import write_row
 from stratalog.log.state import LogState, make_view
 from stratalog.log.sync import flush
 from stratalog.model.events import Event
@@ -96,10 +97,11 @@ def end(state: LogState) -> bool:
     clean = state.healthy
     try:
         if clean:
+            write_row(state)
             state.appender.finish()
             write_snapshot(state.files, state.log_end, state.producers)
             state.folder_dirty = True
-            flush(state)
+            flush(state, row_too=False)  # nothing goes behind what was finished: who lined up since then is refused
             remove_left(state, all_now=True)
     finally:
         state.closed = True

@@ -9,7 +9,7 @@ from typing import Literal, overload
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
-from stratalog.log.append import AppendResult, append_batches, append_records
+from stratalog.log.append import append_batches, append_records
 from stratalog.log.background import Background, Subscribers
 from stratalog.log.bulk import append_segments
 from stratalog.log.cleaned import CleanedSegment, CleaningState, SpooledSegment
@@ -28,6 +28,7 @@ from stratalog.log.sync import flush, is_sync_due
 from stratalog.log.truncate import truncate_fully, truncate_to
 from stratalog.log.view import LogView
 from stratalog.log.watermarks import set_high_watermark
+from stratalog.log.write import AppendResult
 from stratalog.model.batches import Buffer
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import EpochFenced, Event

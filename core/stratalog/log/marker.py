@@ -5,9 +5,10 @@ Source: apache/kafka MemoryRecords.withEndTransactionMarker, UnifiedLog.appendAs
 
 from __future__ import annotations
 
-from stratalog.log.append import AppendResult, write
+from stratalog.log.append import write
 from stratalog.log.state import LogState
 from stratalog.log.validate import Prepared
+from stratalog.log.write import AppendResult
 from stratalog.model.control import EndMarker
 from stratalog.model.offsets import Durability
 from stratalog.segment.control import CONTROL_MAGIC, control_batch

@@ -44,7 +44,7 @@ class LogState:
     ``on_truncated`` stores the directory's checkpoints, which may be above the log's bounds then. ``watermark`` says what
     moves the high watermark of a leader; ``given_watermark`` is the one from outside, or from a follower's leader. ``syncing`` is held
     over a sync, taken before ``lock``; what takes bytes away holds it too. ``turns`` says who syncs for those
-    who wait for it. ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    who wait for it, and whose batches are still to be written. ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
 
     log: TopicPartition
@@ -97,6 +97,11 @@ class LogState:
     def healthy(self) -> bool:
         """Whether the log can be written to and closed cleanly."""
         return self.failure is None and self.damage is None
+
+    @property
+    def takes_appends(self) -> bool:
+        """Whether ``check_writable`` and ``check_leads`` raise nothing."""
+        return not self.closed and self.failure is None and self.damage is None and self.is_leader
 
     def check_writable(self) -> None:
         """Raise what keeps the log from being written to, if anything does."""
@@ -163,6 +168,28 @@ class LogState:
         )
         if self.on_moved is not None and offsets != before.offsets:
             self.on_moved()
+
+    def publish_end(self) -> None:
+        """As ``publish``, where nothing but the log's end may have moved since: what nearly all appends do."""
+        end = self.segments[-1].end_offset
+        if (
+            self.remote is not None
+            or not self.is_leader
+            or self.watermark is not _WRITTEN
+            or self.producers.first_unstable(end) is not None
+        ):
+            self.publish()
+        else:
+            before = self.view.offsets
+            start, synced = before[0], self.recovery_point
+            if not start <= synced <= end:
+                synced = _between(synced, start, end)
+            offsets = _of(LogOffsets, (start, before[1], synced, end, end, end))
+            self.view = _of(
+                LogView, (self.log, self.segments, offsets, self.epochs, None, self.damage, self.leader_epoch, True)
+            )
+            if self.on_moved is not None:
+                self.on_moved()
 
     def _counting(self, remote: RemoteLog) -> RemoteView:
         """What of the tier is of this log's history: compared when one of the two has changed, not at each append."""

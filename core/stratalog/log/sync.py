@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import Final
 
 from stratalog.errors import ClosedError, SegmentGoneError, StorageError
+from stratalog.log.row import write_row
 from stratalog.log.state import LogState
-from stratalog.log.turns import Waiter
+from stratalog.log.turns import REFUSED, Waiter
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 
@@ -23,8 +24,8 @@ _GATHERING: Final = 6  # what comes within this part of a sync's time joins it: 
 _LONGEST_GATHERING_NS: Final = 5_000_000
 
 
-def flush(state: LogState) -> int:
-    """Make everything written durable, indexes included; the new recovery point.
+def flush(state: LogState, *, row_too: bool = True) -> int:
+    """Make everything written durable, indexes included, and what stands in the row; the new recovery point.
 
     Order: the segments' logs and indexes, then the folder that names them, then the recovery point. A sync that fails
     takes the log out of service and is not tried again.
@@ -34,7 +35,7 @@ def flush(state: LogState) -> int:
         StorageError: what took the log out of service.
     """
     with state.syncing:
-        return _sync(state, indexes=True)
+        return _sync(state, indexes=True, row_too=row_too)
 
 
 def sync_records(state: LogState, end: int) -> None:
@@ -42,9 +43,13 @@ def sync_records(state: LogState, end: int) -> None:
 
     Indexes are left to ``flush``: they are compared with the log whenever they are read. Errors as ``flush``.
     """
-    waiter = Waiter(end)
+    wait_until_durable(state, Waiter(end))
+
+
+def wait_until_durable(state: LogState, waiter: Waiter) -> None:
+    """The same for somebody who waits, perhaps in the row: what he has there is written, or refused, on return."""
     try:  # from before the turn may be taken: Ctrl-C between taking it and the sync leaves nobody waiting for ever
-        while state.recovery_point < end or state.folder_dirty:
+        while waiter.end != REFUSED and (state.recovery_point < waiter.end or state.folder_dirty):
             _check_in_service(state)
             if state.turns.take(waiter):
                 state.turns.gather(waiter, min(state.sync_took_ns // _GATHERING, _LONGEST_GATHERING_NS) / 1e9)
@@ -65,9 +70,11 @@ def is_sync_due(state: LogState, interval_ms: int) -> bool:
         return waited_ns >= min(interval_ms, state.config.flush_ms) * 1_000_000
 
 
-def _sync(state: LogState, *, indexes: bool) -> int:
+def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
     with state.lock:
         _check_in_service(state)
+        if row_too:
+            write_row(state)
         end, done, folder = state.log_end, state.recovery_point, state.folder_dirty
         if done >= end and not folder:
             return done

@@ -9,14 +9,17 @@ from __future__ import annotations
 import threading
 from typing import Final
 
+REFUSED: Final = -1
+NOT_WRITTEN: Final = 1 << 63  # above all offsets
+
 
 class Waiter:
-    """Somebody who waits until all below offset ``end`` is done."""
+    """Somebody who waits until all below offset ``end`` is done; ``NOT_WRITTEN`` until he knows, ``REFUSED`` for nothing."""
 
     __slots__ = ("end", "gate")
 
     def __init__(self, end: int) -> None:
-        self.end: Final = end
+        self.end = end
         self.gate: Final = threading.Lock()  # opened by whoever takes the waiter off the list, once each time
         self.gate.acquire()
 
@@ -28,7 +31,7 @@ class Turns:
     that ends with nobody lets the others wait for ever.
     """
 
-    __slots__ = ("_company", "_gathering", "_has_turn", "_lock", "_waiting")
+    __slots__ = ("_company", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,6 +39,24 @@ class Turns:
         self._waiting: list[Waiter] | None = None  # in the order of their coming; of most logs nobody ever waits
         self._company = 0  # how many may come back soon: those who went on when the last turn ended, or wait since then
         self._gathering = False
+        self._row: list[Waiter] | None = None  # those who have something to be written, in the order of their coming
+        self._is_called = False  # whether somebody is about to call the row
+
+    def line_up(self, waiter: Waiter) -> bool:
+        """Put somebody at the end of the row of those who have something to be written; whether he is to call it."""
+        with self._lock:
+            if self._row is None:
+                self._row = []
+            self._row.append(waiter)
+            is_first, self._is_called = not self._is_called, True
+            return is_first
+
+    def called(self) -> list[Waiter]:
+        """Everybody in the row, who stands there no more. Whoever is to call it does so until nobody is left."""
+        with self._lock:
+            came, self._row = self._row or [], None
+            self._is_called = bool(came)
+            return came
 
     def take(self, waiter: Waiter) -> bool:
         """Whether it is the caller's turn. If not, he waits at his ``gate``, looks whether it is done, and asks again."""
@@ -67,6 +88,8 @@ class Turns:
         """Wait no more. If the caller had the turn: those whose ``end`` is at most ``done`` go on, one of the others is next."""
         with self._lock:
             waiting = self._waiting or []
+            if self._row and waiter in self._row:
+                self._row.remove(waiter)
             if self._has_turn is not waiter:
                 if waiter in waiting:
                     waiting.remove(waiter)

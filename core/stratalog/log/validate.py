@@ -55,9 +55,10 @@ def stays_plain(config: TopicConfig) -> bool:
 
 def passes(batch: PlainBatch, config: TopicConfig, now_ms: int) -> bool:
     """Whether a batch keeps the rules of the topic; if not, a look at each record tells what is wrong with it."""
-    if len(batch.data) > config.max_message_bytes:
+    data, _, least_ms, largest_ms, has_null_key = batch
+    if len(data) > config.max_message_bytes:
         return False
-    return not may_break_a_rule(batch.least_ms, batch.largest_ms, batch.has_null_key, config, now_ms)
+    return not may_break_a_rule(least_ms, largest_ms, has_null_key, config, now_ms)
 
 
 def prepare_records(

@@ -96,7 +96,8 @@ class Appender:
                 return True
             if self._is_late(max_timestamp_ms) if latest_ms is None else max_timestamp_ms > latest_ms:
                 return True
-        return self.is_full or not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+        is_full = self.is_full if self._is_full is None else self._is_full
+        return is_full or not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
     def is_full(self) -> bool:
@@ -156,7 +157,8 @@ class Appender:
         """As ``append``, of one batch, with these offsets and this time, that ends no transaction."""
         if not self._is_ready:
             self._open_indexes()
-        segment, some_full, size = self.segment, self.is_full, len(data)
+        segment, size = self.segment, len(data)
+        some_full = self.is_full if self._is_full is None else self._is_full
         growing = self._growing or self._grow()
         start = segment.log.append((data,))
         try:

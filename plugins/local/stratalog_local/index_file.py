@@ -121,15 +121,14 @@ class MappedIndex(PooledFile, IndexFile):
 
     def append(self, entries: Buffer) -> None:
         """Write entries through the map, which grows first if they do not fit."""
-        self.check_writable()
         data = entries if isinstance(entries, bytes) else memoryview(entries).cast("B")
-        start, end = self._size_bytes, self._size_bytes + len(data)
-        if not data:
-            return
-        if end > self._max_bytes:
+        start, mapped = self._size_bytes, self._map
+        end = start + len(data)
+        if mapped is None or end > self._allocated_bytes or self._failed is not None or self._disk.closed:
+            self.check_writable()  # what is mapped is open, and for writing
+            if not data:
+                return
             check_fits(end, self._max_bytes, self.path)
-        mapped = self._map
-        if mapped is None or end > self._allocated_bytes:
             with self._changing:
                 if end > self._allocated_bytes:
                     self._grow(end)

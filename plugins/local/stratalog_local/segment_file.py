@@ -72,8 +72,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
 
     def append(self, parts: Sequence[Buffer]) -> int:
         """Write all parts at the end, or none."""
-        self.check_writable()
         disk, start = self._disk, self._size_bytes
+        if self._is_gone or not self._writable or self._failed is not None or disk.closed:
+            self.check_writable()
         size = memoryview(parts[0]).nbytes if len(parts) == 1 else sum([memoryview(part).nbytes for part in parts])
         descriptor = self.pin()
         try:

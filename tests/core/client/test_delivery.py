@@ -22,8 +22,8 @@ from stratalog.errors import (
     StorageError,
     UnknownTopicError,
 )
-from stratalog.log.append import AppendResult
 from stratalog.log.log import Log
+from stratalog.log.write import AppendResult
 from stratalog.model.batches import Buffer
 from stratalog.testing.logs import LOG, LogBed
 

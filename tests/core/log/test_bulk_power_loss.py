@@ -16,7 +16,7 @@ from stratalog.log.log import Log
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.logs import LogBed, records
+from stratalog.testing.logs import LogBed, offsets_in, records
 from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
 
 SAMPLES = 3
@@ -140,6 +140,28 @@ def test_segments_that_do_not_go_on_at_the_end_are_refused(bed: LogBed) -> None:
     made.discard()
     assert log.healthy
     assert log.append(records(1)).base_offset == 0
+
+
+def test_an_append_that_comes_before_the_segments_is_not_lost(bed: LogBed) -> None:
+    """Between the sync of what was there and the renames the log is free: the empty segment was deleted, with what came."""
+    bed.topic, bed.files_port = TOPIC, (files := FaultyVfs())
+    log = bed.open()
+    log.append(records(1))
+    made = log.new_cleaned(1)
+    made.append(bed.batch(1, [Record(timestamp_ms=1, value=b"v")]))
+    made.finish(1_000)
+    came: list[int] = []
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "sync" and path.endswith(".index") and not came:
+            came.append(-1)
+            came[0] = log.append(records(1, start=1)).base_offset
+
+    files.rule = rule
+    with pytest.raises(OffsetsOutOfOrderError, match="ends at 2"):
+        log.append_segments([made], 2)
+    made.discard()
+    assert (came, offsets_in(log), log.healthy) == ([1], [0, 1], True)
 
 
 def test_a_log_that_is_only_read_settles_nothing(bed: LogBed) -> None:

@@ -17,7 +17,15 @@ from stratalog.errors import ClosedError
 from stratalog.model.records import Record
 from stratalog.testing.logs import LogBed
 
-MODULES = ("log/append.py", "log/roll.py", "log/replay.py", "segment/appender.py", "stratalog_local/segment_file.py")
+MODULES = (
+    "log/append.py",
+    "log/write.py",
+    "log/row.py",
+    "log/roll.py",
+    "log/replay.py",
+    "segment/appender.py",
+    "stratalog_local/segment_file.py",
+)
 
 
 @contextlib.contextmanager

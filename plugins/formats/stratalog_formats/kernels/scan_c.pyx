@@ -55,6 +55,7 @@ cdef enum:
     MESSAGE_CHECKED_FROM = 16
     MESSAGE_HEADER_BYTES = 18
     CODEC_MASK = 0x07
+    LONG_BYTES = 1 << 17  # less is done before another thread would have the interpreter's lock
 
 cdef tuple STOPS = (ScanStop.END, ScanStop.PARTIAL, ScanStop.OTHER_MAGIC)
 
@@ -219,7 +220,10 @@ def scan_batches(data, int64_t start, int64_t end, bint check_crc):
     cdef Rows found
     cdef Stop stop
     found.rows, found.count, found.room = NULL, 0, 0
-    with nogil:
+    if end - start > LONG_BYTES:
+        with nogil:
+            stop = find_batches(source, &position, end, check_crc, &found)
+    else:
         stop = find_batches(source, &position, end, check_crc, &found)
     return table_of(2, &found, stop, view, position)
 

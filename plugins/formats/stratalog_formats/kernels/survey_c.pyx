@@ -33,6 +33,9 @@ from stratalog_formats.kernels.wire cimport (
 
 cdef enum:
     CODEC_MASK = 0x07
+    LONG_BYTES = 1 << 17  # less is done before another thread would have the interpreter's lock
+
+cdef object OF = tuple.__new__  # makes a named tuple of all its fields; calling its class costs a call more
 
 cdef extern from *:
     """
@@ -119,6 +122,18 @@ cdef inline bint is_plain(Cursor at, int64_t size) noexcept nogil:
     return <int64_t>big_64(at + 43) < 0
 
 
+cdef bint taken(uint8_t* at, Cursor source, int64_t size, Section* section, Found* found) noexcept nogil:
+    """Copy a batch, and look at the copy; whether it is plain, its records are as the header says, and the CRC is right."""
+    memcpy(at, source, size)
+    if not is_plain(at, size):
+        return False
+    section.start, section.end, section.count = BATCH_HEADER_BYTES, size, <int32_t>big_32(at + 57)
+    section.base_timestamp_ms, section.max_timestamp_ms = <int64_t>big_64(at + 27), <int64_t>big_64(at + 35)
+    if look(at, section, <int64_t><int32_t>big_32(at + 23) + 1, found):
+        return False
+    return checksum_of(at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM) == big_32(at + BATCH_CRC_POSITION)
+
+
 def plain_batch(data):
     """As ``RecordFormat.plain_batch``. The bytes are copied before they are checked: nobody changes them in between."""
     view = flat(data)
@@ -126,21 +141,17 @@ def plain_batch(data):
     cdef Cursor source = start_of(view)
     cdef Section section
     cdef Found found
-    cdef int failed
+    cdef bint good
     if not BATCH_HEADER_BYTES < size <= MAX_INT32 or not is_plain(source, size):
         return None  # many batches, say: those are not copied for nothing
     own = uninitialised(size)
     cdef uint8_t* at = at_start(own)
     found.least_ms, found.largest_ms, found.has_null_key, found.is_stamped = INT64_MAX, INT64_MIN, False, True
-    with nogil:
-        memcpy(at, source, size)
-        failed = not is_plain(at, size)
-        if not failed:
-            section.start, section.end, section.count = BATCH_HEADER_BYTES, size, <int32_t>big_32(at + 57)
-            section.base_timestamp_ms, section.max_timestamp_ms = <int64_t>big_64(at + 27), <int64_t>big_64(at + 35)
-            failed = look(at, &section, <int64_t><int32_t>big_32(at + 23) + 1, &found)
-        if not failed:
-            failed = checksum_of(at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM) != big_32(at + BATCH_CRC_POSITION)
-    if failed or not found.is_stamped:
+    if size > LONG_BYTES:
+        with nogil:
+            good = taken(at, source, size, &section, &found)
+    else:
+        good = taken(at, source, size, &section, &found)
+    if not good or not found.is_stamped:
         return None
-    return PlainBatch(own, section.count, found.least_ms, section.max_timestamp_ms, found.has_null_key)
+    return OF(PlainBatch, (own, section.count, found.least_ms, section.max_timestamp_ms, found.has_null_key))
