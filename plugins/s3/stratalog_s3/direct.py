@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import http.client
 import re
-import select
 import socket
 import ssl
 import threading
@@ -35,6 +34,7 @@ from botocore.exceptions import (
     SSLError,
 )
 from botocore.httpsession import create_urllib3_context, get_cert_path
+from urllib3.util import wait_for_read
 
 _RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)\Z")
 _ERROR_BYTES: Final = 64 << 10  # of what a store says when it refuses
@@ -312,9 +312,7 @@ def _has_ended(connection: _Connection) -> bool:
     if connection.sock is None:
         return True
     try:
-        waiting = select.poll()
-        waiting.register(connection.sock, select.POLLIN)
-        return bool(waiting.poll(0))
+        return wait_for_read(connection.sock, timeout=0)
     except (OSError, ValueError):
         return True
 
