@@ -116,7 +116,7 @@ class ChunkReader:
         if course is not None:
             self._note(key, start, end, known_end, course)
         spans = list(self._spans(key, start, end, known_end))
-        if self._is_near and not any(map(self._is_held, spans)):
+        if self._is_near and all(self._is_beside(span, start, end) for span in spans):
             return self._store.read_exactly(key, start, end)
         if self._disk is not None and course is not None:
             found = self._from_disk(spans, start, end, into)
@@ -126,7 +126,7 @@ class ChunkReader:
         beside: dict[Span, bytes] = {}  # what came along with another chunk
         until = max(end, min(start + self._look_bytes, known_end)) if course is not None else end
         for span in spans:
-            if self._is_near and not self._is_held(span):
+            if self._is_near and self._is_beside(span, start, end):
                 parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
                 continue
             chunk = beside.pop(span, None) or self._chunk(span, until, known_end, beside)
@@ -216,6 +216,10 @@ class ChunkReader:
         if self._disk is not None:
             return self._disk.is_at_hand(self._group(span.key), _item(span))
         return self._is_near and self._store.is_at_hand(*span)
+
+    def _is_beside(self, span: Span, start: int, end: int) -> bool:
+        """Whether the part of a chunk in [start, end) is not in our memory, but in the system's."""
+        return not self._is_held(span) and self._store.is_at_hand(span.key, max(start, span.start), min(end, span.end))
 
     def _is_held(self, span: Span) -> bool:
         """Whether a chunk is in our memory, or on its way there."""

@@ -113,11 +113,8 @@ def test_of_a_near_store_only_what_its_system_must_bring_is_read_ahead(cached_ch
 
 
 def brought(cached_chunks: int) -> list[bytes]:
-    """Chunks that are read ahead: from the third one on it is known that somebody reads on."""
-    return [
-        DATA[start : start + CHUNK_BYTES]
-        for start in range(max(2, cached_chunks) * CHUNK_BYTES, len(DATA), CHUNK_BYTES)
-    ]
+    """Chunks that are not in the system's memory, and so come as from any store."""
+    return [DATA[start : start + CHUNK_BYTES] for start in range(cached_chunks * CHUNK_BYTES, len(DATA), CHUNK_BYTES)]
 
 
 def test_the_cache_of_chunks_is_bounded() -> None:
