@@ -170,7 +170,7 @@ class _Run:
 
         def work(number: int) -> None:
             log = engine.log("durable", number)
-            while self._clock.monotonic_ns() - began < _ENOUGH_NS:
+            while not counts[number] or self._clock.monotonic_ns() - began < _ENOUGH_NS:
                 log.append(self._records[:1], durability="durable")
                 counts[number] += 1
 
@@ -199,7 +199,7 @@ class _Run:
     def _finding(self, log: LogReader) -> Iterator[Figure]:
         end = log.offsets().log_end
         began, count = self._clock.monotonic_ns(), 0
-        while self._clock.monotonic_ns() - began < _ENOUGH_NS:
+        while not count or self._clock.monotonic_ns() - began < _ENOUGH_NS:
             with log.fetch(secrets.randbelow(end), 1):
                 count += 1
         yield self._rate("find by offset", count, began, "one batch each, anywhere in the log")
@@ -223,12 +223,11 @@ class _Run:
     # --- how -----------------------------------------------------------------------------------------------------------
 
     def _each(self, work: Callable[[int], object]) -> list[float]:
-        """How long (ms) each of many calls took."""
-        times, began, number = list[float](), self._clock.monotonic_ns(), 0
-        while (start := self._clock.monotonic_ns()) - began < _ENOUGH_NS:
-            work(number)
+        """How long (ms) each of many calls took, of one at least."""
+        times, began = list[float](), self._clock.monotonic_ns()
+        while (start := self._clock.monotonic_ns()) - began < _ENOUGH_NS or not times:
+            work(len(times))
             times.append((self._clock.monotonic_ns() - start) / 1e6)
-            number += 1
         return times
 
     def _rate(self, what: str, count: int, began_ns: int, detail: str) -> Figure:

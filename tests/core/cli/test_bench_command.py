@@ -28,7 +28,7 @@ REMOTE = {"offload": "MB/s", "tier, cold: read records": "records/s", "tier, col
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "_ENOUGH_NS", 5_000_000)
+    monkeypatch.setattr(bench, "_ENOUGH_NS", 0)  # one call each
 
 
 @pytest.fixture
