@@ -29,6 +29,7 @@ from stratalog.errors import (
     StoreError,
 )
 from stratalog.log.log import Log
+from stratalog.log.tiered import stable_end
 from stratalog.model.events import LogCleaned, LogUncleanable
 from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, RecordFilter, Rewrite, RewriteJob
@@ -174,7 +175,11 @@ def _asked(
 def _joined(
     log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, gone_to: int
 ) -> CompactionPlan:
-    """One plan of what the policies want of one part, above ``gone_to``, which retention deletes first."""
+    """One plan of what the policies want of one part, above ``gone_to``, which retention deletes first.
+
+    Of a tier, what a transaction wrote is left alone until the tier has its end, too: were local disk lost before that,
+    the transaction would count as aborted, and a value from before it that it outdated would be missing.
+    """
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
     mine = [action for action in actions if (action.start < border) == (tier is not None)]
@@ -184,11 +189,22 @@ def _joined(
         return CompactionPlan(log, None, why, tier=tier)
     if not wanted:
         return CompactionPlan(log, None, "; ".join(dict.fromkeys(action.reason for action in mine)), tier=tier)
+    end, reason = min(action.end for action in wanted), "; ".join(dict.fromkeys(action.reason for action in wanted))
+    dirty_start = max(min(action.dirty_start for action in wanted), gone_to)
+    if tier is not None:
+        try:
+            stable = stable_end(tier.view(), log.parts)
+        except StorageError as error:
+            return CompactionPlan(log, None, str(error), error, tier=tier)
+        if stable < end:
+            end = max((found.end_offset for found in tiered if found.end_offset <= stable), default=0)
+            if end <= dirty_start:
+                reason = f"how a transaction from {stable} on ended is not in the tier yet"
     joined = Rewrite(
         start=max(min(action.start for action in wanted), gone_to),
-        end=min(action.end for action in wanted),
-        dirty_start=max(min(action.dirty_start for action in wanted), gone_to),
-        reason="; ".join(dict.fromkeys(action.reason for action in wanted)),
+        end=end,
+        dirty_start=dirty_start,
+        reason=reason,
         dirty_ratio=max(action.dirty_ratio for action in wanted),
     )
     read = [segment for segment in tiered if not segment.is_local and joined.start <= segment.base_offset < joined.end]
@@ -311,6 +327,7 @@ class _Round:
     def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
         log = self.plan.log
         check_settled(log)
+        log.flush()  # a marker that a loss of power takes would make aborted what outdates something here
         rewriting = self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job))
         rewriting.digests = digests
         return rewriting.run()

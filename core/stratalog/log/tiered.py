@@ -42,6 +42,13 @@ def producers_at(remote: RemoteView, offset: int, parts: Components) -> Producer
     return state
 
 
+def stable_end(remote: RemoteView, parts: Components) -> int:
+    """Up to where a tier alone tells how transactions ended; errors as ``producers_at``."""
+    end = remote.end_offset
+    unstable = producers_at(remote, end, parts).first_unstable(end)
+    return end if unstable is None else max(unstable, remote.log_start)
+
+
 def _snapshot_of(segment: TieredSegment) -> ProducerState | None:
     data = segment.read_file(FileKind.SNAPSHOT)
     try:

@@ -8,7 +8,7 @@ from typing import Final
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError
 from stratalog.log.remote import RemoteView
-from stratalog.log.tiered import producers_at
+from stratalog.log.tiered import stable_end
 from stratalog.log.view import LogView
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import LogOffsets
@@ -94,15 +94,14 @@ class BucketReader(Reader):
 
 
 def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> LogView:
-    """A log of which the tier has all there is; errors as ``producers_at``."""
+    """A log of which the tier has all there is; errors as ``stable_end``."""
     end = remote.end_offset
-    unstable = producers_at(remote, end, parts).first_unstable(end)
     offsets = LogOffsets(
         log_start=remote.log_start,
         local_log_start=end,
         recovery_point=end,
         high_watermark=end,
-        last_stable=end if unstable is None else max(unstable, remote.log_start),
+        last_stable=stable_end(remote, parts),
         log_end=end,
     )
     epochs = EpochCache(remote.leader_epochs)

@@ -16,6 +16,7 @@ from stratalog.errors import StorageError
 from stratalog.log import folder
 from stratalog.log.log import Log
 from stratalog.log.swap import SwapPlan, plan_swap
+from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed
 from stratalog.testing.powerloss import Image, LazyNames, LazySync, PowerLossVfs
@@ -116,6 +117,26 @@ def test_no_newest_record_is_lost_whenever_the_power_goes(tmp_path: Path, bed: L
 def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
     with pytest.raises((AssertionError, StorageError)):
         Search(tmp_path, bed.registry, 0, broken).run()
+
+
+def test_what_a_transaction_outdates_goes_once_its_marker_is_durable(tmp_path: Path, bed: LogBed) -> None:
+    """Else a loss of power takes the marker, the transaction counts for aborted, and what it outdated is gone as well."""
+    bed.topic, chance = cleaning_logs.topic(segment_bytes=2500), random.Random(0)  # noqa: S311 - the same in every run
+    bed.folder.mkdir(parents=True)
+    files = bed.files_port = PowerLossVfs(bed.folder)
+    log = bed.open()
+    log.append([Record(key=b"k", value=b"old")], durability="durable")
+    log.roll()
+    log.append_as_leader(bed.batch(0, [Record(key=b"k", value=b"new")], producer=(7, 0, 0), transactional=True))
+    log.roll()
+    log.end_transaction(7, 0, commit=True, coordinator_epoch=0)
+    assert cleaning_logs.clean(bed, log) is not None
+    for image in files.images(chance, 20):
+        left = LogBed(tmp_path / "left", bed.registry, bed.topic, clock=bed.clock)
+        left.write(image)
+        with left:
+            values = {record.value for record in left.open(clean=False).records(isolation="read_committed")}
+        assert values & {b"old", b"new"}
 
 
 def give_up_what_was_committed(patch: pytest.MonkeyPatch) -> None:

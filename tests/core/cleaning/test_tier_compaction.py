@@ -215,6 +215,34 @@ def test_transactions_over_segments(logs: TieredLogs, engine: Engine) -> None:
     ]
 
 
+def test_a_transaction_outdates_nothing_in_the_tier_before_its_end_is_there_too(
+    logs: TieredLogs, engine: Engine
+) -> None:
+    """Whoever attaches after the disk is lost takes it for aborted, and finds what was newest before it."""
+    log = filled(engine, "ab", "a")
+    with engine.producer(transactional_id="p") as producer:
+        producer.begin_transaction()
+        producer.send("t", partition=0, key=b"a", value=b"in a transaction")
+        producer.flush()
+        log.roll()
+        producer.commit_transaction()
+    engine.offload([log.name])
+    assert remote_of(log).end_offset == 4
+    (result,) = engine.run_cleaner([log.name])
+    assert (result.error, letters(log)) == (None, "1b 2a 3a")
+    assert engine.run_cleaner([log.name]) == ()
+    assert [plan.reason for plan in engine.plan_cleaner([log.name]) if plan.part == "tier"] == [
+        "how a transaction from 3 on ended is not in the tier yet"
+    ]
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
+        alone = reader.log("t", 0).records(isolation="read_committed")
+        assert [(record.offset, record.key) for record in alone] == [(1, b"b"), (2, b"a")]
+    log.roll()
+    engine.offload([log.name])
+    (result,) = engine.run_cleaner([log.name])
+    assert (result.error, letters(log)) == (None, "1b 3a")
+
+
 def test_the_loser_of_a_take_over_stops_and_leaves_orphans_that_are_collected(logs: TieredLogs, engine: Engine) -> None:
     log = filled(engine, "abc", "abd")
     engine.offload()
