@@ -8,7 +8,7 @@ Records become one segment only if retention may treat them as one: within one s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from stratalog.cleaning.groups import groups_of
 from stratalog.cleaning.part import Rewritable, S
@@ -22,7 +22,22 @@ FAN_IN: Final = 8  # segments at the end before they are merged
 _GROWTH: Final = 4  # what is merged becomes part of something so many times as large, at least
 
 
-def end_group(segments: Sequence[S], limit_bytes: int, config: TopicConfig) -> Sequence[S]:
+class SizedSegment(Protocol):
+    """What of a segment says whether it is merged."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the ``.log`` file."""
+
+    @property
+    def age_from_ms(self) -> int:
+        """What retention by time goes by."""
+
+
+_Sized = TypeVar("_Sized", bound=SizedSegment)
+
+
+def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Sequence[_Sized]:
     """The segments at a log's end that should be one by now; none if it is not worth it yet.
 
     It is the longest run of 8 or more that is not too large and in which none holds more than a quarter of the bytes. So
@@ -45,7 +60,7 @@ def end_group(segments: Sequence[S], limit_bytes: int, config: TopicConfig) -> S
     return segments[len(segments) - count :]
 
 
-def small_groups(segments: Sequence[S], limit_bytes: int, config: TopicConfig) -> Iterator[list[S]]:
+def small_groups(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Iterator[list[_Sized]]:
     """Runs of two segments or more that should be one: none is larger than half of what is made.
 
     What was made of them is no small segment, but for the last of a run: asked again, there is nothing to do.
@@ -56,7 +71,7 @@ def small_groups(segments: Sequence[S], limit_bytes: int, config: TopicConfig) -
         config: of the topic, whose ``segment.bytes`` is a limit, too.
     """
     limit_bytes = min(limit_bytes, config.segment_bytes)
-    group, total = list[S](), 0
+    group, total = list[_Sized](), 0
     for segment in segments:
         is_small = 2 * segment.size_bytes <= limit_bytes
         is_other = bool(group) and _age_class(segment, config) != _age_class(group[0], config)
@@ -71,7 +86,7 @@ def small_groups(segments: Sequence[S], limit_bytes: int, config: TopicConfig) -
         yield group
 
 
-def _age_class(segment: S, config: TopicConfig) -> int:
+def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
     return segment.age_from_ms // config.segment_ms
 
 
