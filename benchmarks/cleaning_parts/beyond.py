@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import stratalog
-from cleaning_parts.compacting import AIOKAFKA, OURS, CompactingSide, batches_of
+from cleaning_parts.compacting import AIOKAFKA, OURS, CompactingSide, batches_of, opened_copies
 from cleaning_parts.logs import TOPIC, VERSION, DirtyLog, linked_copy
 from codec_parts.python_peers import Aiokafka
 from harness import Bound, Case, CpuBound, LocalSide, PreparedSide, Side, WrongOutcomeError
 from log_parts.logs import scratch_folder
-from stratalog import Engine
 
 BY_TIMESTAMP: Final = "latest/by-timestamp"
 BY_HEADER: Final = "latest/by-header"
@@ -76,13 +75,8 @@ class ErasingSide(PreparedSide):
 
     @contextmanager
     def _prepared(self, calls: int) -> Iterator[Callable[[], object]]:
-        with scratch_folder(self._scratch) as folder, ExitStack() as stack:
-            engines: list[Engine] = []
-            for call in range(calls):
-                linked_copy(self._made, folder / str(call))
-                engines.append(stack.enter_context(stratalog.open_engine(folder / str(call))))
-            left = iter(engines)
-            yield lambda: next(left).erase(TOPIC, _ERASED)
+        with opened_copies(self._made, self._scratch, calls, stratalog.open_engine) as engines:
+            yield lambda: next(engines).erase(TOPIC, _ERASED)
 
     def _check(self) -> None:
         if not 0 < self.kept() < self._made.records:

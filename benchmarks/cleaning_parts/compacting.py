@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,13 +80,8 @@ class CompactingSide(PreparedSide):
 
     @contextmanager
     def _prepared(self, calls: int) -> Iterator[Callable[[], object]]:
-        with scratch_folder(self._scratch) as folder, ExitStack() as stack:
-            engines: list[Engine] = []
-            for call in range(calls):
-                linked_copy(self._made, folder / str(call))
-                engines.append(stack.enter_context(self._opened(folder / str(call))))
-            left = iter(engines)
-            yield lambda: next(left).run_cleaner()
+        with opened_copies(self._made, self._scratch, calls, self._opened) as engines:
+            yield lambda: next(engines).run_cleaner()
 
     @contextmanager
     def _opened(self, root: Path) -> Iterator[Engine]:
@@ -104,6 +99,19 @@ class CompactingSide(PreparedSide):
         is_wrong = result.stats.records_read < self._made.records and not result.stats.segments_spared
         if result.error is not None or is_wrong or kept != self._made.keys:
             raise WrongOutcomeError(f"{OURS}: {kept} records are left of {self._made.keys} keys: {result}")
+
+
+@contextmanager
+def opened_copies(
+    made: DirtyLog, scratch: Path, count: int, opened: Callable[[Path], AbstractContextManager[Engine]]
+) -> Iterator[Iterator[Engine]]:
+    """Engines over so many copies of a log, one for each call."""
+    with scratch_folder(scratch) as folder, ExitStack() as stack:
+        engines: list[Engine] = []
+        for number in range(count):
+            linked_copy(made, folder / str(number))
+            engines.append(stack.enter_context(opened(folder / str(number))))
+        yield iter(engines)
 
 
 def _comparing(expected: bytes) -> Callable[[bytes], None]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.extensions import extension
+from compiled_twin import compiled_twin
 from stratalog.model.matching import python_rows_of_key, rows_of_key
 from stratalog.model.records import EXTENSIONS, Record, RecordColumns
 
@@ -19,9 +19,7 @@ keys = st.none() | st.binary(max_size=3)
 def finder(request: pytest.FixtureRequest) -> Finder:
     if request.param == "python":
         return python_rows_of_key
-    twin = extension(EXTENSIONS[2])
-    if twin is None:
-        pytest.skip("the compiled twin was not built")
+    twin = compiled_twin(EXTENSIONS[2])
     made: Finder = twin.rows_of_key
     return made
 

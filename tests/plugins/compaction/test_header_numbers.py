@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stratalog.extensions import extension
+from compiled_twin import compiled_twin
 from stratalog.spi import Headers, Record, RecordColumns
 from stratalog_compaction.header_numbers import EXTENSIONS, header_numbers, python_numbers
 
@@ -52,9 +52,7 @@ def test_the_last_header_of_the_name_counts() -> None:
 
 
 def test_headers_that_are_not_there_are_refused() -> None:
-    twin = extension(EXTENSIONS[0])
-    if twin is None:
-        pytest.skip("the compiled twin was not built")
+    compiled_twin(EXTENSIONS[0])
     records = columns([(("v", b"1"),)])
     stray = RecordColumns(records.arena, 1, header_first=records.header_count, header_count=records.header_count)
     with pytest.raises(IndexError, match="flat columns"):

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiled_twin import compiled_twin
 from stratalog.extensions import extension
 from stratalog.spi import Record, RecordColumns, Verdict
 from stratalog_compaction.keydigest import HEAD, SECTION_KEYS, holds_any, section_of
@@ -26,9 +27,7 @@ def columns(keys: list[bytes | None], start: int = 0) -> RecordColumns:
 def twin(request: pytest.FixtureRequest) -> type[PythonKeyMap]:
     if request.param == "python":
         return PythonKeyMap
-    compiled = extension(EXTENSIONS[0])
-    if compiled is None:
-        pytest.skip("the compiled twin was not built")
+    compiled = compiled_twin(EXTENSIONS[0])
     made: type[PythonKeyMap] = compiled.CompiledKeyMap
     return made
 

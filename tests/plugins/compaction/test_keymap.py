@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.extensions import extension
+from compiled_twin import compiled_twin
 from stratalog.spi import Record, RecordColumns, Verdict
 from stratalog_compaction.keydigest import HEAD
 from stratalog_compaction.keymap import EXTENSIONS, SLOT_BYTES, KeyMap, PythonKeyMap, open_key_map
@@ -25,9 +25,7 @@ values = st.sampled_from([None, b"", b"v"])
 def opener(request: pytest.FixtureRequest) -> Opener:
     if request.param == "python":
         return PythonKeyMap
-    twin = extension(EXTENSIONS[0])
-    if twin is None:
-        pytest.skip("the compiled twin was not built")
+    twin = compiled_twin(EXTENSIONS[0])
     made: Opener = twin.CompiledKeyMap
     return made
 
@@ -108,9 +106,7 @@ def test_marks_tell_nothing_of_records_that_were_not_shown() -> None:
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=15, unique=True), st.binary(min_size=16, max_size=16))
 @settings(max_examples=60)
 def test_keys_are_hashed_alike_whatever_the_processor_has(allowed: int, listed: list[bytes], secret: bytes) -> None:
-    twin = extension(EXTENSIONS[0])
-    if twin is None:
-        pytest.skip("the compiled twin was not built")
+    twin = compiled_twin(EXTENSIONS[0])
     twin.choose_lanes(allowed)
     try:
         found = twin.CompiledKeyMap(32, 31, secret, sums_up=True)
@@ -193,9 +189,7 @@ def test_a_slot_has_24_bytes() -> None:
 
 def test_ten_million_keys_fit_256_mib() -> None:
     """At the load factor that is Kafka's default; the next key but some is refused, and nothing is forgotten."""
-    twin = extension(EXTENSIONS[0])
-    if twin is None:
-        pytest.skip("the compiled twin was not built")
+    twin = compiled_twin(EXTENSIONS[0])
     slots = (256 << 20) // SLOT_BYTES
     usable = int(slots * 0.9)
     found, chance, rows, key_bytes = twin.CompiledKeyMap(slots, usable, SECRET), random.Random(1), 100_000, 8  # noqa: S311 - the same in every run

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stratalog.extensions import extension
+from compiled_twin import compiled_twin
 from stratalog.spi import Record, RecordColumns, Verdict, int64_column
 from stratalog_compaction.versions import EXTENSIONS, SLOT_BYTES, PythonVersionMap, VersionMap, open_version_map
 
@@ -24,9 +24,7 @@ rows = st.tuples(keys, st.sampled_from([None, b"", b"v"]), st.integers(-(1 << 63
 def opener(request: pytest.FixtureRequest) -> Opener:
     if request.param == "python":
         return PythonVersionMap
-    twin = extension(EXTENSIONS[0])
-    if twin is None:
-        pytest.skip("the compiled twin was not built")
+    twin = compiled_twin(EXTENSIONS[0])
     made: Opener = twin.CompiledVersionMap
     return made
 
