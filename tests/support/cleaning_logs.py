@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, plan_compaction
+from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
+from stratalog.cleaning.plan import plan_compaction
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar, cast
 
-from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, has_older, job_of, reason_of, rewriters
+from stratalog.cleaning.compaction import CleanerLimits, has_older, job_of, reason_of
 from stratalog.cleaning.digests import Digests, SegmentDigests
 from stratalog.cleaning.part import LocalPart, Rewritable, RewriteStoppedError
+from stratalog.cleaning.plan import CompactionPlan, rewriters
 from stratalog.cleaning.rewrite import Rewriting
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import TierPart, Traffic

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from stratalog.cleaning.compaction import CleanerLimits, CompactionPlan, plan_parts
+from stratalog.cleaning.compaction import CleanerLimits
 from stratalog.cleaning.dryrun import PlannedSegment, RoundPreview, preview
+from stratalog.cleaning.plan import CompactionPlan, plan_parts
 from stratalog.cleaning.runner import apply_retention, plan_retention
 from stratalog.log.log import Log
 from stratalog.model.records import Fields

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
+from stratalog.cleaning.compaction import CompactionResult
+from stratalog.cleaning.plan import CompactionPlan
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine

@@ -10,17 +10,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from stratalog.cleaning.compaction import (
-    CleanerLimits,
-    CompactionPlan,
-    CompactionResult,
-    compact,
-    filthiest,
-    give_up,
-    plan_parts,
-)
+from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, give_up
 from stratalog.cleaning.dryrun import RoundPreview, preview
 from stratalog.cleaning.part import RewriteStoppedError
+from stratalog.cleaning.plan import CompactionPlan, filthiest, plan_parts
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig

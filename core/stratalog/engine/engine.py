@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self, Unpack
 
-from stratalog.cleaning.compaction import CompactionPlan, CompactionResult
+from stratalog.cleaning.compaction import CompactionResult
 from stratalog.cleaning.dryrun import RoundPreview
 from stratalog.cleaning.erase import erase
 from stratalog.cleaning.erased import EraseResult
 from stratalog.cleaning.explain import Explanation, explain
+from stratalog.cleaning.plan import CompactionPlan
 from stratalog.cleaning.proof import ErasureCheck, check_erasure, proof_of
 from stratalog.cleaning.runner import RetentionResult
 from stratalog.client.clients import Clients, ProducerKeywords

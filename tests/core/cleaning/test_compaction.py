@@ -9,8 +9,9 @@ import pytest
 
 import cleaning_logs
 from cleaning_logs import LIMITS, Script
-from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, plan_compaction
+from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.part import RewriteStoppedError
+from stratalog.cleaning.plan import plan_compaction
 from stratalog.cleaning.runner import apply_retention
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig

@@ -14,10 +14,11 @@ import pytest
 
 import cleaning_logs
 from cleaning_logs import Script
-from stratalog.cleaning.compaction import CompactionResult, plan_compaction
+from stratalog.cleaning.compaction import CompactionResult
 from stratalog.cleaning.digests import Identity
 from stratalog.cleaning.dryrun import preview
 from stratalog.cleaning.erase import erase
+from stratalog.cleaning.plan import plan_compaction
 from stratalog.env import PosixVfs
 from stratalog.log.log import Log
 from stratalog.model.names import DIGEST_SUFFIX, LOG_SUFFIX

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cleaning_logs import LIMITS
-from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, plan_compaction
+from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
+from stratalog.cleaning.plan import plan_compaction
 from stratalog.cleaning.summary import summarise
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stratalog.cleaning.compaction import check_rewrite, rewriters
+from stratalog.cleaning.plan import check_rewrite, rewriters
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
