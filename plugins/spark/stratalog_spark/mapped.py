@@ -50,9 +50,8 @@ def map_in_arrow(
     """
     chosen = Options({**options, "path": path})
     names = check_names(chosen.shown)
-    splits = [
-        pickle.dumps(split) for split in plan(chosen, task_count(spark))
-    ]  # one by one: a task opens its own alone
+    # Pickled one by one: a task opens its own alone.
+    splits = [pickle.dumps(split) for split in plan(chosen, task_count(spark))]
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         freeze_once()
