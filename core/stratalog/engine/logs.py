@@ -1,0 +1,266 @@
+"""What an engine consists of: directories, logs and topics, and how it begins and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from stratalog.client.clients import Clients
+from stratalog.config.files import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.attach import Attach, Attacher, check_not_interrupted
+from stratalog.engine.changes import TopicChanges
+from stratalog.engine.cleaner import Cleaner
+from stratalog.engine.duties import Duties
+from stratalog.engine.identity import check_identities
+from stratalog.engine.loading import LogProgress
+from stratalog.engine.logdir import LogDir
+from stratalog.engine.move import settle_moves
+from stratalog.engine.notify import Notifier
+from stratalog.engine.opening import LogOpener
+from stratalog.engine.services import Services
+from stratalog.engine.shelf import LogShelf
+from stratalog.engine.tiering import Tiering
+from stratalog.errors import ClosedError, ConfigError
+from stratalog.log.background import Background
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition
+from stratalog.reading.parts import ComponentHost
+from stratalog.reading.reader import TopicInfo
+from stratalog.reading.topics import TopicTable
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.tier.attach import AttachedLog
+from stratalog.tier.log import TierLog
+from stratalog.tier.tier import Tier
+
+
+class EngineLogs:
+    """The directories, logs, topics and parts of an engine. A context manager; thread-safe.
+
+    Made by ``open_engine``, as an ``Engine``, which adds what is done with them.
+
+    Args:
+        settings: all settings.
+        host: opens components; taken over.
+        tier: the opened tier, or None; taken over.
+        recovery_progress: told how far each recovery is.
+        attach: what to take over from the tier into empty directories; None is nothing.
+
+    Attributes:
+        attached: what was taken over when the engine was opened.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        host: ComponentHost,
+        tier: Tier | None,
+        recovery_progress: LogProgress | None = None,
+        *,
+        attach: Attach | None = None,
+    ) -> None:
+        self._settings, self._host, self._tier = settings, host, tier
+        self._changing = threading.Lock()  # over making a topic, and over _closed
+        self._closed = False
+        self.attached: tuple[AttachedLog, ...] = ()
+        with contextlib.ExitStack() as owned:  # closed by close(), or here if something fails
+            owned.callback(host.close)
+            if tier is not None:
+                owned.callback(tier.close)
+            self._notifier = Notifier(host.registry)
+            owned.callback(self._notifier.close)
+            self._shelf = LogShelf(self._notifier)
+            self._dirs = self._shelf.dirs
+            for path in settings.engine.log_dirs:
+                directory = LogDir(host.segment_store(path, read_only=False), host.env, self._notifier)
+                self._dirs.append(directory)
+                owned.callback(self._close_dir, directory)
+            check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
+            settle_moves(self._dirs)
+            background = Background()
+            owned.callback(background.close)
+            self._topics = TopicTable(
+                self._dirs[0].store,
+                settings.topic_defaults,
+                has_tier=tier is not None,
+                sections=host.registry.topic_sections(),
+            )
+            self._opener = LogOpener(
+                settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
+            )
+            self._changes = TopicChanges(self._shelf, self._topics, self._opener, host)
+            self._clients = Clients(self, host.parts(TopicConfig()))
+            clock = host.env.clock
+            self._tiering = None if tier is None else Tiering(tier, self._opener, settings.engine, clock)
+            self._cleaner = Cleaner(
+                settings.engine, clock, self._policies, self._tier_of, self._shelf.write_cleaner_checkpoint
+            )
+            self._duties = Duties(
+                settings.engine,
+                clock,
+                self._shelf,
+                self._opener,
+                self._policies,
+                self._cleaner,
+                self._tiering,
+                self._clients.coordinator.abort_expired,
+            )
+            owned.callback(self._duties.close)
+            self._services = Services(host)
+            owned.callback(self._services.close)
+            if attach is None:
+                check_not_interrupted(*self._dirs)
+                for directory in self._dirs:
+                    self._open_logs(directory)
+            elif tier is not None:
+                attacher = Attacher(tier, settings.engine, host, self._shelf, self._topics, self._opener, attach)
+                self.attached = attacher.run()
+            self._owned = owned.pop_all()
+
+    # --- logs and topics ---------------------------------------------------------------------------------------------
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """All logs, sorted, those that could not be opened included."""
+        return self._shelf.names()
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """All topics, by name."""
+        grouped: dict[str, list[TopicPartition]] = {}
+        for name in self.partitions():
+            grouped.setdefault(name.topic, []).append(name)
+        return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
+
+    def log(self, topic: str, partition: int) -> Log:
+        """One log.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StorageError: what kept it from being opened.
+        """
+        self._check_open()
+        return self._shelf.log(TopicPartition(topic, partition))
+
+    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+        """Create a topic; each partition goes to the log directory with the fewest logs.
+
+        Others see it when all of it is there. Its settings are stored before the first partition: a crash leaves fewer
+        partitions, never other settings.
+
+        Args:
+            name: by Kafka's rules.
+            partitions: how many, from 0 on.
+            config: settings by Kafka's names; they go over the engine's defaults.
+
+        Raises:
+            InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
+            DiskFullError, LogDirError, StoreError: what had been made by then was removed again.
+        """
+        with self._changing:
+            self._check_open()
+            return self._changes.create(name, partitions, config or {})
+
+    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """Change settings of a topic, for logs that are open too; durable on return.
+
+        Args:
+            name: of the topic.
+            config: settings by Kafka's names; None takes one back to the engine's default.
+
+        Raises:
+            UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
+            StorageError: the settings cannot be stored; nothing was changed.
+        """
+        with self._changing:
+            self._check_open()
+            return self._changes.alter(name, config)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records, those in the tier included.
+
+        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop. A call
+        that failed can be repeated.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StoreError: the tier refused; nothing local was touched.
+            StorageError: a folder cannot be renamed; the partitions before it are gone.
+        """
+        with self._changing:
+            self._check_open()
+            self._changes.delete(name)
+        self._duties.write_checkpoints()
+
+    def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
+        """Move a partition to another of the engine's log directories; the log as it is open there.
+
+        The log is closed while it is copied: a Log that was taken before raises ClosedError from then on.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            ConfigError: the engine has no such directory.
+            StorageError: it was not moved.
+        """
+        with self._changing:
+            return self._changes.move(self.log(topic, partition), os.fspath(log_dir))
+
+    def left_folders(self) -> tuple[str, ...]:
+        """Paths of folders that a broker set aside (``-stray``, ``-future``) and the engine leaves alone."""
+        return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
+
+    @property
+    def tier(self) -> Tier | None:
+        """The opened tier."""
+        return self._tier
+
+    def close(self) -> None:
+        """Stop services, close producers and logs, leaving the directories as a clean stop of Kafka does. Twice is fine."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close)
+            stack.callback(self._clients.close)
+            stack.callback(self._services.close)
+
+    def _close(self) -> None:
+        with self._changing:  # and no longer: listeners that are still to be told may call the engine
+            if self._closed:
+                return
+            self._closed = True
+        self._owned.close()
+
+    def _close_dir(self, directory: LogDir) -> None:
+        directory.close(failed=any(name in directory.folders for name in self._shelf.failed))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the engine is closed")
+
+    def _open_logs(self, directory: LogDir) -> None:
+        duplicates = [name for name in directory.folders if name in self._shelf.logs]
+        for name in duplicates:
+            self._shelf.failed[name] = ConfigError(
+                f"{name} is in {directory.store.path()} and in another log directory"
+            )
+        opened, failed = self._opener.open_all(
+            directory, [name for name in directory.folders if name not in duplicates]
+        )
+        self._shelf.failed.update(failed)
+        self._shelf.publish((directory, log) for log in opened)
+
+    def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
+        return {name: self._host.policy(name) for name in config.cleanup_policy}
+
+    def _tier_of(self, log: Log) -> TierLog | None:
+        return self._opener.remote_of(log)
