@@ -18,11 +18,17 @@ Replicate = Callable[[stratalog.Log, stratalog.Log], None]
 
 
 @pytest.fixture(scope="module")
-def replicate() -> Replicate:
-    (source,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def page() -> dict[str, object]:
+    """What the page defines, by name."""
     names: dict[str, object] = {}
-    exec(source, names)  # noqa: S102 - our own page
-    return cast(Replicate, names["replicate"])
+    for source in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
+        exec(source, names)  # noqa: S102 - our own page
+    return names
+
+
+@pytest.fixture(scope="module")
+def replicate(page: dict[str, object]) -> Replicate:
+    return cast(Replicate, page["replicate"])
 
 
 def opened(path: Path) -> stratalog.Engine:
@@ -97,3 +103,22 @@ def test_what_was_cut_stays_cut_when_the_engine_is_opened_again(
     with opened(tmp_path / "two") as again:
         assert [offset for offset, _, _ in held(again.log("orders", 0))] == [0, 1, 2, 3]
         assert again.log("orders", 0).is_leader
+
+
+def test_markers_end_a_transaction_in_every_log_and_again(page: dict[str, object], tmp_path: Path) -> None:
+    write_markers = cast(Callable[..., None], page["write_markers"])
+    names = [("orders", 0), ("orders", 1)]
+    with stratalog.open_engine(tmp_path / "engine") as engine:
+        engine.create_topic("orders", partitions=2)
+        logs = [engine.log(*name) for name in names]
+        with engine.producer(transactional_id="t") as producer:
+            producer.begin_transaction()
+            for partition in range(2):
+                producer.send("orders", value=b"v", partition=partition)
+            producer.flush()
+            (found,) = logs[0].open_transactions()
+            for _ in range(2):
+                write_markers(engine, names, found.producer_id, found.producer_epoch, commit=True, coordinator_epoch=0)
+            for log in logs:
+                assert log.open_transactions() == []
+                assert [record.value for record in log.records(isolation="read_committed")] == [b"v"]

@@ -13,7 +13,7 @@ from stratalog.log.sync import sync_records, wait_until_durable
 from stratalog.log.validate import Prepared, plain_records, prepare_records
 from stratalog.log.write import AppendResult, write_batch, write_prepared
 from stratalog.model.batches import Buffer
-from stratalog.model.offsets import Durability
+from stratalog.model.offsets import AppendOrigin, Durability
 from stratalog.model.records import Record
 from stratalog.spi.formats import PlainBatch, RecordFormat
 
@@ -35,17 +35,19 @@ def append_records(
     return write(state, prepare_records(records, config, parts), durability, sync)
 
 
-def append_batches(state: LogState, data: Buffer, durability: Durability) -> AppendResult:
-    """Append batches that a client encoded. Errors as ``prepare_batches`` and ``write``."""
+def append_batches(
+    state: LogState, data: Buffer, durability: Durability, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> AppendResult:
+    """Append batches that somebody encoded. Errors as ``prepare_batches`` and ``write``."""
     config, parts = state.config, state.parts
     found = parts.formats.of(config.record_version, "", 0)
     plain = plain_batch(data, found, config, parts)
     if plain is not None:
         return write_plain(state, found, plain, durability)
-    prepared = prepare_batches(data, config, parts)
+    prepared = prepare_batches(data, config, parts, origin=origin)
     if not prepared:
         raise InvalidRecordError("no whole batch was given")
-    return write(state, prepared, durability)
+    return write(state, prepared, durability, origin=origin)
 
 
 def write_plain(
@@ -84,11 +86,16 @@ def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> Ap
 
 
 def write(
-    state: LogState, prepared: Sequence[Prepared], durability: Durability, sync: Sync | None = None
+    state: LogState,
+    prepared: Sequence[Prepared],
+    durability: Durability,
+    sync: Sync | None = None,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> AppendResult:
     """As ``write_prepared``, under the lock that this takes; durable on return, if asked for."""
     with state.lock:
-        result = write_prepared(state, prepared)
+        result = write_prepared(state, prepared, origin)
         due = state.log_end - state.recovery_point >= state.config.flush_messages
     if due or durability is _DURABLE:  # a retry, too, waits for what its first try may not have waited for
         (sync or sync_records)(state, result.last_offset + 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
@@ -38,19 +37,13 @@ from stratalog.model.batches import (
     ScanStop,
     TimestampType,
 )
+from stratalog.model.offsets import AppendOrigin
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MIN_SIZE, scan
 from stratalog.spi.formats import BatchHeader, PlainBatch, RecordFormat
 
 _UNUSUAL: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # bits of attributes
-
-
-class AppendOrigin(StrEnum):
-    """Who encoded the batches. A coordinator may write control batches, and is believed about counts."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
 
 
 @dataclass(slots=True)

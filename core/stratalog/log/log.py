@@ -33,7 +33,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import EpochFenced, Event
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
-from stratalog.model.offsets import Durability, LogOffsets, Watermark
+from stratalog.model.offsets import AppendOrigin, Durability, LogOffsets, Watermark
 from stratalog.model.records import Record
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
@@ -145,11 +145,13 @@ class Log(LogReader):
         result = append_records(self._state, records, wanted, lambda _, end: ends.append(end))
         return self._background.when_durable(self._state, ends[0] if ends else 0, result)
 
-    def append_as_leader(self, data: Buffer, durability: str | None = None) -> AppendResult:
+    def append_as_leader(self, data: Buffer, durability: str | None = None, *, origin: str = "client") -> AppendResult:
         """Append batches that a producer encoded: checked, offsets and leader epoch assigned; all of them, or none.
 
         A retry of what an idempotent producer has just written is answered with the earlier offsets. Batches that do not
         fit the topic's ``record.version`` or ``compression.type`` are encoded again.
+
+        ``origin="coordinator"`` is for a group's or a transaction's: control batches are taken, sequences not looked at.
 
         Raises:
             CorruptBatchError: framing or CRC is wrong.
@@ -157,7 +159,7 @@ class Log(LogReader):
             OffsetsExhaustedError: the log has no offsets left.
             Others as ``append``.
         """
-        return append_batches(self._state, data, self._durability_of(durability))
+        return append_batches(self._state, data, self._durability_of(durability), AppendOrigin.of(origin))
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None
@@ -195,6 +197,7 @@ class Log(LogReader):
         A producer without an open transaction gets its marker too: its epoch fences older ones.
 
         Raises:
+            ConfigError: a number does not fit Kafka's fields; nothing was written.
             InvalidProducerEpochError: a newer epoch of the producer has written already.
             TransactionCoordinatorFencedError: a coordinator of a newer epoch has written a marker for it already.
             DiskFullError: no space; the log goes on reading.

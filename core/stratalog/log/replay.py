@@ -37,10 +37,12 @@ def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Compon
     return _noted(state, batch, read_marker(data, batch, parts))
 
 
-def admit(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:
+def admit(
+    state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components, *, in_sequence: bool = True
+) -> AbortedTransaction | None:
     """As ``replay``, of what a leader is about to write: ``state`` is a draft. Errors as ``ProducerState.check``."""
     marker = read_marker(data, batch, parts)
-    state.check(batch, marker)
+    state.check(batch, marker, in_sequence=in_sequence)
     return _noted(state, batch, marker)
 
 

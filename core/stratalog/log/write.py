@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from stratalog.epochs.cache import EpochCache
@@ -19,6 +20,7 @@ from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.log.validate import Prepared
 from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.offsets import AppendOrigin
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
 from stratalog.segment.components import Components
@@ -86,7 +88,9 @@ def check_takes(state: LogState, size: int) -> None:
         raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
 
 
-def write_prepared(state: LogState, prepared: Sequence[Prepared]) -> AppendResult:
+def write_prepared(
+    state: LogState, prepared: Sequence[Prepared], origin: AppendOrigin = AppendOrigin.CLIENT
+) -> AppendResult:
     """Give batches their offsets and write them into one segment, under the log's lock: all, or nothing.
 
     Kafka, too, never spreads an append over segments: where it does not fit the active one, that is closed first. After
@@ -107,11 +111,12 @@ def write_prepared(state: LogState, prepared: Sequence[Prepared]) -> AppendResul
     size = sum(sum(piece.table.size_bytes) for piece in prepared)
     has_producers = any(max(piece.table.producer_id) > NO_PRODUCER for piece in prepared)
     check_takes(state, size)
-    result = _duplicate(state, prepared) if has_producers else None
+    has_sequences = has_producers and origin is AppendOrigin.CLIENT
+    result = _duplicate(state, prepared) if has_sequences else None
     is_control = prepared[0].table.attributes[0] & CONTROL_BIT  # without its marker a transaction keeps the tier back
-    if result is None and not is_control and wait_for_room(state, size) and has_producers:
+    if result is None and not is_control and wait_for_room(state, size) and has_sequences:
         result = _duplicate(state, prepared)  # another try may have come while this one waited
-    return result or _written(state, prepared, has_producers=has_producers)
+    return result or _written(state, prepared, origin if has_producers else None)
 
 
 def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
@@ -126,18 +131,20 @@ def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | 
     return AppendResult(first.first_offset, last.last_offset, last.timestamp_ms, duplicate=True)
 
 
-def _written(state: LogState, prepared: Sequence[Prepared], *, has_producers: bool) -> AppendResult:
+def _written(state: LogState, prepared: Sequence[Prepared], numbered_by: AppendOrigin | None) -> AppendResult:
+    """``numbered_by`` is None if no batch is of a producer."""
     base = state.log_end
     if base > MAX_OFFSET - sum(sum(piece.table.record_count) for piece in prepared):
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
     now = state.parts.env.clock.now_ms()
     # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
     stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
-    if len(prepared) == 1 and not has_producers and prepared[0].format.magic >= 2:
+    if len(prepared) == 1 and numbered_by is None and prepared[0].format.magic >= 2:
         write_table(state, prepared[0], base, stamp)
         return AppendResult(base, state.log_end - 1, now)
     batches = _assigned(state, prepared, base, stamp)
-    write_groups(state, [batches], _noted(state, batches, admit) if has_producers else None)
+    note = partial(admit, in_sequence=numbered_by is AppendOrigin.CLIENT)
+    write_groups(state, [batches], None if numbered_by is None else _noted(state, batches, note))
     return AppendResult(base, state.log_end - 1, now)
 
 

@@ -42,6 +42,24 @@ class Durability(StrEnum):
             raise ConfigError(f"durability {value!r} is none of {', '.join(cls)}") from None
 
 
+class AppendOrigin(StrEnum):
+    """Who encoded batches: a producer, or a coordinator, which may write control batches and is believed about sequences.
+
+    Source: apache/kafka AppendOrigin.
+    """
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+    @classmethod
+    def of(cls, value: str) -> AppendOrigin:
+        """The origin named ``value``; ConfigError names the choices."""
+        try:
+            return cls(value)
+        except ValueError:
+            raise ConfigError(f"origin {value!r} is none of {', '.join(cls)}") from None
+
+
 class Watermark(StrEnum):
     """What moves a log's high watermark: writing, syncing, or somebody outside (``set_high_watermark``)."""
 

@@ -60,7 +60,7 @@ class Producer:
         """The same, to be changed by itself."""
         return replace(self, batches=self.batches.copy())
 
-    def check(self, batch: RecordBatch, marker: EndMarker | None) -> None:
+    def check(self, batch: RecordBatch, marker: EndMarker | None, *, in_sequence: bool) -> None:
         """Errors as ``ProducerState.check``."""
         who = f"producer_id={self.producer_id} producer_epoch={batch.producer_epoch}"
         if batch.producer_epoch < self.epoch:
@@ -71,7 +71,7 @@ class Producer:
                     f"coordinator epoch {self.coordinator_epoch} has written already, not {marker.coordinator_epoch} {who}"
                 )
             return  # without a sequence, and whether or not there is a transaction to end
-        if batch.base_sequence >= 0 and self.epoch >= 0:
+        if in_sequence and batch.base_sequence >= 0 and self.epoch >= 0:
             self._check_sequence(batch, who)
         if self.transaction_first_offset is not None and not batch.is_transactional:
             raise InvalidTxnStateError(f"a plain batch inside an open transaction {who}")
@@ -210,10 +210,10 @@ class ProducerState:
                 return seen
         return None
 
-    def check(self, batch: RecordBatch, marker: EndMarker | None = None) -> None:
+    def check(self, batch: RecordBatch, marker: EndMarker | None = None, *, in_sequence: bool = True) -> None:
         """Whether a batch of a leader's append may follow; ``marker`` is what a control batch holds.
 
-        Data without a sequence is a coordinator's, and not looked at for one. A producer of which nothing is known, as
+        Data without a sequence is a coordinator's, and not looked at for one, nor is any with ``in_sequence`` False. A producer of which nothing is known, as
         it is new or was silent for too long, may begin at any sequence.
 
         Raises:
@@ -224,7 +224,7 @@ class ProducerState:
         """
         producer = self._find(batch.producer_id) if batch.producer_id > NO_PRODUCER else None
         if producer is not None:
-            producer.check(batch, marker)
+            producer.check(batch, marker, in_sequence=in_sequence)
 
     def update(self, batch: RecordBatch, marker: EndMarker | None = None) -> CompletedTransaction | None:
         """Take note of a batch that was written, or is replayed; ``marker`` is what a control batch holds.

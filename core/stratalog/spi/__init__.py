@@ -116,6 +116,7 @@ from stratalog.spi.services import (
     FetchedBatches,
     FoundBatches,
     LogHandle,
+    OpenTransaction,
     SentBatches,
     Service,
 )
@@ -212,6 +213,7 @@ __all__ = [
     "OffsetPosition",
     "OffsetsOutOfOrderError",
     "OpenContext",
+    "OpenTransaction",
     "PlainBatch",
     "PluginError",
     "PluginImportError",

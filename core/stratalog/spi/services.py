@@ -33,6 +33,30 @@ class AppendedRecords(Protocol):
         """Whether nothing was written, as the same was written before."""
 
 
+class OpenTransaction(Protocol):
+    """A producer whose transaction has not ended in a log."""
+
+    @property
+    def producer_id(self) -> int:
+        """Whose it is."""
+
+    @property
+    def producer_epoch(self) -> int:
+        """Of the latest batch."""
+
+    @property
+    def coordinator_epoch(self) -> int:
+        """Of the producer's last marker here, which that of the next must not be below; -1 if there was none."""
+
+    @property
+    def last_timestamp_ms(self) -> int:
+        """Of the latest batch."""
+
+    @property
+    def transaction_first_offset(self) -> int:
+        """Where it began: nothing from there on is stable."""
+
+
 class FoundBatches(Protocol):
     """Raw batches of a log, pinned until ``release``, which the end of a ``with`` block calls."""
 
@@ -145,8 +169,24 @@ class LogHandle(Protocol):
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """The first record at or after a time (ms)."""
 
-    def append_as_leader(self, data: Buffer, durability: str | None = None) -> AppendedRecords:
-        """Append batches that a producer encoded."""
+    def append_as_leader(
+        self, data: Buffer, durability: str | None = None, *, origin: str = "client"
+    ) -> AppendedRecords:
+        """Append batches that a producer encoded, or a coordinator (``origin="coordinator"``)."""
+
+    def end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        commit: bool,
+        coordinator_epoch: int,
+        durability: str | None = None,
+    ) -> AppendedRecords:
+        """Append the marker that ends a producer's transaction."""
+
+    def open_transactions(self) -> Sequence[OpenTransaction]:
+        """The producers with a transaction that has not ended in this log."""
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None

@@ -18,9 +18,10 @@ from stratalog.errors import (
     StorageError,
     UnsupportedCompressionError,
 )
-from stratalog.log.encoded import AppendOrigin, prepare_batches
+from stratalog.log.encoded import prepare_batches
 from stratalog.model.batches import Buffer, RecordBatch
 from stratalog.model.control import ControlType
+from stratalog.model.offsets import AppendOrigin
 from stratalog.model.records import Record
 from stratalog.segment.framing import scan
 from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
