@@ -15,6 +15,7 @@ from stratalog.model.names import (
     CLEANER_FILE,
     HIGH_WATERMARKS_FILE,
     IGNORED_FOLDERS,
+    LEADER_EPOCHS_FILE,
     LOG_STARTS_FILE,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
@@ -23,6 +24,7 @@ from stratalog.model.names import (
     TopicPartition,
     left_folder_fate,
     parse_partition_folder,
+    parse_segment_file,
 )
 from stratalog.spi.segments import LogFiles, SegmentStore
 
@@ -74,9 +76,19 @@ def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
 
 
 def is_log_directory(store: SegmentStore) -> bool:
-    """Whether somebody has used a directory as one: it holds logs, or what is written beside them."""
+    """Whether somebody has used a directory as one: it holds files of logs, or what is written beside them.
+
+    A folder's name alone says nothing: ``/etc/dbus-1`` could be that of a log, too.
+    """
     beside = (META_PROPERTIES_FILE, RECOVERY_POINTS_FILE, CLEAN_SHUTDOWN_FILE)
-    return bool(partition_folders(store)) or any(store.read_small(name) is not None for name in beside)
+    if any(store.read_small(name) is not None for name in beside):
+        return True
+    return any(_holds_log(store.open_log(folder)) for folder in partition_folders(store).values())
+
+
+def _holds_log(files: LogFiles) -> bool:
+    known = {PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE}
+    return any(found.name in known or parse_segment_file(found.name) for found in files.list())
 
 
 def read_topic_id(files: LogFiles) -> TopicId | None:

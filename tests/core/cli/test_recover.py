@@ -74,6 +74,20 @@ def test_nothing_is_written_to_what_is_no_log_directory(
     assert list(other.iterdir()) == []
 
 
+@pytest.mark.parametrize("command", [["recover"], ["recover", "--dry-run"], ["verify"], ["verify", "--repair"]])
+def test_a_folder_that_is_merely_named_like_a_log_makes_no_log_directory(
+    stratalog: Call, tmp_path: Path, command: list[str]
+) -> None:
+    """As ``/etc/dbus-1``: it would be filled with files of a log that nobody has."""
+    (tmp_path / "dbus-1" / "session.d").mkdir(parents=True)
+    (tmp_path / "dbus-1" / "system.conf").write_bytes(b"<busconfig/>")
+    before = sorted(tmp_path.rglob("*"))
+    code, told, error = stratalog(*command, tmp_path)
+    assert (code, told) == (2, [])
+    assert "there are no logs" in json.loads(error)["message"]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_recover_cuts_tells_and_leaves_the_directory_clean(stratalog: Call, torn: Path) -> None:
     last = max((torn / "t-1").glob("*.log")).stat().st_size
     code, rows, _ = stratalog("recover", torn)
