@@ -18,7 +18,7 @@ from stratalog.segment.components import Components
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.foreign import foreign_view
 from stratalog.tier.history import AsOf
-from stratalog.tier.root import ChangeKind
+from stratalog.tier.root import newest_topic
 from stratalog.tier.tier import Tier, TierLogName
 
 KAFKA_LAYOUT: Final = "kafka_local_tiered"
@@ -41,21 +41,23 @@ class BucketReader(Reader):
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:
-            ids = dict[TopicPartition, list[TopicId]]()
+            topics = dict[str, dict[TopicId, list[TopicPartition]]]()
             for found in self._bucket.logs():
-                ids.setdefault(found.log, []).append(found.topic_id)
-            self._ids = {name: self._newest(name, found) for name, found in ids.items()}
-            if not ids:
+                topics.setdefault(found.log.topic, {}).setdefault(found.topic_id, []).append(found.log)
+            chosen = [(self._newest(ids), ids) for ids in topics.values()]
+            self._ids = {name: topic_id for topic_id, ids in chosen for name in ids[topic_id]}
+            if not topics:
                 self._foreign = self._bucket.foreign(KAFKA_LAYOUT)
                 self._ids = {name.log: name.topic_id for name in self._foreign}
         return self._ids
 
-    def _newest(self, name: TopicPartition, ids: Sequence[TopicId]) -> TopicId:
-        """Of topics that had the same name one after the other, the one that is not deleted, or changed last."""
+    def _newest(self, ids: Mapping[TopicId, Sequence[TopicPartition]]) -> TopicId:
+        """The topic that is meant by a name, for all its partitions."""
         if len(ids) == 1:
-            return ids[0]
-        roots = [root for root in (self._bucket.log(name, topic_id).root for topic_id in ids) if root is not None]
-        return max(roots, key=lambda root: (root.change != ChangeKind.DELETE, root.created_ms)).topic_id
+            return next(iter(ids))
+        found = {topic_id: [self._bucket.log(name, topic_id).root for name in names] for topic_id, names in ids.items()}
+        roots = {topic_id: [root for root in each if root is not None] for topic_id, each in found.items()}
+        return newest_topic({topic_id: there for topic_id, there in roots.items() if there})
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
         return self._names()[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -212,6 +212,24 @@ def segment_time_ms(entry: StoredSegment) -> int:
     """What retention by time goes by: the largest timestamp, or when the file was last written."""
     info = entry.info
     return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
+
+
+def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
+    """Of topics that had the same name one after the other, the one that is not deleted, and was written last.
+
+    Args:
+        topics: the roots of their logs, at least one each.
+    """
+    live = {found: roots for found, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)}
+    asked = live or topics
+    written_ms = {found: max(map(_written_ms, roots)) for found, roots in asked.items()}
+    if min(written_ms.values()) < 0:  # where one holds no segment any more, the commits tell
+        written_ms = {found: max(root.created_ms for root in roots) for found, roots in asked.items()}
+    return max(written_ms, key=written_ms.__getitem__)
+
+
+def _written_ms(root: Root) -> int:
+    return root.entries[-1].info.modified_ms if root.entries else -1
 
 
 def object_keys(entries: Iterable[StoredSegment]) -> set[str]:

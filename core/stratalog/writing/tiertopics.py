@@ -12,7 +12,7 @@ from stratalog.errors import ConfigError, TopicExistsError, UnknownTopicError
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.reading.parts import ComponentHost
 from stratalog.tier.bulk import Appending
-from stratalog.tier.root import ChangeKind, Root, TopicNote
+from stratalog.tier.root import ChangeKind, Root, TopicNote, newest_topic
 from stratalog.tier.tier import Tier, TierLogName
 
 _IDS: Final = uuid.UUID("0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11")  # persistent: the space of ids of topics made here
@@ -101,9 +101,10 @@ class TierTopics:
                     by_id.setdefault(name.topic_id, []).append(name.log)
             firsts = [self._tier.log(min(logs), topic_id).root for topic_id, logs in by_id.items()]
             live = [root for root in firsts if root is not None and root.change != ChangeKind.DELETE]
-            newest = max(live, key=lambda root: root.created_ms, default=None)
-            last = max(by_id[newest.topic_id]).partition if newest else 0
-            self._found[topic] = None if newest is None else self._described(newest, last)
+            roots = {root.topic_id: root for root in live}
+            newest = newest_topic({topic_id: [root] for topic_id, root in roots.items()}) if live else None
+            last = max(by_id[newest]).partition if newest else 0
+            self._found[topic] = None if newest is None else self._described(roots[newest], last)
         return self._found[topic]
 
     def _described(self, root: Root, last_partition: int) -> TierTopic:

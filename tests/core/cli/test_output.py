@@ -27,8 +27,7 @@ def hostile(tmp_path: Path) -> Path:
 
 
 def command(*arguments: object) -> list[str]:
-    call = "import sys; from stratalog.cli import main; sys.argv = ['stratalog', *sys.argv[1:]]; main()"
-    return [sys.executable, "-c", call, *map(str, arguments)]
+    return [sys.executable, "-m", "stratalog", *map(str, arguments)]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,22 @@ def test_a_topic_made_anew_is_another(tmp_path: Path, uri: str) -> None:
         assert [found.value for found in reader.log("t", 0).records()] == [b"new"]
 
 
+def test_all_partitions_are_of_the_topic_that_was_written_last(tmp_path: Path, uri: str) -> None:
+    """Two that had the same name, one after the other: what the older one had is never shown as the newer one's."""
+    with open_engine(tmp_path / "old", tier=uri) as old, open_engine(tmp_path / "new", tier=uri) as new:
+        for engine in (old, new):
+            engine.create_topic("t", partitions=2)
+        old.log("t", 1).append([Record(value=b"old")])
+        old.log("t", 1).roll()
+        add(old, b"old")
+        add(new, b"new")
+        old.log("t", 1).delete_records(before=1)
+        old.apply_retention()  # commits, and writes no segment
+        with open_reader(uri) as reader:
+            assert reader.partitions() == (T0,)
+            assert [found.value for found in reader.log("t", 0).records()] == [b"new"]
+
+
 def test_a_replica_follows_a_take_over(tmp_path: Path, uri: str) -> None:
     with open_engine(tmp_path / "data", tier=uri) as engine:
         engine.create_topic("t")
