@@ -19,6 +19,7 @@ from stratalog.model.names import (
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
     SWAP_SUFFIX,
+    TopicId,
     segment_file,
 )
 from stratalog.model.offsets import EpochEntry
@@ -43,19 +44,21 @@ class KafkaFolder:
 
     Attributes:
         bed: where it is, and the formats.
+        topic_id: of its topic.
         segments: batches by base offset; the last is the active one.
         history: every batch that was ever written.
         epochs: as checkpointed.
     """
 
     bed: LogBed
+    topic_id: TopicId = TOPIC_ID
     segments: dict[int, list[Batch]] = field(default_factory=lambda: {0: []})
     history: list[Batch] = field(default_factory=list)
     epochs: list[EpochEntry] = field(default_factory=lambda: [EpochEntry(0, 0)])
 
     def __post_init__(self) -> None:
         self.bed.folder.mkdir(parents=True)
-        (self.bed.folder / PARTITION_METADATA_FILE).write_bytes(format_topic_id(TOPIC_ID))
+        (self.bed.folder / PARTITION_METADATA_FILE).write_bytes(format_topic_id(self.topic_id))
         self.path(0).touch()
         self.lead(0)
         self.confirm(0)

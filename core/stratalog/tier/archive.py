@@ -105,7 +105,7 @@ class Archiver:
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, parts: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._parts, self._plan = stores, tier, parts, plan
-        self._settled: dict[tuple[str, TopicPartition], int] = {}  # high watermarks up to which nothing waits
+        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # where nothing waits
 
     def run(self) -> Iterator[ArchivedLog]:
         """One pass over everything, log by log; what failed goes on in the next pass.
@@ -128,8 +128,7 @@ class Archiver:
                     yield ArchivedLog(log, store.path(), error=error)
                     continue
                 seen[log] = store.path()
-                if self._settled.get((store.path(), log)) != bound:
-                    yield from self._archive(store, log, folder, state, bound)
+                yield from self._archive(store, log, folder, state, bound)
 
     def _archive(
         self, store: SegmentStore, log: TopicPartition, folder: str, state: DirectoryState, bound: int
@@ -142,13 +141,24 @@ class Archiver:
         except StorageError as error:
             yield ArchivedLog(log, store.path(), error=error)
             return
+        standing = _Standing(topic_id, bound)
+        if self._settled.get((store.path(), log)) == standing:
+            return
         one = _OneLog(
             files, self._tier.log(log, topic_id), self._parts, self._plan, bound, state.log_starts.get(log, 0)
         )
         result = replace(one.run(), directory=store.path())
         if result.error is None:
-            self._settled[store.path(), log] = bound
+            self._settled[store.path(), log] = standing
         yield result
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """A log as far as its folder's own small files tell: a topic made anew may soon have the high watermark of the old."""
+
+    topic_id: TopicId
+    high_watermark: int
 
 
 class _OneLog:

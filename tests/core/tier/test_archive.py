@@ -17,6 +17,7 @@ from stratalog.model.names import (
     HIGH_WATERMARKS_FILE,
     LEADER_EPOCHS_FILE,
     PARTITION_METADATA_FILE,
+    TopicId,
 )
 from stratalog.model.segments import FileKind
 from stratalog.reading.bucket import tier_view
@@ -151,6 +152,18 @@ def test_a_log_whose_high_watermark_stands_still_is_not_looked_at_again(scene: S
     assert list(archiver.run()) == []
     scene.broker.fill(segments=1)
     assert [result.segments for result in archiver.run()] == [1]
+
+
+def test_a_topic_made_anew_is_archived_though_its_high_watermark_is_that_of_the_old(scene: Scene) -> None:
+    scene.broker.fill(segments=1)
+    archiver = scene.archiver()
+    assert [result.segments for result in archiver.run()] == [1]
+    scene.bed.folder.rename(scene.bed.directory / "t-0.0123456789abcdef0123456789abcdef-delete")
+    anew = TopicId("BBBBBBBBBBBBBBBBBBBBBQ")
+    KafkaFolder(scene.bed, anew).fill(segments=1)
+    assert [result.segments for result in archiver.run()] == [1]
+    assert scene.tier.logs() == ((LOG, TOPIC_ID), (LOG, anew))
+    assert list(archiver.run()) == []
 
 
 def test_what_the_broker_deletes_stays_in_the_archive(scene: Scene) -> None:
