@@ -41,7 +41,7 @@ def test_a_twin_that_is_switched_off_says_so(listed: Callable[[], Rows], monkeyp
     assert rows["core", "records"]["not_compiled"] == f"record_c, arrow_c, matching_c: switched off by {SWITCH}"
     assert rows["record_formats", "v2"]["compiled"] is False
     assert SWITCH in rows["record_formats", "v2"]["not_compiled"]
-    assert rows["index_formats", "offset"]["not_compiled"] == ""
+    assert rows["index_formats", "transaction"]["not_compiled"] == ""
 
 
 def test_a_twin_that_was_not_built_is_named_and_only_that(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import twins
 from stratalog.config.engine import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
@@ -32,18 +33,19 @@ FILES = {vector["name"]: vector for vector in VECTORS["vectors"]}
 FRAME, V2_TIMES = Struct(">qi4xb"), Struct(">i8xq")
 
 T = 1_700_000_000_000
+FORMATS = [made(kernels) for kernels in twins.twins() for made in (OffsetIndex, TimeIndex)]
 
 
 class TestOffsetIndex(IndexFormatContract):
-    @pytest.fixture
-    def index_format(self) -> IndexFormat[Any]:
-        return OffsetIndex()
+    @pytest.fixture(params=twins.TWINS)
+    def index_format(self, request: pytest.FixtureRequest) -> IndexFormat[Any]:
+        return OffsetIndex(twins.kernels_of(request.param))
 
 
 class TestTimeIndex(IndexFormatContract):
-    @pytest.fixture
-    def index_format(self) -> IndexFormat[Any]:
-        return TimeIndex()
+    @pytest.fixture(params=twins.TWINS)
+    def index_format(self, request: pytest.FixtureRequest) -> IndexFormat[Any]:
+        return TimeIndex(twins.kernels_of(request.param))
 
 
 class TestTransactionIndex(IndexFormatContract):
@@ -88,7 +90,7 @@ def log_of(scenario: dict[str, Any]) -> bytes:
 
 
 @pytest.mark.parametrize("name", [name for name in SCENARIOS if not name.startswith("truncate")])
-@pytest.mark.parametrize("index_format", [OffsetIndex(), TimeIndex()])
+@pytest.mark.parametrize("index_format", FORMATS)
 def test_entries_are_those_of_kafkas_recovery(name: str, index_format: IndexFormat[Any]) -> None:
     scenario = SCENARIOS[name]
     builder = index_format.builder(scenario["base_offset"], config_of(scenario))
@@ -109,7 +111,7 @@ def test_the_closing_time_entry_is_written_at_the_roll(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["truncate_mid", "truncate_on_batch_start"])
-@pytest.mark.parametrize("index_format", [OffsetIndex(), TimeIndex()])
+@pytest.mark.parametrize("index_format", FORMATS)
 def test_truncation_leaves_what_kafka_leaves(name: str, index_format: IndexFormat[Any]) -> None:
     scenario = SCENARIOS[name]
     config, base, end = config_of(scenario), scenario["base_offset"], scenario["then_truncate_to"]
@@ -122,7 +124,7 @@ def test_truncation_leaves_what_kafka_leaves(name: str, index_format: IndexForma
 
 
 @pytest.mark.parametrize("name", ["relative_offset_overflow", "offset_below_base"])
-@pytest.mark.parametrize("index_format", [OffsetIndex(), TimeIndex()])
+@pytest.mark.parametrize("index_format", FORMATS)
 def test_offsets_that_do_not_fit_are_refused(name: str, index_format: IndexFormat[Any]) -> None:
     scenario = SCENARIOS[name]
     builder = index_format.builder(scenario["base_offset"], config_of(scenario))

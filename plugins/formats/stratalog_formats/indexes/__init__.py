@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from stratalog.spi import IndexFormat, OpenContext, Provider
+from stratalog_formats.kernels import EXTENSIONS
 
 
 def _open_offset(context: OpenContext) -> IndexFormat[Any]:
@@ -29,7 +30,7 @@ def _open_transaction(context: OpenContext) -> IndexFormat[Any]:
 
 
 PROVIDERS: Final[tuple[Provider[IndexFormat[Any]], ...]] = (  # Any: one tuple for entries of three kinds
-    Provider(name="offset", open=_open_offset, capabilities=(".index", "offset to position")),
-    Provider(name="time", open=_open_time, capabilities=(".timeindex", "timestamp to offset")),
+    Provider(name="offset", open=_open_offset, capabilities=(".index", "offset to position"), extensions=EXTENSIONS),
+    Provider(name="time", open=_open_time, capabilities=(".timeindex", "timestamp to offset"), extensions=EXTENSIONS),
     Provider(name="transaction", open=_open_transaction, capabilities=(".txnindex", "aborted transactions")),
 )

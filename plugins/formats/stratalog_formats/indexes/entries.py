@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from stratalog.spi import (
-    Appended,
-    BatchTable,
-    Buffer,
-    CorruptBatchError,
-    CorruptIndexError,
-    IndexBuilder,
-    IndexReader,
-)
+from stratalog.spi import Buffer, CorruptIndexError, IndexReader
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 
 Entry = TypeVar("Entry")
-
-MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
 
 class EntryReader(IndexReader[Entry]):
@@ -96,70 +86,3 @@ class EntryReader(IndexReader[Entry]):
 
     def _all_fields(self) -> Iterator[tuple[Any, ...]]:
         return self.layout.iter_unpack(self._entries[: self._count * self.layout.size])
-
-
-class IntervalBuilder(IndexBuilder):
-    """Decides which batches get an entry: one whenever more than ``interval_bytes`` came since the last that got one.
-
-    The bytes of a batch count from the next one on, so the first batch of a segment, or after reopening it, never
-    gets an entry.
-
-    Args:
-        base_offset: of the segment.
-        interval_bytes: ``index.interval.bytes``.
-        count: entries there are.
-        max_entries: how many fit ``segment.index.bytes``.
-
-    Source: apache/kafka LogSegment.append, recover.
-    """
-
-    __slots__ = ("_base_offset", "_bytes_since", "_count", "_interval_bytes", "_max_entries")
-
-    def __init__(self, base_offset: int, interval_bytes: int, count: int, max_entries: int) -> None:
-        self._base_offset, self._interval_bytes = base_offset, interval_bytes
-        self._count, self._max_entries = count, max_entries
-        self._bytes_since = 0
-
-    def add(self, appended: Appended) -> bytes:
-        """As ``add_batch``: what a batch aborts is in no entry."""
-        return self.add_batch(*appended[:5])
-
-    def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
-        """Count a batch; whether it gets an entry, if there is room.
-
-        Raises:
-            CorruptBatchError: the batch's last offset is below the base or too far above it.
-        """
-        if not 0 <= last_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
-            raise CorruptBatchError(
-                f"offset {last_offset} cannot be in a segment that begins at {self._base_offset}", "", position
-            )
-        if self._bytes_since > self._interval_bytes:
-            self._bytes_since = size_bytes
-            return True
-        self._bytes_since += size_bytes
-        return False
-
-    def _due_rows(self, table: BatchTable) -> list[int]:
-        """Count all batches of a table, whose offsets are good; those that get an entry, if there is room."""
-        starts, due = table.position.tolist(), list[int]()
-        counted_from = starts[0] - self._bytes_since
-        row = bisect_right(starts, counted_from + self._interval_bytes)
-        while row < len(starts):
-            due.append(row)
-            counted_from = starts[row]
-            row += 1
-            if row < len(starts) and starts[row] - counted_from <= self._interval_bytes:
-                row = bisect_right(starts, counted_from + self._interval_bytes, row + 1)
-        self._bytes_since = starts[-1] + table.size_bytes[-1] - counted_from
-        return due
-
-    def _are_good(self, table: BatchTable) -> bool:
-        """Whether the offsets of ascending batches are those of this segment."""
-        first, last = table.last_offset[0], table.last_offset[-1]
-        return self._base_offset <= first and last - self._base_offset <= MAX_RELATIVE_OFFSET
-
-
-def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:
-    """The error for a batch whose entry would not follow the last one."""
-    return CorruptBatchError(f"{what} {value} does not follow {last}", "", position)

@@ -24,7 +24,8 @@ from stratalog.spi import (
     IndexRole,
     TopicConfig,
 )
-from stratalog_formats.indexes.entries import EntryReader, not_ascending
+from stratalog_formats.indexes.entries import EntryReader
+from stratalog_formats.kernels.entries import not_ascending
 
 LAYOUT: Final = Struct(">hqqqq")
 VERSION: Final = 0

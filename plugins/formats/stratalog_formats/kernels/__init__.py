@@ -18,4 +18,5 @@ EXTENSIONS: Final = (
     "stratalog_formats.kernels.retain_c",
     "stratalog_formats.kernels.pick_c",
     "stratalog_formats.kernels.search_c",
+    "stratalog_formats.kernels.entries_c",
 )

@@ -13,13 +13,14 @@ from stratalog.spi import (
     BatchTable,
     Buffer,
     Fields,
+    IndexBuilder,
     OffsetPosition,
     PlainBatch,
     Record,
     RecordColumns,
     extension,
 )
-from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, scan, search
+from stratalog_formats.kernels import EXTENSIONS, buffers, decode, encode, entries, scan, search
 from stratalog_formats.kernels.encode import Body
 
 
@@ -43,6 +44,8 @@ class Kernels:
     offsets_around: Callable[
         [Buffer, int, int], tuple[OffsetPosition | None, OffsetPosition | None, OffsetPosition | None]
     ]
+    offset_entries: Callable[[int, int, int, int, int], IndexBuilder]
+    time_entries: Callable[[int, int, int, int, int, int], IndexBuilder]
     late_record: Callable[[Buffer, int, int, int, int], tuple[int, int] | tuple[()] | None] | None = None
     pick_batches: Callable[[Buffer, int, int, int, int, int | None], tuple[int, int, int] | None] | None = None
     retain_plain: (
@@ -67,6 +70,8 @@ PYTHON: Final = Kernels(
     holds=buffers.holds,
     entries_up_to=search.entries_up_to,
     offsets_around=search.offsets_around,
+    offset_entries=entries.OffsetEntries,
+    time_entries=entries.TimeEntries,
 )
 
 
@@ -75,7 +80,7 @@ def _compiled() -> Kernels | None:
     modules = [extension(module) for module in EXTENSIONS]
     if None in modules:
         return None
-    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c, pick_c, search_c = cast(
+    scan_c, decode_c, pack_c, survey_c, encode_c, buffers_c, retain_c, pick_c, search_c, entries_c = cast(
         list[ModuleType], modules
     )
     if encode_c.RECORD is not Record:
@@ -95,6 +100,8 @@ def _compiled() -> Kernels | None:
         holds=buffers_c.holds,
         entries_up_to=search_c.entries_up_to,
         offsets_around=search_c.offsets_around,
+        offset_entries=entries_c.OffsetEntries,
+        time_entries=entries_c.TimeEntries,
         late_record=pick_c.late_record,
         pick_batches=pick_c.pick_batches,
         retain_plain=retain_c.retain_plain,

@@ -1,0 +1,201 @@
+"""Making the entries of Kafka's offset and time indexes, batch by batch or by tables of them, in pure Python.
+
+A batch gets an entry whenever more than ``interval_bytes`` came since the last that got one. The bytes of a batch count
+from the next one on, so the first batch of a segment, or after reopening it, never gets an entry.
+
+Source: apache/kafka LogSegment.append, recover.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+from struct import Struct
+from typing import Final
+
+from stratalog.spi import Appended, BatchTable, CorruptBatchError, IndexBuilder
+
+OFFSET_ENTRY: Final = Struct(">ii")  # last offset, relative to the base; position
+TIME_ENTRY: Final = Struct(">qi")  # timestamp; offset, relative to the base
+_MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+
+
+class _Entries(IndexBuilder):
+    """What both have.
+
+    Args:
+        base_offset: of the segment.
+        interval_bytes: ``index.interval.bytes``.
+        max_entries: how many fit ``segment.index.bytes``.
+        count: entries there are.
+        last_offset: of the last of them.
+    """
+
+    __slots__ = ("_base_offset", "_bytes_since", "_count", "_interval_bytes", "_last_offset", "_max_entries")
+
+    def __init__(self, base_offset: int, interval_bytes: int, max_entries: int, count: int, last_offset: int) -> None:
+        self._base_offset, self._interval_bytes, self._max_entries = base_offset, interval_bytes, max_entries
+        self._count, self._last_offset = count, last_offset
+        self._bytes_since = 0
+
+    def add(self, appended: Appended) -> bytes:
+        """As ``add_batch``: what a batch aborts is in no entry."""
+        return self.add_batch(*appended[:5])
+
+    def _due(self, position: int, size_bytes: int, last_offset: int) -> bool:
+        """Count a batch; whether it gets an entry, if there is room.
+
+        Raises:
+            CorruptBatchError: the batch's last offset is below the base or too far above it.
+        """
+        if not 0 <= last_offset - self._base_offset <= _MAX_RELATIVE_OFFSET:
+            raise CorruptBatchError(
+                f"offset {last_offset} cannot be in a segment that begins at {self._base_offset}", "", position
+            )
+        if self._bytes_since > self._interval_bytes:
+            self._bytes_since = size_bytes
+            return True
+        self._bytes_since += size_bytes
+        return False
+
+    def _due_rows(self, table: BatchTable) -> list[int]:
+        """Count all batches of a table, whose offsets are good; those that get an entry, if there is room."""
+        starts, due = table.position.tolist(), list[int]()
+        counted_from = starts[0] - self._bytes_since
+        row = bisect_right(starts, counted_from + self._interval_bytes)
+        while row < len(starts):
+            due.append(row)
+            counted_from = starts[row]
+            row += 1
+            if row < len(starts) and starts[row] - counted_from <= self._interval_bytes:
+                row = bisect_right(starts, counted_from + self._interval_bytes, row + 1)
+        self._bytes_since = starts[-1] + table.size_bytes[-1] - counted_from
+        return due
+
+    def _are_good(self, table: BatchTable) -> bool:
+        """Whether the offsets of ascending batches are those of this segment."""
+        first, last = table.last_offset[0], table.last_offset[-1]
+        return self._base_offset <= first and last - self._base_offset <= _MAX_RELATIVE_OFFSET
+
+
+class OffsetEntries(_Entries):
+    """One entry an interval: last offset and position of the batch that comes after it."""
+
+    __slots__ = ()
+
+    @property
+    def full(self) -> bool:
+        """Whether ``segment.index.bytes`` holds no further entry."""
+        return self._count >= self._max_entries
+
+    def add_batch(
+        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> bytes:
+        """The entry for a batch, if one is due and there is room.
+
+        Raises:
+            CorruptBatchError: the offset is outside the segment, or not above the last entry's.
+        """
+        del base_offset, max_timestamp_ms
+        if not self._due(position, size_bytes, last_offset) or self._count >= self._max_entries:
+            return b""
+        if last_offset <= self._last_offset:
+            raise not_ascending("offset", last_offset, self._last_offset, position)
+        self._last_offset = last_offset
+        self._count += 1
+        return OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
+
+    def add_table(self, table: BatchTable, position: int) -> bytes:
+        """The same for many batches; where one is refused, as ``add`` does."""
+        if not len(table):
+            return b""
+        lasts, starts = table.last_offset, table.position
+        if not self._are_good(table) or lasts[0] <= self._last_offset:
+            return super().add_table(table, position)
+        due = self._due_rows(table)[: max(self._max_entries - self._count, 0)]
+        if not due:
+            return b""
+        self._last_offset = lasts[due[-1]]
+        self._count += len(due)
+        base = self._base_offset
+        return b"".join([OFFSET_ENTRY.pack(lasts[row] - base, position + starts[row]) for row in due])
+
+    def finish(self) -> bytes:
+        """Nothing: a closed segment's offset index has no closing entry."""
+        return b""
+
+
+class TimeEntries(_Entries):
+    """One entry an interval, and one at the end: the largest timestamp so far, if it has grown since the last entry.
+
+    Args:
+        base_offset: as for both.
+        interval_bytes: the same.
+        max_entries: the same.
+        count: the same.
+        last_offset: the same; the base offset if there is no entry.
+        last_ms: the timestamp of the last entry, -1 if there is none.
+    """
+
+    __slots__ = ("_largest_ms", "_largest_offset", "_last_ms")
+
+    def __init__(
+        self, base_offset: int, interval_bytes: int, max_entries: int, count: int, last_offset: int, last_ms: int
+    ) -> None:
+        super().__init__(base_offset, interval_bytes, max_entries, count, last_offset)
+        self._last_ms = self._largest_ms = last_ms
+        self._largest_offset = last_offset
+
+    @property
+    def full(self) -> bool:
+        """Whether only the closing entry still fits ``segment.index.bytes``."""
+        return self._count >= self._max_entries - 1
+
+    def add_batch(
+        self, position: int, size_bytes: int, base_offset: int, last_offset: int, max_timestamp_ms: int
+    ) -> bytes:
+        """The entry for the batches so far, if one is due, there is room and it says something new.
+
+        Raises:
+            CorruptBatchError: the offset is outside the segment, or below the last entry's.
+        """
+        del base_offset
+        due = self._due(position, size_bytes, last_offset)
+        if max_timestamp_ms > self._largest_ms:
+            if last_offset < self._last_offset:
+                raise not_ascending("offset", last_offset, self._last_offset, position)
+            self._largest_ms, self._largest_offset = max_timestamp_ms, last_offset
+        return self._pair() if due and self._count < self._max_entries - 1 else b""
+
+    def add_table(self, table: BatchTable, position: int) -> bytes:
+        """The same for many batches; where one is refused, as ``add`` does. A full index learns the maximum still."""
+        if not len(table):
+            return b""
+        if not self._are_good(table) or table.last_offset[0] < self._last_offset:
+            return super().add_table(table, position)
+        stamps, lasts, made, at = table.max_timestamp_ms.tolist(), table.last_offset, list[bytes](), 0
+        tops = list(accumulate(stamps, max))
+        rows = self._due_rows(table)
+        for row in (*rows, len(stamps) - 1):
+            if tops[row] > self._largest_ms:
+                at = stamps.index(tops[row], at)  # the first batch that has it
+                self._largest_ms, self._largest_offset = tops[row], lasts[at]
+            if len(made) < len(rows):
+                made.append(b"" if self.full else self._pair())
+        return b"".join(made)
+
+    def finish(self) -> bytes:
+        """The closing entry: the slot kept for it is used."""
+        return self._pair() if self._count < self._max_entries else b""
+
+    def _pair(self) -> bytes:
+        if self._largest_ms <= self._last_ms:
+            return b""
+        self._last_ms, self._last_offset = self._largest_ms, self._largest_offset
+        self._count += 1
+        return TIME_ENTRY.pack(self._last_ms, self._last_offset - self._base_offset)
+
+
+def not_ascending(what: str, value: int, last: int, position: int) -> CorruptBatchError:
+    """The error for a batch whose entry would not follow the last one."""
+    return CorruptBatchError(f"{what} {value} does not follow {last}", "", position)

@@ -1,0 +1,144 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True
+"""Making index entries, compiled; the twin of ``entries``, which says what each class does."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from stratalog.spi import CorruptBatchError, IndexBuilder
+
+from stratalog_formats.kernels.entries import not_ascending
+from stratalog_formats.kernels.wire cimport MAX_INT32, add, column, put_32, put_64, start_of, subtract
+
+cdef enum:
+    OFFSET_ENTRY_BYTES = 8
+    TIME_ENTRY_BYTES = 12
+
+cdef bytes NOTHING = b""
+
+
+cdef class Entries:
+    cdef int64_t base_offset, interval_bytes, max_entries, count, last_offset, bytes_since
+
+    def __cinit__(
+        self, int64_t base_offset, int64_t interval_bytes, int64_t max_entries, int64_t count, int64_t last_offset, *_
+    ):
+        self.base_offset, self.interval_bytes, self.max_entries = base_offset, interval_bytes, max_entries
+        self.count, self.last_offset = count, last_offset
+        self.bytes_since = 0
+
+    @property
+    def full(self):
+        return self.is_full()
+
+    cdef bint is_full(self) noexcept:
+        return True
+
+    cdef int64_t taken(
+        self, uint8_t* at, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp_ms
+    ) except -1:
+        """Count a batch and write its entry to ``at``; how many bytes that has, 0 if it gets none."""
+        raise NotImplementedError
+
+    cdef bint due(self, int64_t position, int64_t size_bytes, int64_t last_offset) except -1:
+        if last_offset < self.base_offset or <uint64_t>subtract(last_offset, self.base_offset) > MAX_INT32:
+            raise CorruptBatchError(
+                f"offset {last_offset} cannot be in a segment that begins at {self.base_offset}", "", position
+            )
+        if self.bytes_since > self.interval_bytes:
+            self.bytes_since = size_bytes
+            return True
+        self.bytes_since += size_bytes
+        return False
+
+    def add(self, appended):
+        return self.add_batch(appended[0], appended[1], appended[2], appended[3], appended[4])
+
+    def add_batch(
+        self, int64_t position, int64_t size_bytes, base_offset, int64_t last_offset, int64_t max_timestamp_ms
+    ):
+        cdef uint8_t[TIME_ENTRY_BYTES] entry
+        cdef int64_t made = self.taken(entry, position, size_bytes, last_offset, max_timestamp_ms)
+        return PyBytes_FromStringAndSize(<const char*>entry, made) if made else NOTHING
+
+    def add_table(self, table, int64_t position):
+        cdef int64_t rows = len(table), row, made = 0
+        starts, sizes = column(table.position, "q", rows), column(table.size_bytes, "q", rows)
+        lasts, stamps = column(table.last_offset, "q", rows), column(table.max_timestamp_ms, "q", rows)
+        cdef const int64_t* start = <const int64_t*>start_of(starts)
+        cdef const int64_t* size = <const int64_t*>start_of(sizes)
+        cdef const int64_t* last = <const int64_t*>start_of(lasts)
+        cdef const int64_t* stamp = <const int64_t*>start_of(stamps)
+        if not rows:
+            return NOTHING
+        entries = PyBytes_FromStringAndSize(NULL, rows * TIME_ENTRY_BYTES)
+        cdef uint8_t* at = <uint8_t*>PyBytes_AS_STRING(entries)
+        cdef bint good = self.base_offset <= last[0] and last[rows - 1] <= add(self.base_offset, MAX_INT32)
+        good &= last[0] >= self.last_offset
+        for row in range(rows):
+            if not good and self.is_full():
+                break  # what is refused there is nobody's concern any more
+            made += self.taken(at + made, position + start[row], size[row], last[row], stamp[row])
+        return entries[:made]
+
+
+cdef class OffsetEntries(Entries):
+    cdef bint is_full(self) noexcept:
+        return self.count >= self.max_entries
+
+    cdef int64_t taken(
+        self, uint8_t* at, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp_ms
+    ) except -1:
+        if not self.due(position, size_bytes, last_offset) or self.count >= self.max_entries:
+            return 0
+        if last_offset <= self.last_offset:
+            raise not_ascending("offset", last_offset, self.last_offset, position)
+        if not 0 <= position <= MAX_INT32:
+            raise OverflowError(f"position {position} is no int32")
+        self.last_offset = last_offset
+        self.count += 1
+        put_32(at, <uint32_t>(last_offset - self.base_offset))
+        put_32(at + 4, <uint32_t>position)
+        return OFFSET_ENTRY_BYTES
+
+    def finish(self):
+        return NOTHING
+
+
+cdef class TimeEntries(Entries):
+    cdef int64_t last_ms, largest_ms, largest_offset
+
+    def __cinit__(self, base_offset, interval_bytes, max_entries, count, int64_t last_offset, int64_t last_ms):
+        self.last_ms = self.largest_ms = last_ms
+        self.largest_offset = last_offset
+
+    cdef bint is_full(self) noexcept:
+        return self.count >= self.max_entries - 1
+
+    cdef int64_t taken(
+        self, uint8_t* at, int64_t position, int64_t size_bytes, int64_t last_offset, int64_t max_timestamp_ms
+    ) except -1:
+        cdef bint due = self.due(position, size_bytes, last_offset)
+        if max_timestamp_ms > self.largest_ms:
+            if last_offset < self.last_offset:
+                raise not_ascending("offset", last_offset, self.last_offset, position)
+            self.largest_ms, self.largest_offset = max_timestamp_ms, last_offset
+        return self.pair(at) if due and self.count < self.max_entries - 1 else 0
+
+    cdef int64_t pair(self, uint8_t* at) noexcept:
+        """Write an entry of the largest timestamp, if that is news; how many bytes that has."""
+        if self.largest_ms <= self.last_ms:
+            return 0
+        self.last_ms, self.last_offset = self.largest_ms, self.largest_offset
+        self.count += 1
+        put_64(at, <uint64_t>self.last_ms)
+        put_32(at + 8, <uint32_t>(self.last_offset - self.base_offset))
+        return TIME_ENTRY_BYTES
+
+    def finish(self):
+        cdef uint8_t[TIME_ENTRY_BYTES] entry
+        cdef int64_t made = self.pair(entry) if self.count < self.max_entries else 0
+        return PyBytes_FromStringAndSize(<const char*>entry, made) if made else NOTHING
+
+
+IndexBuilder.register(OffsetEntries)
+IndexBuilder.register(TimeEntries)

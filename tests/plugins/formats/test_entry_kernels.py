@@ -1,0 +1,97 @@
+"""Making entries of offset and time indexes: both twins make the same ones, of anything."""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from struct import Struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import twins
+from stratalog.spi import BATCH_COLUMNS, BatchTable, CorruptBatchError, IndexBuilder, ScanStop
+from stratalog_formats.kernels.choice import Kernels
+
+BASE = 1 << 40
+ENTRY = Struct(">ii")
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+sizes = st.integers(1, 300)
+offsets = st.integers(BASE - 2, BASE + 30) | st.sampled_from([BASE + (1 << 31) - 1, BASE + (1 << 31)]) | INT64
+stamps = st.integers(-2, 20) | INT64
+batches = st.tuples(sizes, offsets, stamps)
+runs = st.tuples(st.booleans(), st.lists(batches, max_size=8))
+"""Whether they come as a table, and what comes."""
+bounds = st.tuples(st.integers(0, 400), st.integers(0, 6))
+
+
+def _offsets(kernels: Kernels, interval_bytes: int, max_entries: int) -> IndexBuilder:
+    return kernels.offset_entries(BASE, interval_bytes, max_entries, 0, -1)
+
+
+def _times(kernels: Kernels, interval_bytes: int, max_entries: int) -> IndexBuilder:
+    return kernels.time_entries(BASE, interval_bytes, max_entries, 0, BASE, -1)
+
+
+def _told(builder: IndexBuilder, told: list[tuple[int, int, int]], position: int, *, as_table: bool) -> bytes:
+    if as_table:
+        return builder.add_table(_table(sorted(told, key=lambda batch: batch[1])), position)
+    starts = accumulate((size for size, _, _ in told), initial=position)
+    rows = zip(starts, told, strict=False)
+    return b"".join([builder.add_batch(start, size, last, last, stamp) for start, (size, last, stamp) in rows])
+
+
+def _table(told: list[tuple[int, int, int]]) -> BatchTable:
+    starts = list(accumulate((size for size, _, _ in told), initial=0))
+    known = {
+        "position": starts[:-1],
+        "size_bytes": [size for size, _, _ in told],
+        "base_offset": [last for _, last, _ in told],
+        "last_offset": [last for _, last, _ in told],
+        "max_timestamp_ms": [stamp for _, _, stamp in told],
+    }
+    columns = [memoryview(array("q", known.get(name, [0] * len(told)))) for name in BATCH_COLUMNS]
+    return BatchTable(2, columns, ScanStop.END, starts[-1])
+
+
+def _outcome(builder: IndexBuilder, told: list[tuple[bool, list[tuple[int, int, int]]]]) -> list[object]:
+    """What a builder answers, errors with their positions, until it has refused something."""
+    seen: list[object] = []
+    position = 0
+    for as_table, listed in told:
+        try:
+            seen.append(_told(builder, listed, position, as_table=as_table))
+        except CorruptBatchError as error:
+            return [*seen, str(error), error.position, builder.full]
+        seen.append(builder.full)
+        position += sum(size for size, _, _ in listed)
+    return [*seen, builder.finish(), builder.finish(), builder.full]
+
+
+@given(bounds, st.lists(runs, max_size=6))
+def test_the_twins_agree_on_anything(
+    bound: tuple[int, int], told: list[tuple[bool, list[tuple[int, int, int]]]]
+) -> None:
+    for opener in (_offsets, _times):
+        found = [_outcome(opener(kernels, *bound), told) for kernels in twins.twins()]
+        assert found[1:] in ([], found[:1])
+
+
+@given(bounds, st.lists(st.tuples(sizes, st.integers(1, 9)), max_size=40))
+def test_an_entry_is_due_when_more_than_the_interval_came(bound: tuple[int, int], steps: list[tuple[int, int]]) -> None:
+    interval_bytes, max_entries = bound
+    told = [
+        (size, last, 0)
+        for (size, _), last in zip(steps, accumulate((step for _, step in steps), initial=BASE), strict=False)
+    ]
+    expected, since, position = list[bytes](), 0, 0
+    for size, last, _ in told:
+        if since > interval_bytes:
+            expected.append(ENTRY.pack(last - BASE, position))
+            since = 0
+        since += size
+        position += size
+    for kernels in twins.twins():
+        builder = _offsets(kernels, interval_bytes, max_entries)
+        assert _told(builder, told, 0, as_table=False) == b"".join(expected[:max_entries])
+        assert builder.full == (len(expected) >= max_entries)
