@@ -144,7 +144,7 @@ class Coordinator:
             if self._recovered:
                 return
             self._recovered = True
-            self._refresh()
+            self._topic.refresh_readable()
             for transactional_id, state in list(self._topic.states.items()):
                 is_left = state.status == TransactionStatus.ONGOING and is_ours(state.producer_id)
                 if is_left or state.status in _PREPARED:
@@ -169,21 +169,13 @@ class Coordinator:
         """Abort transactions that are open for longer than their timeout, and fence their producers; whose they were."""
         with self._lock:
             self.recover()
-            self._refresh()
+            self._topic.refresh_readable()
             now, ended = self._env.clock.now_ms(), []
             for transactional_id, state in list(self._topic.states.items()):
                 if state.status == TransactionStatus.ONGOING and now - state.start_timestamp_ms > state.timeout_ms:
                     self._settle(transactional_id)
                     ended.append(transactional_id)
             return tuple(sorted(ended))
-
-    def _refresh(self) -> None:
-        """Read on in the whole topic; a partition that cannot be read keeps nobody from the others."""
-        for name in self._topic.names():
-            try:
-                self._topic.refresh(name.partition)
-            except StorageError:
-                _LOGGER.exception("the state of transactions cannot be read log=%s", name)
 
     def _settle(self, transactional_id: str) -> None:
         """End what is under way; where a log fails it waits for the next time, and nobody else for it."""

@@ -5,6 +5,7 @@ Source: apache/kafka OffsetMetadataManager, GroupCoordinatorRecordHelpers.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 from stratalog.client.logs import Logs
 from stratalog.client.statetopic import StateTopic
 from stratalog.env.clock import Clock
+from stratalog.errors import ConfigError, StorageError
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets_topic import (
@@ -26,6 +28,7 @@ from stratalog.model.offsets_topic import (
 from stratalog.model.records import Record
 
 VALUE_VERSION: Final = 3  # what brokers write; each from 2.1 on reads it
+_LOGGER: Final = logging.getLogger("stratalog.client")
 
 
 class CommittedOffset(NamedTuple):
@@ -82,6 +85,26 @@ class GroupOffsets:
         if offsets:
             name, records = self.records(group, offsets)
             self._topic.append(name.partition, records, durability)
+
+    def forget_topic(self, topic: str) -> None:
+        """Delete what groups have committed of a topic that goes, durably: who makes one of its name begins anew.
+
+        Else groups would pass over the first records of the new one. What the disk refuses is logged: a topic can be
+        deleted all the same, to make room, say.
+
+        Source: apache/kafka OffsetMetadataManager.onPartitionsDeleted.
+        """
+        with self._lock:
+            self._topic.refresh_readable()
+            gone = {
+                group: dict.fromkeys(name for name in offsets if name.topic == topic)
+                for group, offsets in self._topic.groups.items()
+            }
+        for group, offsets in gone.items():
+            try:
+                self.commit(group, offsets, "durable")
+            except StorageError:
+                _LOGGER.exception("committed offsets of a deleted topic stay group=%s topic=%s", group, topic)
 
     def records(
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None]

@@ -8,6 +8,7 @@ Source: apache/kafka GroupMetadataManager, CoordinatorLoaderImpl, TransactionSta
 from __future__ import annotations
 
 import contextlib
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Final
 
 from stratalog.client.logs import Logs, partitions_of
 from stratalog.client.partitioner import partition_of_name
-from stratalog.errors import CorruptBatchError, InvalidRecordError, TopicExistsError, UnknownTopicError
+from stratalog.errors import CorruptBatchError, InvalidRecordError, StorageError, TopicExistsError, UnknownTopicError
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.log.write import AppendResult
@@ -29,6 +30,7 @@ from stratalog.segment.framing import scan
 
 PARTITIONS: Final = 50
 READ_BYTES: Final = 1 << 20
+_LOGGER: Final = logging.getLogger("stratalog.client")
 # Source: apache/kafka GroupCoordinatorConfig, TransactionLogConfig: what brokers create these topics with.
 CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 
@@ -64,10 +66,24 @@ class StateTopic(ABC):
 
     def exists(self) -> bool:
         """Whether the topic is there."""
+        if self._count:
+            self._check_still_there()
         if not self._count:
             with contextlib.suppress(UnknownTopicError):
                 self._count = partitions_of(self._logs, self._topic)[-1].partition + 1
         return self._count > 0
+
+    def _check_still_there(self) -> None:
+        """Give up all that is known of a topic that was deleted."""
+        try:
+            self._logs.log(self._topic, self._count - 1)
+        except UnknownTopicError:
+            for partition in self._read:
+                self.forget(partition)
+            self._read.clear()
+            self._count = 0
+        except StorageError:
+            return  # it is there, and cannot be opened
 
     def partition_of(self, name: str) -> int:
         """Where the state of a group, or of a transactional id, stands; the topic is created if it is missing."""
@@ -97,6 +113,14 @@ class StateTopic(ABC):
         """Read on in every partition that is here; errors as ``refresh``."""
         for name in self.names():
             self.refresh(name.partition)
+
+    def refresh_readable(self) -> None:
+        """As ``refresh_all``; a partition that cannot be read keeps nobody from the others."""
+        for name in self.names():
+            try:
+                self.refresh(name.partition)
+            except StorageError:
+                _LOGGER.exception("what clients have stored cannot be read log=%s", name)
 
     def refresh(self, partition: int) -> None:
         """Read on in a partition, up to its end.

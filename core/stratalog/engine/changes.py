@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
@@ -38,10 +38,21 @@ NO_TIER: Final = (
 
 
 class TopicChanges:
-    """Changes to the topics of one engine. All it is given is borrowed."""
+    """Changes to the topics of one engine. All it is given is borrowed.
 
-    def __init__(self, shelf: LogShelf, topics: TopicTable, opener: LogOpener, host: ComponentHost) -> None:
+    ``forget_offsets`` is told of a topic that goes: what groups have committed of it goes, too.
+    """
+
+    def __init__(
+        self,
+        shelf: LogShelf,
+        topics: TopicTable,
+        opener: LogOpener,
+        host: ComponentHost,
+        forget_offsets: Callable[[str], None],
+    ) -> None:
         self._shelf, self._topics, self._opener, self._host = shelf, topics, opener, host
+        self._forget_offsets = forget_offsets
 
     def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
         """What is told of a topic with these partitions."""
@@ -66,7 +77,9 @@ class TopicChanges:
         entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
-        before = self._topics.entry(name)  # of a topic whose folders somebody removed
+        before = self._topics.entry(name)  # of a topic whose folders somebody removed, or a crash while it was deleted
+        if before is not None:
+            self._forget_offsets(name)
         try:
             self._topics.put(name, entry)
             for found in names:
@@ -144,6 +157,7 @@ class TopicChanges:
                 remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
         for found in names:
             self._shelf.remove(found, delay_ms)
+        self._forget_offsets(name)
         self._topics.put(name, None)
 
     def move(self, log: Log, path: str) -> Log:

@@ -92,8 +92,10 @@ class EngineLogs:
             self._opener = LogOpener(
                 settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
             )
-            self._changes = TopicChanges(self._shelf, self._topics, self._opener, host)
             self._clients = Clients(self, host.parts(TopicConfig()))
+            self._changes = TopicChanges(
+                self._shelf, self._topics, self._opener, host, self._clients.offsets.forget_topic
+            )
             clock = host.env.clock
             self._tiering = None if tier is None else Tiering(tier, self._opener, settings.engine, clock)
             self._cleaner = Cleaner(
@@ -181,8 +183,8 @@ class EngineLogs:
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, those in the tier included.
 
-        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop. A call
-        that failed can be repeated.
+        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop; what groups
+        have committed of it goes. A call that failed can be repeated.
 
         Raises:
             UnknownTopicError: it is not here.

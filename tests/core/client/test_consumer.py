@@ -238,6 +238,59 @@ def test_records_of_a_deleted_topic_are_not_taken_for_those_of_its_successor(eng
         assert [record.value for record in consumer.poll()[ONE]] == [b"new"] * 4
 
 
+def test_a_group_begins_anew_in_a_topic_that_is_deleted_and_made_again(engine: Engine, tmp_path: Path) -> None:
+    """Else it would pass over the first records of the new one: as many as it had read of the old one."""
+    fill(engine, ONE, 5)
+    fill(engine, T[0], 2)
+    for group in ("g", "h"):
+        with early(engine, "one", "t", group=group) as consumer:
+            consumer.poll()
+            consumer.commit()
+    engine.delete_topic("one")
+    engine.create_topic("one")
+    fill(engine, ONE, 8)
+    for group in ("g", "h"):
+        with early(engine, "one", "t", group=group) as consumer:
+            assert consumer.committed().keys() == set(T)
+            assert offsets(consumer.poll()) == {ONE: list(range(8))}
+    engine.close()
+    with open_engine(tmp_path / "engine") as again, early(again, group="g") as consumer:
+        assert consumer.committed() == {}
+
+
+def test_what_was_committed_goes_where_a_crash_ended_the_deletion_of_a_topic(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(engine, ONE, 5)
+    with early(engine, group="g") as consumer:
+        consumer.poll()
+        consumer.commit()
+
+    def crash(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupOffsets, "commit", crash)
+        with pytest.raises(KeyboardInterrupt):
+            engine.delete_topic("one")
+    engine.create_topic("one")
+    fill(engine, ONE, 8)
+    with early(engine, group="g") as consumer:
+        assert offsets(consumer.poll()) == {ONE: list(range(8))}
+
+
+def test_the_offsets_topic_itself_may_be_deleted(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine, group="g") as consumer:
+        consumer.poll()
+        consumer.commit()
+        engine.delete_topic(OFFSETS_TOPIC)
+        assert consumer.committed() == {}
+        engine.delete_topic("t")
+        consumer.commit()
+        assert consumer.committed()[ONE].offset == 5
+
+
 def test_offsets_by_time(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine, "one", "t") as consumer:
