@@ -13,7 +13,7 @@ from stratalog.client.logs import Logs
 from stratalog.client.offsets import GroupOffsets
 from stratalog.client.producer import Producer, ProducerOptions
 from stratalog.client.transaction import Transaction
-from stratalog.errors import ClosedError
+from stratalog.errors import ClosedError, ConfigError
 from stratalog.segment.components import Components
 
 
@@ -62,6 +62,7 @@ class Clients:
         chosen.codec(self._parts)
         transaction = None
         if transactional_id is not None:
+            _check_transactional(transactional_id, chosen)
             transaction = Transaction(
                 self.coordinator,
                 transactional_id,
@@ -110,3 +111,13 @@ class Clients:
         with contextlib.ExitStack() as closing:
             for producer in list(self._producers):
                 closing.callback(producer.close)
+
+
+def _check_transactional(transactional_id: str, options: ProducerOptions) -> None:
+    """Source: apache/kafka ProducerConfig, its rules for ``transactional.id``."""
+    if not transactional_id:
+        raise ConfigError("transactional_id is a name, not ''; None is no transactions")
+    if not options.idempotent:
+        raise ConfigError(
+            f"a transactional producer is idempotent: transactional_id={transactional_id} idempotent=False"
+        )

@@ -75,6 +75,8 @@ class Consumer:
     ) -> None:
         if isinstance(topics, str):
             raise ConfigError(f"topics is a list of names: [{topics!r}]")
+        if group == "":
+            raise ConfigError("group is a name, not ''; None is no group")
         self._clock, self._offsets, self._group = clock, offsets, group
         self._reset = OffsetReset.of(auto_offset_reset)
         seen = Isolation.of(isolation)
@@ -243,7 +245,8 @@ class Consumer:
             durability: ``written`` or ``durable``; None is the engine's setting.
 
         Raises:
-            ConfigError: the consumer has no group.
+            ConfigError: the consumer has no group, or an offset is negative.
+            UnknownTopicError: a partition is not here.
         """
         self._check_open()
         self._offsets.commit(self._named_group(), self.positions() if offsets is None else offsets, durability)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from stratalog.client.logs import Logs
 from stratalog.client.statetopic import StateTopic
 from stratalog.env.clock import Clock
-from stratalog.errors import ConfigError, StorageError
+from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets_topic import (
@@ -56,7 +56,7 @@ class GroupOffsets:
     """
 
     def __init__(self, logs: Logs, clock: Clock) -> None:
-        self._topic, self._clock = _OffsetsTopic(logs), clock
+        self._logs, self._topic, self._clock = logs, _OffsetsTopic(logs), clock
         self._lock = threading.Lock()
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
@@ -79,6 +79,8 @@ class GroupOffsets:
         """Store offsets, all in one batch; None deletes.
 
         Raises:
+            ConfigError: an offset is negative.
+            UnknownTopicError: a partition is not here; nothing was stored.
             InvalidRecordError: a text does not fit Kafka's schema.
             StorageError: they could not be appended.
         """
@@ -110,10 +112,24 @@ class GroupOffsets:
         self, group: str, offsets: Mapping[TopicPartition, int | CommittedOffset | None]
     ) -> tuple[TopicPartition, list[Record]]:
         """The records that commit offsets, and the partition that they belong to; the topic is there afterwards."""
+        for wanted, given in offsets.items():
+            if given is not None:
+                self._check_here(TopicPartition(*wanted))
         with self._lock:
             partition = self._topic.partition_of(group)
         now = self._clock.now_ms()
-        return self._topic.name(partition), [_record(group, name, given, now) for name, given in offsets.items()]
+        return self._topic.name(partition), [
+            _record(group, TopicPartition(*name), given, now) for name, given in offsets.items()
+        ]
+
+    def _check_here(self, name: TopicPartition) -> None:
+        """Raise UnknownTopicError unless there is such a log, whether or not it can be opened."""
+        try:
+            self._logs.log(*name)
+        except UnknownTopicError:
+            raise
+        except StorageError:
+            return
 
 
 def _record(group: str, name: TopicPartition, given: int | CommittedOffset | None, now_ms: int) -> Record:
@@ -122,6 +138,8 @@ def _record(group: str, name: TopicPartition, given: int | CommittedOffset | Non
     if given is None:
         return Record(timestamp_ms=now_ms, key=key)
     found = CommittedOffset(given) if isinstance(given, int) else given
+    if found.offset < 0:
+        raise ConfigError(f"a committed offset is at least 0, not {found.offset} group={group} partition={name}")
     value = OffsetCommit(
         offset=found.offset, leader_epoch=found.leader_epoch, metadata=found.metadata, commit_timestamp_ms=now_ms
     )

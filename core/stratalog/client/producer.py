@@ -23,6 +23,7 @@ from stratalog.client.transaction import Transaction
 from stratalog.errors import ClosedError, ConfigError, InvalidTxnStateError, TransactionAbortedError, UnknownTopicError
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 from stratalog.segment.components import Components
 from stratalog.spi.formats import Codec
@@ -69,6 +70,8 @@ class ProducerOptions:
         ):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is at least {least}, not {getattr(self, name)}")
+        if self.durability is not None:
+            Durability.of(self.durability)
 
     def codec(self, parts: Components) -> Codec | None:
         """The codec; UnsupportedCompressionError if it is not installed."""
@@ -208,6 +211,7 @@ class Producer:
 
         Raises:
             InvalidTxnStateError, ProducerFencedError: as ``send``.
+            ConfigError, UnknownTopicError: as ``Consumer.commit``.
         """
         self._check_open()
         self._transactional().check_open()

@@ -291,6 +291,28 @@ def test_the_offsets_topic_itself_may_be_deleted(engine: Engine) -> None:
         assert consumer.committed()[ONE].offset == 5
 
 
+def test_only_offsets_that_a_log_may_have_are_committed(engine: Engine) -> None:
+    with early(engine, group="g") as consumer:
+        consumer.commit({ONE: 3})
+        for wrong, error in (
+            ({ONE: -1}, ConfigError),
+            ({TopicPartition("nope", 0): 0}, UnknownTopicError),
+            ({ONE: 1, TopicPartition("one", 1): 0}, UnknownTopicError),
+        ):
+            with pytest.raises(error):
+                consumer.commit(wrong)
+            with engine.producer(transactional_id="x") as producer:
+                producer.begin_transaction()
+                with pytest.raises(error):
+                    producer.send_offsets("g", wrong)
+        assert consumer.committed() == {ONE: CommittedOffset(3)}
+
+
+def test_no_name_is_no_group(engine: Engine) -> None:
+    with pytest.raises(ConfigError, match="group is a name"):
+        early(engine, group="")
+
+
 def test_offsets_by_time(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine, "one", "t") as consumer:

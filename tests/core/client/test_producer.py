@@ -266,11 +266,20 @@ def test_a_batch_above_the_topics_limit_is_sent_in_parts(engine: Engine) -> None
         {"buffer_bytes": 0},
         {"delivery_timeout_ms": -1},
         {"transaction_timeout_ms": 0},
+        {"durability": "fsync"},
     ],
 )
 def test_options_have_bounds(engine: Engine, options: ProducerKeywords) -> None:
     with pytest.raises(ConfigError, match=next(iter(options))):
         engine.producer(**options)
+
+
+@pytest.mark.parametrize(("transactional_id", "options"), [("", {}), ("t", {"idempotent": False})])
+def test_a_transactional_producer_has_a_name_and_is_idempotent(
+    engine: Engine, transactional_id: str, options: ProducerKeywords
+) -> None:
+    with pytest.raises(ConfigError, match="transactional"):
+        engine.producer(transactional_id=transactional_id, **options)
 
 
 def test_a_codec_that_is_not_there_is_refused(engine: Engine) -> None:
