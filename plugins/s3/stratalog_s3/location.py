@@ -9,6 +9,7 @@ from typing import Final
 from stratalog.spi import ConfigError
 
 MAX_KEY_BYTES: Final = 1024  # S3's bound
+_S3: Final = frozenset({"s3", "s3a"})
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
 
 
@@ -44,7 +45,7 @@ def parse_location(uri: str) -> Location:
         raise ConfigError("a tier is named by a URI like s3://bucket/prefix or file:///folder")
     scheme, rest = found["scheme"].lower(), found["rest"]
     authority, _, path = rest.partition("/")
-    if "@" in authority and (":" in authority.partition("@")[0] or scheme in {"s3", "s3a"}):
+    if _holds_credentials(scheme, authority, path):
         raise ConfigError(f"a {scheme} URI holds no credentials: give them as tier options or in the environment")
     if any(mark in rest for mark in "?#\\\0") or "::" in rest:
         raise ConfigError(f"a {scheme} URI has no query, fragment, backslash or second URI in it")
@@ -60,6 +61,17 @@ def parse_location(uri: str) -> Location:
     if scheme == "file" and not prefix:
         raise ConfigError("a file URI names a folder: file:///folder")
     return Location(scheme, authority, prefix)
+
+
+def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
+    """Whether a URI looks as if it does; a secret may hold a slash, and the rest of it is taken for a path then."""
+    user, mark, _ = authority.partition("@")
+    if mark:
+        return ":" in user or scheme in _S3
+    _, colon, port = authority.partition(":")
+    if scheme in _S3:
+        return bool(colon) and not authority.startswith("arn:")  # no bucket's name has one
+    return bool(colon) and not port.isdigit() and "@" in path
 
 
 def check_key(key: str) -> str:

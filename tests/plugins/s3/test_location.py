@@ -35,6 +35,7 @@ def test_uris_are_taken_apart(uri: str, location: Location, text: str) -> None:
         "", "bucket/prefix", "/var/tier", "s3:bucket", "s3://", "s3:///prefix", "file://", "file:///", "file://host/x",
         "s3://bucket/a//b", "s3://bucket/../b", "s3://bucket/./b", "s3://bucket/a?x=1", "s3://bucket/a#b",
         "s3://bucket/a\\b", "s3://bucket/a\0b", "zip://a.zip::s3://bucket", "s3://key:secret@bucket", "s3://key@bucket",
+        "s3://key:sec/ret@bucket/prefix", "s3://key:secret", "gs://key:sec/ret@bucket/prefix",
     ],
 )  # fmt: skip
 def test_what_names_no_place_is_refused(uri: str) -> None:
