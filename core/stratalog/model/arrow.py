@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from itertools import accumulate
 from types import ModuleType
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _MAX_ARROW_MS: Final = ((1 << 63) - 1) // 1000
 _MIN_ARROW_MS: Final = -_MAX_ARROW_MS
 _LIMIT: Final = (1 << 31) - 1  # Arrow's offsets have 32 bits
+_LEAST_SHARED_ROWS: Final = 1 << 12
+_SHARED_ROWS: Final = 1 << 17  # of a buffer that is kept
 _REPLACEMENT_BYTES: Final = 3  # of U+FFFD, for what may have been one byte
 
 Batches = Callable[[RecordColumns, int, int, Any], Iterator[Any]]
@@ -82,7 +84,7 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
 class ArrowBuffers(NamedTuple):
     """What one batch in ``arrow_schema()`` is made of, for kernels that fill Arrow's memory themselves.
 
-    Buffers are those of ``arrow_allocator``, in the layout of Arrow's columnar format. A column that may be null is a
+    Buffers are those of ``arrow_allocator`` or ``arrow_repeated``, in the layout of Arrow's columnar format. A column that may be null is a
     pair: the number of its nulls, and its buffers with the validity bitmap first (None if nothing is null). Without
     headers (``header_rows`` 0) those of ``names`` and ``contents`` are not looked at.
     """
@@ -109,6 +111,29 @@ def arrow_allocator() -> Callable[..., Any]:
     """
     allocate: Callable[..., Any] = _pyarrow().allocate_buffer
     return allocate
+
+
+def arrow_repeated(number: int, rows: int) -> Any:
+    """A buffer of ``rows`` times the same int32, which may be part of other batches as well: many columns have one number.
+
+    Raises:
+        OverflowError: ``number`` is none of 32 bits.
+        PluginImportError: pyarrow is not installed; the text names the extra.
+    """
+    pa = _pyarrow()
+    if rows > _SHARED_ROWS:
+        return _repeated(pa, number, rows).slice(0)
+    return _shared(pa, number, max(_LEAST_SHARED_ROWS, 1 << (rows - 1).bit_length())).slice(0, 4 * rows)
+
+
+def _repeated(pa: Any, number: int, rows: int) -> Any:
+    return pa.py_buffer(array("i", (number,)) * rows)
+
+
+@lru_cache(maxsize=16)
+def _shared(pa: Any, number: int, rows: int) -> Any:
+    """At most 8 MiB in all stay in memory."""
+    return _repeated(pa, number, rows)
 
 
 def arrow_batch(buffers: ArrowBuffers) -> pyarrow.RecordBatch:

@@ -46,7 +46,14 @@ from stratalog.errors import (
     UnsupportedCompressionError,
 )
 from stratalog.extensions import extension
-from stratalog.model.arrow import ArrowBuffers, arrow_allocator, arrow_batch, arrow_batches, arrow_schema
+from stratalog.model.arrow import (
+    ArrowBuffers,
+    arrow_allocator,
+    arrow_batch,
+    arrow_batches,
+    arrow_repeated,
+    arrow_schema,
+)
 from stratalog.model.batches import (
     BATCH_COLUMNS,
     CODEC_MASK,
@@ -266,6 +273,7 @@ __all__ = [
     "arrow_allocator",
     "arrow_batch",
     "arrow_batches",
+    "arrow_repeated",
     "arrow_schema",
     "exposition",
     "extension",

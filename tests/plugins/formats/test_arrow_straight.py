@@ -33,7 +33,7 @@ LONG_MAX = (1 << 63) - 1
 PLAIN = BatchFormat(twins.TABLE, PYTHON)
 
 stamps = st.integers(-1, LONG_MAX) | st.integers(1_700_000_000_000, 1_700_000_100_000)
-blobs = st.none() | st.binary(max_size=70) | st.sampled_from([31, 32, 33, 64, 511, 512, 513, 9000]).map(bytes)
+blobs = st.none() | st.binary(max_size=70) | st.sampled_from([31, 32, 33, 64, 2047, 2048, 9000]).map(bytes)
 without_headers = st.lists(
     st.builds(Record, timestamp_ms=stamps, key=blobs, value=blobs, headers=st.just(())), min_size=1, max_size=20
 )
@@ -79,6 +79,12 @@ def data_bytes(batch: pa.RecordBatch, name: str) -> int:
     return 0 if found is None else found.size
 
 
+def address_of(batch: pa.RecordBatch, name: str) -> int:
+    found = batch.column(name).buffers()[1]
+    assert found is not None
+    return found.address
+
+
 @given(first=without_headers, second=without_headers)
 def test_records_of_any_shape_are_those_of_the_columns(
     compiled: Kernels, first: list[Record], second: list[Record]
@@ -120,6 +126,31 @@ def test_append_time_is_every_rows_time(compiled: Kernels, append_time_ms: int) 
     batch = agrees(compiled, written([Record(timestamp_ms=9), Record(timestamp_ms=-1)], header=header))
     assert batch.column("timestamp_type").to_pylist() == [1, 1]
     assert batch.column("timestamp").null_count == (0 if append_time_ms == 5 else 2)
+
+
+def test_each_batch_has_its_epoch_and_kind_of_time(compiled: Kernels) -> None:
+    stamped = BatchHeader(leader_epoch=9, timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=8)
+    data = written([Record(value=b"v")] * 3) + written([Record(value=b"w")] * 2, header=stamped)
+    batch = agrees(compiled, data)
+    assert batch.column("leader_epoch").to_pylist() == [4, 4, 4, 9, 9]
+    assert batch.column("timestamp_type").to_pylist() == [0, 0, 0, 1, 1]
+
+
+def test_what_says_the_same_in_each_row_is_in_memory_once(compiled: Kernels) -> None:
+    data = written([Record(value=b"v")] * 5000)
+    batches = [agrees(compiled, data), agrees(compiled, data)]
+    addresses = [
+        {address_of(batch, name) for name in ("partition", "leader_epoch", "timestamp_type")} for batch in batches
+    ]
+    assert addresses[0] == addresses[1]
+    assert len(addresses[0]) == 3
+
+
+@pytest.mark.parametrize("end", range(1, 40))
+def test_nothing_behind_the_bytes_is_read_into_the_columns(compiled: Kernels, end: int) -> None:
+    """The last records lie too near the end to be copied in pieces."""
+    records = [Record(key=b"k" * (n % 3), value=bytes([n]) * (n % end), timestamp_ms=n) for n in range(40)]
+    agrees(compiled, written(records))
 
 
 def test_headers_go_by_way_of_columns(compiled: Kernels) -> None:

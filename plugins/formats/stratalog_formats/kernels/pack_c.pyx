@@ -7,36 +7,41 @@ no twin in pure Python, and nothing to say about bytes that are wrong.
 Source: Arrow's columnar format, variable-size binary layout.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from stratalog.spi import ArrowBuffers, CorruptBatchError
+from stratalog.spi import ArrowBuffers, CorruptBatchError, arrow_repeated
 
 from stratalog_formats.kernels.sections cimport Section, sections_of
 from stratalog_formats.kernels.wire cimport (
     MAX_INT32,
+    SHORT_HEAD_BYTES,
     Cursor,
     Row,
     add,
     at_start,
     flat,
     read_record,
+    read_short,
     size_of,
     start_of,
 )
 
 cdef enum:
-    FIRST_BYTES = 16  # what fields are copied in, if they are short
+    FIRST_BYTES = 16  # what short fields are copied in
     PIECE_BYTES = 32
-    SHORT_BYTES = 512
+    SHORT_BYTES = 2047  # those of at most so many are
+    LEAST_BYTES = 9  # the longest short number, and the head of a record behind it
 
 cdef extern from *:
     """
     #define NO_TIMESTAMP (-1)
     #define LAST_MS (INT64_MAX / 1000)
+    #define LAST_PLAIN_OFFSET (INT64_MAX - INT32_MAX)
     """
     const int64_t NO_TIMESTAMP
     const int64_t LAST_MS  # microseconds have 64 bits too
+    const int64_t LAST_PLAIN_OFFSET  # any delta may be added to it
 
 
 cdef struct Column:  # one of variable width, or the timestamps
@@ -46,68 +51,165 @@ cdef struct Column:  # one of variable width, or the timestamps
     int64_t used  # bytes of data
     int64_t nulls
 
+cdef struct Filling:  # one batch on its way into the columns
+    Cursor at
+    Cursor stop
+    Cursor safe  # what ends here may be copied in pieces that take along what follows
+    int64_t row
+    int64_t last  # the row behind its own
+    int64_t base_offset
+    int64_t base_ms
+    int64_t append_ms
+    bint append_time
+
 
 cdef inline void add_null(Column* into, int64_t i) noexcept nogil:
     into.validity[i >> 3] &= ~(<uint8_t>1 << (i & 7))
     into.nulls += 1
 
 
-cdef inline void put(Column* into, int64_t i, Cursor data, int64_t size, Cursor safe) noexcept nogil:
-    """Copy field ``i``. Short ones that end before ``safe`` go in pieces; the last may take along what follows."""
-    cdef uint8_t* target = into.data + into.used
+cdef inline void copy(uint8_t* into, Cursor data, int64_t size) noexcept nogil:
+    """Copy in pieces; the last may take along what follows, in both places."""
     cdef int64_t n = FIRST_BYTES
+    memcpy(into, data, FIRST_BYTES)
+    while n < size:
+        memcpy(into + n, data + n, PIECE_BYTES)
+        n += PIECE_BYTES
+
+
+cdef void put(Column* into, int64_t i, Cursor data, int64_t size) noexcept nogil:
+    """Add field ``i``; -1 is null."""
     if size < 0:
         add_null(into, i)
         size = 0
-    elif size <= SHORT_BYTES and data + size <= safe:
-        memcpy(target, data, FIRST_BYTES)
-        while n < size:
-            memcpy(target + n, data + n, PIECE_BYTES)
-            n += PIECE_BYTES
-    else:
-        memcpy(target, data, size)
+    memcpy(into.data + into.used, data, size)
     into.used += size
     into.offsets[i + 1] = <int32_t>into.used
 
 
-cdef int fill(
+cdef void fill_plain(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
+    """Decode records until one is not as nearly all are: of short numbers and fields, without headers.
+
+    Nothing is written of the one that it ends at, and nothing said of it. The compiler keeps in registers what nobody
+    has the address of, and what no call in between needs.
+    """
+    cdef Cursor p
+    cdef Cursor end
+    cdef Cursor key
+    cdef Cursor at = of.at
+    cdef Cursor near = min(of.stop, of.safe)
+    cdef uint64_t size, since, delta, key_size, value_size, counts = 0 if of.append_time else <uint64_t>-1
+    cdef int64_t i = of.row, last = of.last, base_offset = of.base_offset, ms
+    cdef int64_t base_ms = of.append_ms if of.append_time else of.base_ms
+    cdef int64_t* stamp = <int64_t*>stamps.data
+    cdef int32_t* key_ends = keys.offsets + 1
+    cdef int32_t* value_ends = values.offsets + 1
+    cdef uint8_t* key_data = keys.data
+    cdef uint8_t* value_data = values.data
+    cdef int64_t key_used = keys.used, value_used = values.used
+    if not 0 <= base_offset <= LAST_PLAIN_OFFSET:  # offsets may wrap round
+        last = i
+    while i < last:
+        p = at
+        if near - p < LEAST_BYTES or read_short(&p, &size) or size & 1 or size < 2 * SHORT_HEAD_BYTES:
+            break
+        end = p + (size >> 1)
+        p += 1  # the attributes: any value, ignored
+        if end > near or read_short(&p, &since) or read_short(&p, &delta) or read_short(&p, &key_size):
+            break
+        key = p
+        p += 0 if key_size & 1 else key_size >> 1
+        if end - p < 2 or read_short(&p, &value_size) or (key_size | value_size) > 2 * SHORT_BYTES + 1:
+            break
+        ms = add(base_ms, <int64_t>(((since >> 1) ^ (0 - (since & 1))) & counts))
+        if <uint64_t>ms > <uint64_t>LAST_MS or end[-1]:
+            break
+        if (key_size | value_size) & 1:
+            if end - p != 1 + (0 if value_size & 1 else <int64_t>(value_size >> 1)):
+                break
+            if key_size & 1:
+                add_null(keys, i)
+                key_size = 0
+            if value_size & 1:
+                add_null(values, i)
+                value_size = 0
+        elif end - p != 1 + <int64_t>(value_size >> 1):
+            break
+        offsets[i] = base_offset + <int64_t>((delta >> 1) ^ (0 - (delta & 1)))
+        stamp[i] = 1000 * ms
+        copy(key_data + key_used, key, key_size >> 1)
+        key_used += key_size >> 1
+        key_ends[i] = <int32_t>key_used
+        copy(value_data + value_used, p, value_size >> 1)
+        value_used += value_size >> 1
+        value_ends[i] = <int32_t>value_used
+        at = end
+        i += 1
+    of.at, of.row, keys.used, values.used = at, i, key_used, value_used
+
+
+cdef bint fill_one(Filling* of, int64_t* offsets, Column* stamps, Column* keys, Column* values) noexcept nogil:
+    """Decode one record whatever its numbers look like; False if it has headers or is wrong."""
+    cdef Row row
+    cdef int64_t ms, i = of.row
+    if read_record(&of.at, of.stop, &row) or row.header_count:
+        return False
+    offsets[i] = add(of.base_offset, row.delta)
+    if (offsets[i] < of.base_offset) != (row.delta < 0):
+        return False
+    ms = of.append_ms if of.append_time else add(of.base_ms, row.delta_ms)
+    if ms == NO_TIMESTAMP or not -LAST_MS <= ms <= LAST_MS:
+        add_null(stamps, i)
+        ms = 0
+    (<int64_t*>stamps.data)[i] = 1000 * ms
+    put(keys, i, row.key, row.key_size)
+    put(values, i, row.value, row.value_size)
+    of.row += 1
+    return True
+
+
+cdef bint fill(
     Cursor arena,
     int64_t size,
     const Section* section,
     int64_t i,
     int64_t* offsets,
     Column* stamps,
-    Column* all_keys,
-    Column* all_values,
+    Column* keys,
+    Column* values,
 ) noexcept nogil:
-    """Decode one batch into rows from ``i`` on; -1 if anything is unusual.
+    """Decode one batch into rows from ``i`` on; False if anything is unusual.
 
     Each column has room for as many bytes as the batches have, more than fields that do not overlap can need, and for
     a piece more.
     """
-    cdef Cursor at = arena + section.start
-    cdef Cursor stop = arena + section.end
-    cdef Cursor safe = arena + max(size - PIECE_BYTES, 0)
-    cdef Column keys = all_keys[0], values = all_values[0]
-    cdef int64_t last = i + section.count, base_offset = section.base_offset, base_ms = section.base_timestamp_ms, ms
-    cdef int64_t* stamp = <int64_t*>stamps.data
-    cdef Row row
-    while i < last:
-        if read_record(&at, stop, &row) or row.header_count:
-            return -1
-        offsets[i] = add(base_offset, row.delta)
-        if (offsets[i] < base_offset) != (row.delta < 0):
-            return -1
-        ms = section.max_timestamp_ms if section.append_time else add(base_ms, row.delta_ms)
-        if ms == NO_TIMESTAMP or not -LAST_MS <= ms <= LAST_MS:
-            add_null(stamps, i)
-            ms = 0
-        stamp[i] = 1000 * ms
-        put(&keys, i, row.key, row.key_size, safe)
-        put(&values, i, row.value, row.value_size, safe)
-        i += 1
-    all_keys[0], all_values[0] = keys, values
-    return 0 if at == stop else -1
+    cdef Filling of
+    of.at, of.stop, of.safe = arena + section.start, arena + section.end, arena + max(size - PIECE_BYTES, 0)
+    of.row, of.last = i, i + section.count
+    of.base_offset, of.base_ms = section.base_offset, section.base_timestamp_ms
+    of.append_ms, of.append_time = section.max_timestamp_ms, section.append_time
+    while of.row < of.last:
+        fill_plain(&of, offsets, stamps, keys, values)
+        if of.row < of.last and not fill_one(&of, offsets, stamps, keys, values):
+            return False
+    return of.at == of.stop
+
+
+cdef bint are_alike(const Section* section, int64_t number) noexcept nogil:
+    """Whether leader epoch and kind of timestamp are the same in all batches, as nearly always."""
+    cdef int64_t n
+    for n in range(1, number):
+        if section[n].leader_epoch != section[0].leader_epoch or section[n].append_time != section[0].append_time:
+            return False
+    return True
+
+
+cdef void put_alternating(const Section* section, int64_t number, int32_t* types, int32_t* epochs) noexcept nogil:
+    cdef int64_t n, i = 0
+    for n in range(number):
+        repeat(types + i, section[n].append_time, section[n].count)
+        repeat(epochs + i, section[n].leader_epoch, section[n].count)
+        i += section[n].count
 
 
 cdef void repeat(int32_t* into, int32_t number, int64_t count) noexcept nogil:
@@ -168,44 +270,40 @@ def pack_batches(data, batches, bounds, int32_t partition, allocate):
         return None
     cdef const Section* section = <const Section*>at_start(made)
     cdef Column stamps, keys, values
-    cdef int unusual = 0
+    cdef bint usual = True
     for n in range(number):
         rows += section[n].count
         room += section[n].end - section[n].start
     if not rows or room > MAX_INT32:
         return None
-    cdef list fixed = [allocate(width * rows) for width in (4, 8, 8, 4, 4)]
-    cdef int32_t* partitions = <int32_t*>address_of(fixed[0])
-    cdef int64_t* offsets = <int64_t*>address_of(fixed[1])
-    cdef int32_t* types = <int32_t*>address_of(fixed[3])
-    cdef int32_t* epochs = <int32_t*>address_of(fixed[4])
-    stamp_bits, no_headers = allocate((rows + 7) // 8), allocate(4 * (rows + 1))
-    cdef uint8_t* first_headers = address_of(no_headers)
-    stamps.data, stamps.validity = address_of(fixed[2]), address_of(stamp_bits)
+    cdef bint alike = are_alike(section, number)
+    offset_buffer, stamp_buffer, stamp_bits = allocate(8 * rows), allocate(8 * rows), allocate((rows + 7) // 8)
+    cdef int64_t* offsets = <int64_t*>address_of(offset_buffer)
+    stamps.data, stamps.validity = address_of(stamp_buffer), address_of(stamp_bits)
     all_valid(&stamps, rows)
     cdef list key_buffers = opened(&keys, allocate, rows, room)
     cdef list value_buffers = opened(&values, allocate, rows, room)
     with nogil:
         for n in range(number):
-            if section[n].count and fill(arena, size, section + n, i, offsets, &stamps, &keys, &values):
-                unusual = 1
+            if section[n].count and not fill(arena, size, section + n, i, offsets, &stamps, &keys, &values):
+                usual = False
                 break
-            repeat(types + i, section[n].append_time, section[n].count)
-            repeat(epochs + i, section[n].leader_epoch, section[n].count)
             i += section[n].count
-        if not unusual:
-            repeat(partitions, partition, rows)
-            memset(first_headers, 0, 4 * (rows + 1))
-    if unusual:
+    if not usual:
         return None
+    if alike:
+        types, epochs = arrow_repeated(section.append_time, rows), arrow_repeated(section.leader_epoch, rows)
+    else:
+        types, epochs = allocate(4 * rows), allocate(4 * rows)
+        put_alternating(section, number, <int32_t*>address_of(types), <int32_t*>address_of(epochs))
     return ArrowBuffers(
         rows,
         0,
-        fixed,
+        [arrow_repeated(partition, rows), offset_buffer, stamp_buffer, types, epochs],
         (stamps.nulls, stamp_bits if stamps.nulls else None),
         closed(&keys, key_buffers),
         closed(&values, value_buffers),
-        no_headers,
+        arrow_repeated(0, rows + 1),
         [],
         (0, []),
     )
