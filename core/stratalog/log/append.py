@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from stratalog.errors import ClosedError, InvalidRecordError
-from stratalog.log.encoded import plain_batch, prepare_batches
+from stratalog.log.encoded import prepare_batches
 from stratalog.log.row import InRow, write_row
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records, wait_until_durable
-from stratalog.log.validate import Prepared, plain_records, prepare_records
+from stratalog.log.validate import Prepared, prepare_records
 from stratalog.log.write import AppendResult, write_batch, write_prepared
 from stratalog.model.batches import Buffer
 from stratalog.model.offsets import AppendOrigin, Durability
@@ -27,11 +27,10 @@ def append_records(
     state: LogState, records: Sequence[Record], durability: Durability, sync: Sync | None = None
 ) -> AppendResult:
     """Encode and append records. Errors as ``prepare_records`` and ``write``."""
-    config, parts = state.config, state.parts
-    found = parts.formats.of(config.record_version, "", 0)
-    plain = plain_records(records, found, config, parts)
+    config, parts, rules = state.config, state.parts, state.rules or state.look_up_rules()
+    plain = rules.encoded(records)
     if plain is not None:
-        return write_plain(state, found, plain, durability, sync)
+        return write_plain(state, rules.format, plain, durability, sync)
     return write(state, prepare_records(records, config, parts), durability, sync)
 
 
@@ -39,12 +38,11 @@ def append_batches(
     state: LogState, data: Buffer, durability: Durability, origin: AppendOrigin = AppendOrigin.CLIENT
 ) -> AppendResult:
     """Append batches that somebody encoded. Errors as ``prepare_batches`` and ``write``."""
-    config, parts = state.config, state.parts
-    found = parts.formats.of(config.record_version, "", 0)
-    plain = plain_batch(data, found, config, parts)
+    rules = state.rules or state.look_up_rules()
+    plain = rules.taken(data)
     if plain is not None:
-        return write_plain(state, found, plain, durability)
-    prepared = prepare_batches(data, config, parts, origin=origin)
+        return write_plain(state, rules.format, plain, durability)
+    prepared = prepare_batches(data, state.config, state.parts, origin=origin)
     if not prepared:
         raise InvalidRecordError("no whole batch was given")
     return write(state, prepared, durability, origin=origin)

@@ -20,8 +20,6 @@ from stratalog.log.validate import (
     encoded,
     is_create_time,
     may_break_a_rule,
-    passes,
-    stays_plain,
     timestamp_type,
 )
 from stratalog.model.batches import (
@@ -41,7 +39,7 @@ from stratalog.model.offsets import AppendOrigin
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MIN_SIZE, scan
-from stratalog.spi.formats import BatchHeader, PlainBatch, RecordFormat
+from stratalog.spi.formats import BatchHeader, RecordFormat
 
 _UNUSUAL: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # bits of attributes
 
@@ -91,14 +89,6 @@ def prepare_batches(
         for start, end in _together(table):
             prepared.extend(_prepared(_copied(data, table, start, end, config, parts)))
     return prepared
-
-
-def plain_batch(data: Buffer, found: RecordFormat, config: TopicConfig, parts: Components) -> PlainBatch | None:
-    """One batch that stays as it is, if ``data`` is that, and takes no closer look; else None."""
-    if not stays_plain(config):
-        return None
-    batch = found.plain_batch(data)
-    return batch if batch is not None and passes(batch, config, parts.env.clock.now_ms()) else None
 
 
 def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:

@@ -159,7 +159,8 @@ class Log(LogReader):
             OffsetsExhaustedError: the log has no offsets left.
             Others as ``append``.
         """
-        return append_batches(self._state, data, self._durability_of(durability), AppendOrigin.of(origin))
+        wanted = self._durability if durability is None else Durability.of(durability)
+        return append_batches(self._state, data, wanted, AppendOrigin.of(origin))
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None
@@ -309,9 +310,7 @@ class Log(LogReader):
     def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None = None) -> None:
         """Take new settings of the topic: nothing is opened again, the active segment goes on under them."""
         with self._state.lock:
-            self._state.config, self._state.parts, self._state.remote = config, parts, remote
-            self._state.appender.configure(config)
-            self._state.publish()
+            self._state.configure(config, parts, remote)
 
     def abandon(self) -> None:
         """Close without making anything durable: the log is about to be deleted. Twice is fine."""

@@ -19,6 +19,7 @@ from stratalog.errors import (
     StorageError,
 )
 from stratalog.log.cleaned import CleaningState
+from stratalog.log.plain import PlainRules
 from stratalog.log.remote import RemoteLog, RemoteView
 from stratalog.log.turns import Turns
 from stratalog.log.view import LogView
@@ -44,7 +45,8 @@ class LogState:
     ``on_truncated`` stores the directory's checkpoints, which may be above the log's bounds then. ``watermark`` says what
     moves the high watermark of a leader; ``given_watermark`` is the one from outside, or from a follower's leader. ``syncing`` is held
     over a sync, taken before ``lock``; what takes bytes away holds it too. ``turns`` says who syncs for those
-    who wait for it, and whose batches are still to be written. ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    who wait for it, and whose batches are still to be written. ``rules`` are of ``config``, None until an append asks, which needs no lock.
+    ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     """
 
     log: TopicPartition
@@ -83,6 +85,7 @@ class LogState:
     syncing: threading.RLock = field(default_factory=threading.RLock)
     lock: threading.RLock = field(default_factory=threading.RLock)
     is_pressed: bool = False
+    rules: PlainRules | None = None
     room: threading.Condition = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,6 +105,18 @@ class LogState:
     def takes_appends(self) -> bool:
         """Whether ``check_writable`` and ``check_leads`` raise nothing."""
         return not self.closed and self.failure is None and self.damage is None and self.is_leader
+
+    def configure(self, config: TopicConfig, parts: Components, remote: RemoteLog | None) -> None:
+        """Take new settings of the topic."""
+        self.config, self.parts, self.remote, self.rules = config, parts, remote, None
+        self.appender.configure(config)
+        self.publish()
+
+    def look_up_rules(self) -> PlainRules:
+        """What the settings say of plain batches, kept as ``rules`` until they change. Takes the lock itself."""
+        with self.lock:
+            rules = self.rules = PlainRules(self.config, self.parts)
+            return rules
 
     def check_writable(self) -> None:
         """Raise what keeps the log from being written to, if anything does."""

@@ -14,7 +14,7 @@ from stratalog.errors import InvalidRecordError, InvalidTimestampError, RecordTo
 from stratalog.model.batches import BATCH_COLUMNS, NO_TIMESTAMP, BatchTable, TimestampType
 from stratalog.model.records import Record, RecordColumns, Survey, int64_column, survey
 from stratalog.segment.components import Components
-from stratalog.spi.formats import BatchHeader, Codec, PlainBatch, RecordFormat
+from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
 
 BATCH_BYTES_WANTED: Final = 1 << 20
 RECORD_OVERHEAD_BYTES: Final = 30
@@ -34,31 +34,6 @@ class Prepared:
     format: RecordFormat
     data: bytearray
     table: BatchTable
-
-
-def plain_records(
-    records: Sequence[Record], found: RecordFormat, config: TopicConfig, parts: Components
-) -> PlainBatch | None:
-    """Records as ``prepare_records`` encodes them, if they make one batch and no rule needs a look at each; else None."""
-    if not stays_plain(config):
-        return None
-    now = parts.env.clock.now_ms()
-    limit = min(BATCH_BYTES_WANTED, config.max_message_bytes, config.segment_bytes)
-    batch = found.encode_plain(records, now, limit_bytes=limit, overhead_bytes=RECORD_OVERHEAD_BYTES)
-    return batch if batch is not None and passes(batch, config, now) else None
-
-
-def stays_plain(config: TopicConfig) -> bool:
-    """Whether a topic has batches without a codec written as they are, times included."""
-    return config.compression_type in NOT_COMPRESSED and config.message_timestamp_type == CREATE_TIME
-
-
-def passes(batch: PlainBatch, config: TopicConfig, now_ms: int) -> bool:
-    """Whether a batch keeps the rules of the topic; if not, a look at each record tells what is wrong with it."""
-    data, _, least_ms, largest_ms, has_null_key = batch
-    if len(data) > config.max_message_bytes:
-        return False
-    return not may_break_a_rule(least_ms, largest_ms, has_null_key, config, now_ms)
 
 
 def prepare_records(

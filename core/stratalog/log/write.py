@@ -55,7 +55,8 @@ def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> Appe
     """Write one batch of which all is known: the shortest way, which most appends take. Errors as ``write_prepared``."""
     data, record_count, _, largest_ms, _ = batch
     size, epoch = len(data), state.leader_epoch
-    check_takes(state, size)
+    if size > state.config.segment_bytes or not state.is_leader or state.failure or state.damage or state.closed:
+        check_takes(state, size)
     if state.remote is not None or state.is_pressed:
         wait_for_room(state, size)
     base = state.segments[-1].end_offset

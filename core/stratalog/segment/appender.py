@@ -55,6 +55,7 @@ class Appender:
         "_jitter_ms",
         "_latest_ms",
         "_parts",
+        "_room_bytes",
         "segment",
     )
 
@@ -64,8 +65,9 @@ class Appender:
         self._first_timestamp_ms: int | None = None
         self._latest_ms: int | None = None  # what goes into the segment is no newer; None: the clock says, or not known
         self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``parts.indexes``, in its order
-        self._growing: tuple[IndexFile | None, ...] = ()  # those that plain batches go to; empty: to be listed again
+        self._growing: tuple[tuple[IndexBuilder, IndexFile], ...] = ()  # of plain batches; empty: to be listed again
         self._is_full: bool | None = None  # whether any of them takes no further entry; None: one may have changed
+        self._room_bytes = -1  # up to this size the segment takes what is no newer than _latest_ms; -1: not known
         self._is_ready = False  # whether all indexes are open
         if not segment.size_bytes:
             self._open_indexes()
@@ -83,21 +85,26 @@ class Appender:
                 continue  # opened by a call that had no room for the next one
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
-        self._builders, self._is_full, self._is_ready = tuple(builders), None, True
+        self._builders, self._is_ready = tuple(builders), True
+        self._changed()
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Whether a set of this size, end and time must go to a new segment."""
+        segment = self.segment
+        if (
+            segment.log.size_bytes + size_bytes <= self._room_bytes
+            and max_timestamp_ms <= self._latest_ms  # type: ignore[operator]  # known where _room_bytes is
+            and 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+        ):
+            return False  # nearly always
         if not self._is_ready:
             self._open_indexes()
-        segment, latest_ms = self.segment, self._latest_ms
-        size = segment.size_bytes
-        if size:
-            if size + size_bytes > self._config.segment_bytes:
+        if segment.size_bytes:
+            if segment.size_bytes + size_bytes > self._config.segment_bytes or self._is_late(max_timestamp_ms):
                 return True
-            if self._is_late(max_timestamp_ms) if latest_ms is None else max_timestamp_ms > latest_ms:
-                return True
-        is_full = self.is_full if self._is_full is None else self._is_full
-        return is_full or not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+            if self._latest_ms is not None and not self.is_full:
+                self._room_bytes = self._config.segment_bytes
+        return self.is_full or not 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
     def is_full(self) -> bool:
@@ -105,6 +112,10 @@ class Appender:
         if self._is_full is None:
             self._is_full = any(builder.full for builder in self._builders)
         return self._is_full
+
+    def _changed(self) -> None:
+        """What was known of settings, times and indexes has to be looked at again."""
+        self._is_full, self._room_bytes, self._growing = None, -1, ()
 
     def has_waited(self) -> bool:
         """Whether the segment holds something and ``segment.ms`` has passed, by the clock, since its first record."""
@@ -114,6 +125,7 @@ class Appender:
     def configure(self, config: TopicConfig) -> None:
         """Take new settings of the topic; the jitter stays as it was drawn."""
         self._config = config
+        self._changed()
         if self._first_timestamp_ms is not None:
             self._begins_at(self._first_timestamp_ms)
 
@@ -158,17 +170,18 @@ class Appender:
         if not self._is_ready:
             self._open_indexes()
         segment, size = self.segment, len(data)
-        some_full = self.is_full if self._is_full is None else self._is_full
+        is_full = self.is_full if self._is_full is None else self._is_full
         growing = self._growing or self._grow()
         start = segment.log.append((data,))
         try:
-            for builder, index in zip(self._builders, growing):  # noqa: B905 - as many, and this is each append
-                if index is None or (some_full and builder.full):
+            for builder, index in growing:
+                if is_full and builder.full:
                     continue
                 entries = builder.add_batch(start, size, base_offset, last_offset, max_timestamp_ms)
                 if entries:
                     index.append(entries)
-                    self._is_full = some_full = some_full or builder.full
+                    if builder.full:
+                        self._is_full, self._room_bytes = True, -1
         except StorageError:
             self._take_back(start)
             raise
@@ -178,11 +191,13 @@ class Appender:
             self._begins_at(max_timestamp_ms)
         segment.end_offset = last_offset + 1
 
-    def _grow(self) -> tuple[IndexFile | None, ...]:
-        """The indexes that plain batches have entries in: a transaction index has none."""
+    def _grow(self) -> tuple[tuple[IndexBuilder, IndexFile], ...]:
+        """The indexes that plain batches have entries in, with their builders: a transaction index has none."""
         opened = self.segment.indexes()
         self._growing = tuple(
-            None if role is IndexRole.TRANSACTION else opened.get(role) for role in self._parts.indexes
+            (builder, opened[role])
+            for role, builder in self._by_role()
+            if role is not IndexRole.TRANSACTION and role in opened
         )
         return self._growing
 
@@ -196,7 +211,7 @@ class Appender:
             for role, builder in self._by_role():
                 if not builder.full:
                     self._write_index(role, builder.add_table(table, start))
-            self._is_full = None
+            self._is_full, self._room_bytes = None, -1
         except StorageError:
             self._take_back(start)
             raise
@@ -224,7 +239,7 @@ class Appender:
                     due[role].append(builder.add(told))
         for role, entries in due.items():
             self._write_index(role, b"".join(entries))
-        self._is_full = None
+        self._is_full, self._room_bytes = None, -1
 
     def _take_back(self, start: int) -> None:
         """Cut what an append wrote from ``start`` on: its index entries did not go in.
@@ -239,7 +254,8 @@ class Appender:
             if index is not None:
                 index.truncate(found.kept_bytes(index.view(), segment.base_offset, segment.end_offset))
             builders.append(self._begun(role, found, b"" if index is None else bytes(index.view()))[0])
-        self._builders, self._is_full = tuple(builders), None
+        self._builders = tuple(builders)
+        self._changed()
 
     def _by_role(self) -> Iterator[tuple[IndexRole, IndexBuilder]]:
         return zip(self._parts.indexes, self._builders, strict=True)
@@ -287,7 +303,7 @@ class Appender:
             index.truncate(0)
             index.append(entries)
         self.segment.use_index(role, index)
-        self._growing = ()
+        self._changed()
         return index
 
     def _roll_ms(self) -> int:
@@ -302,7 +318,7 @@ class Appender:
 
     def _begins_at(self, first_timestamp_ms: int) -> None:
         """Note the time of the segment's first batch, -1 if it has none."""
-        self._first_timestamp_ms = first_timestamp_ms
+        self._first_timestamp_ms, self._room_bytes = first_timestamp_ms, -1
         self._latest_ms = first_timestamp_ms + self._roll_ms() if first_timestamp_ms >= 0 else None
 
     def _is_late(self, max_timestamp_ms: int) -> bool:
