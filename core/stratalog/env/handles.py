@@ -62,15 +62,10 @@ class HandlePool:
             ClosedError: the pool is closed.
             OSError: what ``opener`` raises.
         """
-        handle = self._handles.get(name)
-        if handle is not None:
-            handle.pins.append(None)
-            if not handle.is_leaving:
-                handle.used = next(self._now)
-                return handle.descriptor
+        descriptor = self.pin_open(name)
+        if descriptor is not None:
+            return descriptor
         with self._lock:
-            if handle is not None:
-                self._unpinned(handle)
             handle = self._handles.get(name)
             if handle is None:
                 descriptor = self._opened(opener)
@@ -80,6 +75,19 @@ class HandlePool:
             handle.used = next(self._now)
             self._shrink()
             return handle.descriptor
+
+    def pin_open(self, name: Hashable) -> int | None:
+        """As ``pin``, of what is open already; None if it is not, and nothing is to be unpinned."""
+        handle = self._handles.get(name)
+        if handle is None:
+            return None
+        handle.pins.append(None)
+        if not handle.is_leaving:
+            handle.used = next(self._now)
+            return handle.descriptor
+        with self._lock:
+            self._unpinned(handle)
+        return None
 
     def unpin(self, name: Hashable, descriptor: int) -> None:
         """Give back what ``pin`` returned; safe after ``drop``."""

@@ -76,7 +76,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         if self._is_gone or not self._writable or self._failed is not None or disk.closed:
             self.check_writable()
         size = memoryview(parts[0]).nbytes if len(parts) == 1 else sum([memoryview(part).nbytes for part in parts])
-        descriptor = self.pin()
+        descriptor = disk.handles.pin_open(self)
+        if descriptor is None:
+            descriptor = self.pin()
         try:
             written = disk.files.write(descriptor, start, parts)
             if written < size:
