@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Literal, overload
+from typing import Final, Literal, overload
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
@@ -39,6 +39,8 @@ from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 from stratalog.spi.segments import LogFiles
+
+_CLIENT: Final = AppendOrigin.CLIENT  # looked up at each append
 
 
 class Log(LogReader):
@@ -160,7 +162,8 @@ class Log(LogReader):
             Others as ``append``.
         """
         wanted = self._durability if durability is None else Durability.of(durability)
-        return append_batches(self._state, data, wanted, AppendOrigin.of(origin))
+        who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # a look-up of its name costs each append
+        return append_batches(self._state, data, wanted, who)
 
     def append_as_follower(
         self, data: Buffer, leader_high_watermark: int, leader_log_start_offset: int, durability: str | None = None
