@@ -170,7 +170,12 @@ def test_a_full_disk_is_told_and_the_restore_goes_on(tmp_path: Path, uri: str) -
     assert values(tmp_path / "new") == numbers(12)
 
 
-def test_other_bytes_than_were_stored_are_refused(tmp_path: Path, uri: str) -> None:
+@pytest.mark.parametrize("piece_bytes", [64, 4 << 20])
+def test_other_bytes_than_were_stored_are_refused(
+    tmp_path: Path, uri: str, piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layout that gives all of a segment at once compares its hash; of one that comes in pieces the copy does."""
+    monkeypatch.setattr("stratalog.tier.restore.PIECE_BYTES", piece_bytes)
     damaged = sorted((tmp_path / "bucket").glob("t-*/0/segments/*"))[1]
     data = bytearray(damaged.read_bytes())
     data[3] ^= 1  # in the base offset, which no CRC covers
