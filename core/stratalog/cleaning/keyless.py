@@ -14,6 +14,7 @@ from stratalog.log.log import Log
 from stratalog.model.batches import CONTROL_BIT, BatchTable, Buffer
 from stratalog.model.matching import rows_of_key
 from stratalog.model.records import Fields, RecordColumns
+from stratalog.segment.control import CONTROL_MAGIC, without_markers
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode, transaction_index
@@ -65,20 +66,15 @@ def write_without(log: Log, segment: ReadableSegment, key: bytes, made: CleanedS
 
 def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
     """Offsets and keys of the records of a table but for markers."""
-    return decode(chunk, _without_markers(table), segment, log.parts, Fields.OFFSET | Fields.KEY)
-
-
-def _without_markers(table: BatchTable) -> BatchTable:
-    if not any(map(CONTROL_BIT.__and__, table.attributes)):
-        return table
-    return table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
+    return decode(chunk, without_markers(table), segment, log.parts, Fields.OFFSET | Fields.KEY)
 
 
 def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, judged: Sequence[bytes]) -> bytes:
     """The batches of a table without the records that have the key, as ``rows_of_key`` says; headers and markers stay."""
-    words = by_batch(_without_markers(table), (found.translate(_TO_VERDICT) for found in judged))
+    words = by_batch(without_markers(table), (found.translate(_TO_VERDICT) for found in judged))
+    control_bit = CONTROL_BIT if table.magic >= CONTROL_MAGIC else 0
     verdicts: list[Buffer] = [
-        KEEP * count if attributes & CONTROL_BIT else next(words)
+        KEEP * count if attributes & control_bit else next(words)
         for attributes, count in zip(table.attributes, table.record_count, strict=True)
     ]
     found = log.parts.formats.of(table.magic, segment.label, chunk.position)

@@ -9,13 +9,20 @@ from dataclasses import astuple
 from typing import Final
 
 from stratalog.errors import StorageError
-from stratalog.model.batches import NO_EPOCH, NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
 from stratalog.model.control import ControlRecord, EndMarker, control_key, parse_control
 from stratalog.model.records import Fields, Record
 from stratalog.segment.components import Components
 from stratalog.spi.formats import BatchHeader, RecordFormat
 
 CONTROL_MAGIC: Final = 2  # of every control batch: older formats have no place for the flag
+
+
+def without_markers(table: BatchTable) -> BatchTable:
+    """The batches of a table that hold data; the bit that tells means nothing in older formats."""
+    if table.magic < CONTROL_MAGIC or not any(map(CONTROL_BIT.__and__, table.attributes)):
+        return table
+    return table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
 
 
 def read_control(data: Buffer, batch: RecordBatch, parts: Components) -> ControlRecord | None:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from stratalog.model.batches import CONTROL_BIT, BatchTable, ScanStop
 from stratalog.model.control import ControlRecord, ControlType, EndMarker, KraftVersion, SnapshotFooter
 from stratalog.model.records import Record
-from stratalog.segment.control import CONTROL_MAGIC, control_batch, read_control
+from stratalog.segment.control import CONTROL_MAGIC, control_batch, read_control, without_markers
 from stratalog.segment.framing import scan
 from stratalog.testing.logs import LogBed
 
@@ -20,6 +21,16 @@ def read(bed: LogBed, data: bytes | bytearray) -> ControlRecord | None:
     (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
     (batch,) = table
     return read_control(data, batch, bed.parts)
+
+
+@pytest.mark.parametrize(("magic", "kept"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 2])])
+def test_the_bit_of_markers_means_nothing_in_older_formats(magic: int, kept: list[int]) -> None:
+    rows = [
+        (70 * offset, 70, offset, offset, -1, -1, 0, -1, -1, -1, 1, attributes, 0)
+        for offset, attributes in enumerate((0, CONTROL_BIT, 1))
+    ]
+    found = without_markers(BatchTable.from_rows(magic, rows, ScanStop.END, 210))
+    assert list(found.base_offset) == kept
 
 
 @pytest.mark.parametrize(
