@@ -21,6 +21,7 @@ from stratalog.errors import DiskFullError, SegmentGoneError
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
+from stratalog.segment.identity import Identity
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import RecordFilter
@@ -34,29 +35,7 @@ _NEW: Final = ".new"
 _SECTION: Final = Struct("<IIB")  # size, CRC, length of the kind
 _TRAILER: Final = Struct("<IIqqqqIq16sI8s")
 _SECRET_BYTES: Final = 16
-_TAIL_BYTES: Final = (
-    4096  # the last batch at least in part, and with it the CRC of what it holds or of what precedes it
-)
 _MAX_DIRECTORY_BYTES: Final = 1 << 24
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Which bytes a segment has, told without reading them all: no two states of one segment agree in all of this."""
-
-    base_offset: int
-    end_offset: int
-    size_bytes: int
-    modified_ms: int
-    tail_crc: int
-
-    @classmethod
-    def of(cls, segment: Segment) -> Identity:
-        """That of a closed segment as it is now."""
-        size_bytes = segment.size_bytes
-        start = max(size_bytes - _TAIL_BYTES, 0)
-        tail_crc = crc32c(segment.read(start, size_bytes - start))
-        return cls(segment.base_offset, segment.end_offset, size_bytes, segment.log.modified_ms, tail_crc)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.cleaning.part import RewriteStoppedError
+from stratalog.config.topic import TopicConfig
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import FencedEpochError, SegmentGoneError
 from stratalog.log.cleaned import CleanedSegment, SpooledSegment
+from stratalog.log.extras import packed_extras_of
 from stratalog.log.log import Log
 from stratalog.log.remote import merged_epochs
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentEvicted
 from stratalog.model.segments import FileKind, FileSlice
+from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
@@ -183,7 +186,7 @@ class TierPart:
                 and digest_of(made) == entries[0].sha256
             ):
                 return True
-            stored = self._writer().upload(source_of(made, old))
+            stored = self._writer().upload(source_of(made, old, self._log.parts, self._log.config))
         finally:
             made.discard()
         self._traffic.uploaded_bytes += made.size_bytes
@@ -253,7 +256,9 @@ class TierPart:
             )
 
 
-def source_of(made: SpooledSegment, old: Sequence[ReadableSegment]) -> SegmentSource:
+def source_of(
+    made: SpooledSegment, old: Sequence[ReadableSegment], parts: Components, config: TopicConfig
+) -> SegmentSource:
     """What stands for ``old`` from now on, with all that travels with it."""
     infos = [_entry(segment).info for segment in old]
     epochs = merged_epochs(info.leader_epochs for info in infos)
@@ -271,6 +276,9 @@ def source_of(made: SpooledSegment, old: Sequence[ReadableSegment]) -> SegmentSo
     if snapshot:
         files[FileKind.SNAPSHOT] = snapshot
     files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
+    extras = packed_extras_of(made, info, parts, config)
+    if extras:
+        files[FileKind.EXTRA] = extras
     return SegmentSource(info, made, files)
 
 

@@ -232,6 +232,13 @@ class EngineConfig(Section):
         doc="How often the background duties look for a log that is to be compacted.",
     )
 
+    extra_interval_ms: int = key(
+        "index.extra.interval.ms",
+        15_000,
+        at_least=1,
+        doc="How often the background duties make EXTRA indexes (index.extra) of segments that were closed.",
+    )
+
     services: tuple[str, ...] = key(
         "services", (), doc="Services of plugins that run beside the engine, by name, in the order in which they start."
     )

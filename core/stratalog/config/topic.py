@@ -148,6 +148,11 @@ class TopicConfig(Section):
     index_formats: tuple[str, ...] = key(
         "index.formats", ("offset", "time", "transaction"), doc="The index formats of new segments, by name."
     )
+    index_extra: tuple[str, ...] = key(
+        "index.extra",
+        (),
+        doc="EXTRA indexes of plugins, by name: made of closed segments in the background, and sent to the tier along.",
+    )
     segment_offload_delay_ms: int = key(
         "segment.offload.delay.ms",
         0,

@@ -17,6 +17,7 @@ from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.env import Clock
 from stratalog.errors import ConfigError
+from stratalog.log.extras import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.collect import CollectReport
@@ -62,6 +63,7 @@ class Duties:
             Scheduler(clock, self._retention(), "stratalog-retention"),
             Scheduler(clock, self._cleaning(), "stratalog-cleaning"),
             Scheduler(clock, self._tier(), "stratalog-tier"),
+            Scheduler(clock, self._extras(), "stratalog-extras"),
         )
 
     # --- on a schedule -----------------------------------------------------------------------------------------------
@@ -115,6 +117,9 @@ class Duties:
             Duty("offload", self._settings.offload_interval_ms, lambda: self.offload(self._serving())),
             Duty("collect", self._settings.collect_interval_ms, self.collect),
         )
+
+    def _extras(self) -> Sequence[Duty]:
+        return (Duty("EXTRA indexes", self._settings.extra_interval_ms, lambda: self.make_extras(self._serving())),)
 
     def _serving(self) -> list[Log]:
         """Logs that can be written to: what failed once does not fail every duty again."""
@@ -171,6 +176,10 @@ class Duties:
     def collect(self) -> CollectReport:
         """Delete what no reader of the tier can need any more, of all logs."""
         return CollectReport() if self._tiering is None else self._tiering.collect(self.chosen(None))
+
+    def make_extras(self, logs: Sequence[Log]) -> tuple[ExtrasResult, ...]:
+        """Make the EXTRA indexes that closed segments lack."""
+        return tuple(for_each(logs, Log.make_extra_indexes))
 
     def apply_retention(self, logs: Sequence[Log], *, dry_run: bool = False) -> tuple[RetentionResult, ...]:
         """Delete and evict what the cleanup policies say."""

@@ -21,6 +21,7 @@ from stratalog.engine.metrics import EngineState, samples
 from stratalog.engine.offload import OffloadResult, TierLag
 from stratalog.engine.schedule import DutyStatus
 from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.log.extras import ExtrasResult
 from stratalog.model.metrics import Sample
 from stratalog.model.names import TopicPartition
 from stratalog.tier.collect import CollectReport
@@ -136,6 +137,18 @@ class Engine(EngineLogs):
         """
         self._check_open()
         return self._duties.apply_retention(self._duties.chosen(logs), dry_run=dry_run)
+
+    def make_extra_indexes(self, logs: Iterable[TopicPartition] | None = None) -> tuple[ExtrasResult, ...]:
+        """Make the EXTRA indexes (``index.extra``) that closed segments on local disk lack; a duty does it by itself.
+
+        Args:
+            logs: only these; None is all that could be opened.
+
+        Raises:
+            PluginError, StorageError: what was wrong with the first log that failed, after all had their turn.
+        """
+        self._check_open()
+        return self._duties.make_extras(self._duties.chosen(logs))
 
     def run_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionResult, ...]:
         """Compact logs, the filthiest first, until none is dirty enough: topics with ``cleanup.policy=compact``.

@@ -11,6 +11,7 @@ from itertools import takewhile
 
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.epochs.lineage import parted_at
+from stratalog.log.extras import packed_extras
 from stratalog.log.log import Log
 from stratalog.log.remote import RemoteLog
 from stratalog.log.view import LogView
@@ -223,4 +224,7 @@ def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) ->
     if snapshot:
         files[FileKind.SNAPSHOT] = snapshot
     files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
+    extras = packed_extras(segment, info, log.parts, log.config)
+    if extras:
+        files[FileKind.EXTRA] = extras
     return SegmentSource(info, SegmentBytes(segment), files)

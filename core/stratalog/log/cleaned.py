@@ -14,12 +14,13 @@ from typing import ClassVar, Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, Buffer
-from stratalog.model.names import CLEANED_SUFFIX, LOG_SUFFIX, SPOOL_SUFFIX, segment_file
+from stratalog.model.names import CLEANED_SUFFIX, EXTRA_SUFFIX, LOG_SUFFIX, SPOOL_SUFFIX, segment_file
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.segment.rebuild import appended
+from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
 
@@ -119,6 +120,12 @@ class CleanedSegment:
         if top > self.largest.timestamp_ms:
             row = table.max_timestamp_ms.tolist().index(top)
             self.largest = TimestampOffset(top, table.last_offset[row])
+
+    def reopened(self, end_offset: int) -> Segment:
+        """What was written so far, to be read before it is published; the caller closes it."""
+        names = {suffix: self.name(suffix) for suffix in (*self.suffixes, EXTRA_SUFFIX)}
+        log = self._files.open_segment(names[LOG_SUFFIX])
+        return Segment(self._files, self.base_offset, end_offset, self._parts, log, names=names)
 
     def finish(self, modified_ms: int) -> None:
         """Write the indexes; make all of it durable, names included, with the time of the segments that it replaces.

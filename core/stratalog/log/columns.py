@@ -31,7 +31,7 @@ _SPARED: Final = 8  # an eighth of what is returned may be kept in memory withou
 _T = TypeVar("_T")
 _Columns: TypeAlias = tuple[RecordColumns, int]
 _ArrowBatch: TypeAlias = "tuple[pyarrow.RecordBatch, int]"
-_Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
+Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
 """Makes pieces of the records of batches that lie in a range of offsets, each with the offset behind its last."""
 
 
@@ -51,11 +51,11 @@ def read_columns(
 
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_Columns]:
         for columns in decode(chunk, table, segment, parts, fields):
-            cut = _cut(columns, span)
+            cut = cut_columns(columns, span)
             if cut.count:
                 yield cut, cut.offset[-1] + 1
 
-    return _read(views, parts, start, end, isolation, decoded, parts.limits.read_bytes)
+    return read_pieces(views, parts, start, end, isolation, decoded, parts.limits.read_bytes)
 
 
 def read_arrow(
@@ -68,7 +68,7 @@ def read_arrow(
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
     read_bytes = _ARROW_READS * parts.limits.read_bytes
-    return _read(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
+    return read_pieces(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
 
 
 def segment_arrow(
@@ -95,13 +95,13 @@ def segment_arrow(
     return _segment_pieces(segment, chunks, span, _by_producer(aborted), _arrow_decoder(parts, partition))
 
 
-def _arrow_decoder(parts: Components, partition: int) -> _Decoded[pyarrow.RecordBatch]:
+def _arrow_decoder(parts: Components, partition: int) -> Decoded[pyarrow.RecordBatch]:
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
         for rows, whole in _parts_of(table, span):
             if whole:
                 found = decode_arrow(chunk, rows, segment, parts, partition)
             else:  # a copy of what is asked for, not a slice that keeps a mebibyte
-                cuts = (_cut(columns, span) for columns in decode(chunk, rows, segment, parts, Fields.ALL))
+                cuts = (cut_columns(columns, span) for columns in decode(chunk, rows, segment, parts, Fields.ALL))
                 found = (batch for cut in cuts for batch in arrow_batches(cut, partition))
             for batch in found:
                 if batch.num_rows:
@@ -112,16 +112,20 @@ def _arrow_decoder(parts: Components, partition: int) -> _Decoded[pyarrow.Record
     return decoded
 
 
-def _read(
+def read_pieces(
     views: ViewSource,
     parts: Components,
     start: int,
     end: int | None,
     isolation: str,
-    decoded: _Decoded[_T],
+    decoded: Decoded[_T],
     read_bytes: int,
+    is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
-    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes."""
+    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes.
+
+    Closed segments of which ``is_without`` says so are left out.
+    """
     view = views()
     if start == 0:
         start = view.offsets.log_start
@@ -139,6 +143,9 @@ def _read(
             if segment is None:
                 break
             try:
+                if is_without is not None and not view.is_active(segment) and is_without(segment):
+                    position = segment.end_offset
+                    continue
                 chunks = chunks_from(
                     segment,
                     position,
@@ -165,7 +172,7 @@ def _segment_pieces(
     chunks: Iterator[Chunk],
     span: range,
     hidden: Mapping[int, list[AbortedTransaction]],
-    decoded: _Decoded[_T],
+    decoded: Decoded[_T],
 ) -> Iterator[tuple[_T | None, int]]:
     """Pieces of the offsets of ``span`` in one segment, each with the offset to go on from when it has been used."""
     for chunk in chunks:
@@ -221,7 +228,8 @@ def _is_aborted(first_offset: int, transactions: Sequence[AbortedTransaction]) -
     return any(gone.first_offset <= first_offset <= gone.last_offset for gone in transactions)
 
 
-def _cut(columns: RecordColumns, span: range) -> RecordColumns:
+def cut_columns(columns: RecordColumns, span: range) -> RecordColumns:
+    """The records with offsets in the range."""
     if columns.count and columns.offset[0] >= span.start and columns.offset[-1] < span.stop:
         return columns
     return columns.take(bisect_left(columns.offset, span.start), bisect_left(columns.offset, span.stop))

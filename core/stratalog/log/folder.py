@@ -16,6 +16,7 @@ from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.model.names import (
     DELETED_SUFFIX,
     DIGEST_SUFFIX,
+    EXTRA_SUFFIX,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -134,9 +135,10 @@ def set_aside(
         if name in there:
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
-    digest = segment_file(segment.base_offset, DIGEST_SUFFIX)
-    if digest in there:
-        files.remove(digest)
+    for suffix in (DIGEST_SUFFIX, EXTRA_SUFFIX):
+        beside = segment_file(segment.base_offset, suffix)
+        if beside in there:
+            files.remove(beside)
     return renamed
 
 

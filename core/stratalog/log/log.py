@@ -14,6 +14,7 @@ from stratalog.log.background import Background, Subscribers
 from stratalog.log.bulk import append_segments
 from stratalog.log.cleaned import CleanedSegment, CleaningState, SpooledSegment
 from stratalog.log.delete import check_may_delete, drop_segments, raise_log_start, remove_left
+from stratalog.log.extras import ExtrasResult, make_extras
 from stratalog.log.follow import append_as_follower
 from stratalog.log.leadership import follow, lead
 from stratalog.log.lifetime import begin, close_segments, end
@@ -314,6 +315,7 @@ class Log(LogReader):
         """Take new settings of the topic: nothing is opened again, the active segment goes on under them."""
         with self._state.lock:
             self._state.configure(config, parts, remote)
+            self._parts = parts
 
     def abandon(self) -> None:
         """Close without making anything durable: the log is about to be deleted. Twice is fine."""
@@ -421,6 +423,10 @@ class Log(LogReader):
         with self._state.lock:
             self._state.check_writable()  # of one that is out of service nobody knows before it is opened again
             return end_round(self._state.files, self._state.log_end)
+
+    def make_extra_indexes(self) -> ExtrasResult:
+        """Make what EXTRA indexes (``index.extra``) closed segments on local disk lack; errors as ``make_extras``."""
+        return make_extras(self._state)
 
     def remove_left(self) -> int:
         """Delete ``.deleted`` files whose delay is over; how many."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from stratalog.log.columns import read_arrow, read_columns
 from stratalog.log.fetch import Fetched, FetchRequest, fetch
+from stratalog.log.keys import SegmentExtra, records_with_key, segment_extras
 from stratalog.log.send import Transfer, transfer
 from stratalog.log.timestamps import TimeFences, offset_for_timestamp
 from stratalog.log.view import LogView
@@ -88,6 +89,34 @@ class LogReader(ABC):
         partition = self.name.partition
         pieces = (columns.iter_records(partition) for columns in self.columns(start, end, isolation))
         return itertools.chain.from_iterable(pieces)  # no generator of ours runs for each record
+
+    def records_with_key(
+        self, key: bytes, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted"
+    ) -> Iterator[Record]:
+        """The records with this key, in order: of ``records`` those whose key it is, whatever indexes there are.
+
+        Segments whose EXTRA indexes say that they do not hold the key (``index.extra``) are not read, nor fetched from a
+        tier. The segment that appends go to is always read.
+
+        Args:
+            key: the whole key.
+            start: 0 is the log start, wherever that is.
+            end: exclusive; None is the isolation's bound when iteration begins.
+            isolation: how far a reader sees.
+
+        Raises:
+            As ``records``; damage in a segment that is not read is not met.
+        """
+        return records_with_key(self.view, self._parts, key, start, end, isolation, self.name.partition)
+
+    def extra_index(self, name: str) -> Iterator[SegmentExtra]:
+        """An EXTRA index of each segment of both tiers, oldest first: its author says what its readers can be asked.
+
+        Raises:
+            UnknownComponentError: the topic names no index of this name (``index.extra``); of who only reads: none is
+                installed.
+        """
+        return segment_extras(self.view(), self._parts.extras, name)
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
         """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""

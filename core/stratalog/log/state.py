@@ -47,6 +47,7 @@ class LogState:
     over a sync, taken before ``lock``; what takes bytes away holds it too. ``turns`` says who syncs for those
     who wait for it, and whose batches are still to be written. ``rules`` are of ``config``, None until an append asks, which needs no lock.
     ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
+    ``seen_extras`` are the EXTRA indexes that the log's files were compared with.
     """
 
     log: TopicPartition
@@ -86,6 +87,7 @@ class LogState:
     lock: threading.RLock = field(default_factory=threading.RLock)
     is_pressed: bool = False
     rules: PlainRules | None = None
+    seen_extras: frozenset[str] | None = None
     room: threading.Condition = field(init=False)
 
     def __post_init__(self) -> None:

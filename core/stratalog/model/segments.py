@@ -22,6 +22,7 @@ class FileKind(StrEnum):
     TRANSACTION_INDEX = "txnindex"
     SNAPSHOT = "snapshot"
     LEADER_EPOCHS = "leader-epochs"
+    EXTRA = "extra"
 
 
 @dataclass(frozen=True, slots=True)

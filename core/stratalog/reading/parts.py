@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from stratalog.config.files import Settings
@@ -13,7 +14,7 @@ from stratalog.env.handles import HandlePool
 from stratalog.errors import PluginImportError, UnknownComponentError
 from stratalog.registry.registry import Registry
 from stratalog.segment.cache import ByteCache
-from stratalog.segment.components import Components, FormatTable
+from stratalog.segment.components import Components, ExtraTable, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.formats import CodecTable
 from stratalog.spi.indexes import IndexFormat, IndexRole
@@ -39,7 +40,7 @@ class ComponentHost:
         self.registry, self.settings, self.env = registry, settings, env
         self.handles = HandlePool(env.files, settings.limits.open_files)
         self._opened: dict[tuple[str, str], object] = {}
-        self._parts: dict[tuple[str, ...], Components] = {}
+        self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._layouts: LayoutTable | None = None
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
         self._codecs = CodecTable()
@@ -52,14 +53,26 @@ class ComponentHost:
         """What logs with these settings work with.
 
         Raises:
-            UnknownComponentError: an index format is not installed, or a role is missing or taken twice.
+            UnknownComponentError: an index is not installed, or a role is missing or taken twice.
         """
-        names = config.index_formats
+        names = config.index_formats, config.index_extra
         if names not in self._parts:
             self._parts[names] = Components(
-                self.env, self.settings.limits, self._formats, self._codecs, self._indexes(names), self._index_cache
+                self.env,
+                self.settings.limits,
+                self._formats,
+                self._codecs,
+                self._indexes(config.index_formats),
+                self._index_cache,
+                self._extras(config.index_extra),
             )
         return self._parts[names]
+
+    def reading_parts(self) -> Components:
+        """What reads logs of any settings: the usual indexes, and every EXTRA index that is installed, opened if it is met."""
+        offers = self.registry.extra_indexes().offers()
+        opened = {offer.provider.label: partial(self._open, "EXTRA index", offer.provider) for offer in offers}
+        return dataclasses.replace(self.parts(TopicConfig()), extras=ExtraTable(opened))
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
         """A store for a log directory; the caller closes it."""
@@ -139,6 +152,13 @@ class ComponentHost:
             if role not in found:
                 raise UnknownComponentError(f"index.formats={','.join(names)} names no format of role {role}")
         return found
+
+    def _extras(self, names: tuple[str, ...]) -> ExtraTable:
+        offers = [self.registry.extra_indexes().by_name(name) for name in dict.fromkeys(names)]
+        table = ExtraTable({offer.label: partial(self._open, "EXTRA index", offer) for offer in offers})
+        for label in table.labels:  # what is wrong with it is told now, not in the background
+            table.of(label)
+        return table
 
 
 def split_scheme(location: str) -> tuple[str, str]:

@@ -77,7 +77,7 @@ class Reader(ABC):
 
     def __init__(self, location: str, host: ComponentHost, tier: Tier | None) -> None:
         self.location, self.tier, self._host = location, tier, host
-        self._parts = host.parts(TopicConfig())
+        self._parts = host.reading_parts()
         self._logs: dict[TopicPartition, StaticLog] = {}
         self._closed = False
 

@@ -19,12 +19,22 @@ from stratalog.config.keys import Section
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ConfigError, PluginError, PluginImportError, UnknownComponentError
-from stratalog.model.names import CLEANED_SUFFIX, DELETED_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SWAP_SUFFIX
+from stratalog.model.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    DIGEST_SUFFIX,
+    EXTRA_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+)
+from stratalog.model.records import Fields
 from stratalog.registry import kinds
 from stratalog.registry.discover import Candidate, find_candidates
 from stratalog.registry.host import Host
 from stratalog.registry.kinds import Kind
 from stratalog.registry.load import LoadedPlugin, ask_all
+from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import Codec, CodecTable, RecordFormat
 from stratalog.spi.indexes import IndexFormat, IndexRole
 from stratalog.spi.providers import OpenContext, Provider
@@ -35,7 +45,17 @@ HEAVY_MODULES: Final = frozenset(
 )
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*\Z")
 _SUFFIX: Final = re.compile(r"\.[a-z]+\Z")
-_TAKEN_SUFFIXES: Final = frozenset({LOG_SUFFIX, SNAPSHOT_SUFFIX, DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX})
+_TAKEN_SUFFIXES: Final = frozenset(
+    {
+        LOG_SUFFIX,
+        SNAPSHOT_SUFFIX,
+        DIGEST_SUFFIX,
+        EXTRA_SUFFIX,
+        DELETED_SUFFIX,
+        CLEANED_SUFFIX,
+        SWAP_SUFFIX,
+    }
+)
 _COMMAND: Final = re.compile(r"[a-z][a-z0-9-]*\Z")
 
 
@@ -197,6 +217,11 @@ def _format_attributes(record_format: RecordFormat) -> Iterator[str]:
         yield "magic must be 0 to 127"
 
 
+def _extra_attributes(extra: ExtraIndex) -> Iterator[str]:
+    if not isinstance(getattr(extra, "fields", None), Fields):
+        yield "fields must be of Fields: what of the records a builder looks at"
+
+
 def _index_attributes(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries of every kind
     if not isinstance(getattr(index, "role", None), IndexRole):
         yield "role must be an IndexRole"
@@ -216,4 +241,5 @@ _ATTRIBUTES: Final[dict[Kind, Callable[[Any], Iterator[str]]]] = {  # Any: each 
     kinds.RECORD_FORMATS: _format_attributes,
     kinds.CODECS: _codec_attributes,
     kinds.INDEX_FORMATS: _index_attributes,
+    kinds.EXTRA_INDEXES: _extra_attributes,
 }

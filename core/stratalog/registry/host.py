@@ -35,6 +35,7 @@ from stratalog.model.events import (
 )
 from stratalog.spi import hooks
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import Codec, RecordFormat
 from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import TierLayout
@@ -140,6 +141,10 @@ class Host:
     def index_formats(self) -> tuple[Answer[Provider[IndexFormat[object]]], ...]:
         """Call ``stratalog_index_formats``."""
         return self._ask("stratalog_index_formats", Provider)
+
+    def extra_indexes(self) -> tuple[Answer[Provider[ExtraIndex]], ...]:
+        """Call ``stratalog_extra_indexes``."""
+        return self._ask("stratalog_extra_indexes", Provider)
 
     def segment_stores(self) -> tuple[Answer[Provider[SegmentStore]], ...]:
         """Call ``stratalog_segment_stores``."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import Codec, RecordFormat
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.indexes import IndexFormat
@@ -42,6 +43,7 @@ class Kind:
 RECORD_FORMATS: Final = Kind("record_formats", "record format", RecordFormat, writes_bytes=True)
 CODECS: Final = Kind("codecs", "codec", Codec, writes_bytes=True)
 INDEX_FORMATS: Final = Kind("index_formats", "index format", IndexFormat, writes_bytes=True)
+EXTRA_INDEXES: Final = Kind("extra_indexes", "EXTRA index", ExtraIndex, writes_bytes=True)
 SEGMENT_STORES: Final = Kind("segment_stores", "segment store", SegmentStore, has_schemes=True)
 OBJECT_STORES: Final = Kind("object_stores", "object store", ObjectStore, has_schemes=True)
 TIER_LAYOUTS: Final = Kind("tier_layouts", "tier layout", TierLayout, writes_bytes=True)
@@ -52,6 +54,7 @@ KINDS: Final = (
     RECORD_FORMATS,
     CODECS,
     INDEX_FORMATS,
+    EXTRA_INDEXES,
     SEGMENT_STORES,
     OBJECT_STORES,
     TIER_LAYOUTS,

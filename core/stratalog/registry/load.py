@@ -24,6 +24,7 @@ _COLLECTORS: Final[tuple[tuple[Kind, Callable[[Host], tuple[Answer[Provider[Any]
     (kinds.RECORD_FORMATS, Host.record_formats),
     (kinds.CODECS, Host.codecs),
     (kinds.INDEX_FORMATS, Host.index_formats),
+    (kinds.EXTRA_INDEXES, Host.extra_indexes),
     (kinds.SEGMENT_STORES, Host.segment_stores),
     (kinds.OBJECT_STORES, Host.object_stores),
     (kinds.TIER_LAYOUTS, Host.tier_layouts),

@@ -15,6 +15,7 @@ from stratalog.registry.load import LoadedPlugin, explained, load_plugins
 from stratalog.registry.plugins import PluginInfo, PluginStatus
 from stratalog.registry.resolve import Catalogue, Offer, Shelf, check_requires
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import Codec, RecordFormat
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.indexes import IndexFormat
@@ -78,6 +79,10 @@ class Registry:
     def index_formats(self) -> Catalogue[IndexFormat[object]]:
         """What index formats are on offer."""
         return self._catalogue(kinds.INDEX_FORMATS)
+
+    def extra_indexes(self) -> Catalogue[ExtraIndex]:
+        """What EXTRA indexes are on offer."""
+        return self._catalogue(kinds.EXTRA_INDEXES)
 
     def segment_stores(self) -> Catalogue[SegmentStore]:
         """What stores for log directories are on offer."""

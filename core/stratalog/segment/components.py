@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
 from stratalog.errors import CorruptBatchError
 from stratalog.segment.cache import ByteCache
+from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import CodecTable, RecordFormat
 from stratalog.spi.indexes import IndexFormat, IndexRole
 
@@ -32,11 +33,35 @@ class FormatTable:
         return found
 
 
+class ExtraTable:
+    """EXTRA indexes by ``name@version``, opened when they are first used. Thread-safe.
+
+    Args:
+        offers: what opens each; called once or, by threads that come at the same time, more often.
+    """
+
+    def __init__(self, offers: Mapping[str, Callable[[], ExtraIndex]]) -> None:
+        self._offers = offers
+        self._opened: dict[str, ExtraIndex] = {}
+        self.labels = tuple(offers)
+
+    def of(self, label: str) -> ExtraIndex:
+        """The index; PluginImportError if it cannot be opened here."""
+        found = self._opened.get(label)
+        if found is None:
+            found = self._opened[label] = self._offers[label]()
+        return found
+
+
+NO_EXTRAS: Final = ExtraTable({})
+
+
 @dataclass(frozen=True, slots=True)
 class Components:
     """What a log needs to read and write; holds no state of any log.
 
-    ``indexes`` has one format a role. ``index_cache`` holds the index entries of closed segments of all logs.
+    ``indexes`` has one format a role. ``index_cache`` holds the index entries of closed segments of all logs. ``extras``
+    are the EXTRA indexes that a topic names; for who only reads, all that are installed.
     """
 
     env: Env
@@ -45,3 +70,4 @@ class Components:
     codecs: CodecTable
     indexes: Mapping[IndexRole, IndexFormat[Any]]
     index_cache: ByteCache
+    extras: ExtraTable = NO_EXTRAS

@@ -14,12 +14,15 @@ from stratalog.model.names import LOG_SUFFIX, segment_file
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segments import FileSlice
 from stratalog.segment.components import Components
+from stratalog.segment.extra import stored_extras
 from stratalog.segment.rebuild import rebuilt_entries
 from stratalog.segment.search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1  # of an index: nothing larger is read or grows
+DOUBTED: Final = frozenset({"damaged"})  # no label: an EXTRA index that was there could not be read
+_NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # what nearly all of many segments have
 
 
@@ -41,6 +44,7 @@ class Segment:
         start: where (bytes) in the file it begins, if it is the rest of one that somebody else owns.
 
     Attributes:
+        known_extras: the EXTRA indexes that were seen to be there and to fit, by label; for who makes those that are missing.
         left_at: where the last fetch ended, that is where a batch begins, and the offset after it: most fetches go on
             there. Set without a lock.
     """
@@ -55,6 +59,7 @@ class Segment:
         "base_offset",
         "end_offset",
         "files",
+        "known_extras",
         "left_at",
         "log",
         "names",
@@ -83,6 +88,7 @@ class Segment:
         self._opened: tuple[IndexRole | IndexFile, ...] = ()  # each role before its file: a dictionary has 250 bytes
         self._token = object()  # names this segment in the cache, which outlives it
         self._closed = False
+        self.known_extras = _NO_EXTRAS
         self._largest: TimestampOffset | None = None
         self.left_at: OffsetPosition | None = None
 
@@ -157,6 +163,13 @@ class Segment:
             return entries
         found = self.parts.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
         if self._closed:  # its files may have been renamed meanwhile, and a missing one is not an empty one
+            raise SegmentGoneError("the segment was closed while it was read", self.label)
+        return found
+
+    def extra_index(self, label: str) -> bytes:
+        """An EXTRA index of a closed segment, by ``name@version``; ``b""`` if there is none that fits, or it says nothing."""
+        found = self.parts.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
+        if self._closed:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
 
@@ -237,8 +250,21 @@ class Segment:
             self.forget_indexes()
             self.log.close()
 
+    def extras_made(self, labels: frozenset[str]) -> None:
+        """Note that the file of EXTRA indexes was written, and has these."""
+        self.parts.index_cache.discard((self._token, label) for label in labels)
+        self.known_extras = labels
+
+    def _stored_extra(self, label: str) -> bytes:
+        found = stored_extras(self, [label]).get(label)
+        if found is None and label in self.known_extras:
+            self.known_extras = DOUBTED
+        return found or b""
+
     def _uncache(self) -> None:
-        self.parts.index_cache.discard((self._token, role) for role in self.parts.indexes)
+        names = (*self.parts.indexes, *self.parts.extras.labels, *self.known_extras)
+        self.parts.index_cache.discard((self._token, name) for name in names)
+        self._token, self.known_extras = object(), _NO_EXTRAS  # what is cached under other names is nobody's any more
 
     def _close_indexes(self) -> None:
         try:

@@ -101,6 +101,7 @@ from stratalog.spi.cleanup import (
     SegmentSummary,
 )
 from stratalog.spi.commands import CommandOutput, CommandSteps, taken_together
+from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
@@ -177,6 +178,9 @@ __all__ = [
     "EpochEnd",
     "EpochEntry",
     "EpochFenced",
+    "ExtraIndex",
+    "ExtraIndexBuilder",
+    "ExtraIndexReader",
     "FetchedBatches",
     "Fields",
     "FileKind",

@@ -28,6 +28,7 @@ from stratalog.model.events import (
     TinySegments,
 )
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import Codec, RecordFormat
 from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import TierLayout
@@ -60,6 +61,12 @@ def stratalog_codecs() -> Iterable[Provider[Codec]]:
 @hookspec
 def stratalog_index_formats() -> Iterable[Provider[IndexFormat[object]]]:
     """Offer index formats. Topics choose by ``index.formats``."""
+    return ()
+
+
+@hookspec
+def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
+    """Offer EXTRA indexes. Topics choose by ``index.extra``; who only reads, by what segments have."""
     return ()
 
 

@@ -19,12 +19,11 @@ Entry = TypeVar("Entry")
 
 
 class IndexRole(StrEnum):
-    """What a log uses an index for; one index each of the first three per log, and at most one EXTRA."""
+    """What a log uses an index for; one index each per log. Any number of further ones: ``ExtraIndex``."""
 
     OFFSET = "offset"
     TIME = "time"
     TRANSACTION = "transaction"
-    EXTRA = "extra"
 
 
 class Appended(NamedTuple):
@@ -129,8 +128,7 @@ class IndexReader(ABC, Generic[Entry]):
 class IndexFormat(ABC, Generic[Entry]):
     """One kind of index.
 
-    ``Entry`` is OffsetPosition for OFFSET, TimestampOffset for TIME, AbortedTransaction for TRANSACTION, anything for
-    EXTRA.
+    ``Entry`` is OffsetPosition for OFFSET, TimestampOffset for TIME, AbortedTransaction for TRANSACTION.
 
     Attributes:
         role: what a log uses it for.

@@ -15,6 +15,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import CorruptBatchError, CorruptIndexError, CorruptSnapshotError, SegmentGoneError, StorageError
+from stratalog.log.extras import found_extras
 from stratalog.log.replay import replay_table
 from stratalog.model.batches import NO_EPOCH, BatchTable, Buffer
 from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, TopicId, TopicPartition, segment_file
@@ -218,6 +219,9 @@ class SegmentReader:
         snapshot = self._snapshot(segment.end_offset)
         if snapshot is not None:
             files[FileKind.SNAPSHOT] = snapshot
+        extras = found_extras(whole, info) if segment.base_offset == whole.base_offset else b""
+        if extras:
+            files[FileKind.EXTRA] = extras
         return SegmentSource(info, CheckedBytes(segment, self._parts), files)
 
     def _checked(self, segment: ClosedSegment) -> Recovered:

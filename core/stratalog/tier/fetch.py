@@ -8,10 +8,12 @@ from typing import Final
 
 from stratalog.config.engine import Limits
 from stratalog.env.memory import reuse_large_blocks
-from stratalog.errors import CorruptObjectError
+from stratalog.errors import CorruptionError, CorruptObjectError, ObjectNotFoundError
 from stratalog.model.batches import Buffer
 from stratalog.model.segments import FileKind, FileSlice, SegmentInfo
 from stratalog.segment.cache import ByteCache, CacheMetrics
+from stratalog.segment.extra import unpack_extras
+from stratalog.segment.identity import Identity
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.admission import TwoQueues
@@ -263,6 +265,24 @@ class RemoteSegment:
         """The entries of an index as bytes; empty if the segment has none of this role."""
         kind = _INDEX_KINDS.get(role)
         return self.read_file(kind) if kind is not None else b""
+
+    def extra_index(self, label: str) -> bytes:
+        """An EXTRA index, by ``name@version``; ``b""`` if there is none that fits, or it says nothing.
+
+        All of a segment come by one request, and stay in the cache of indexes.
+        """
+        try:
+            data = memoryview(self.read_file(FileKind.EXTRA))
+        except (CorruptionError, ObjectNotFoundError):  # the records are read, then
+            return b""
+
+        def read(position: int, size_bytes: int) -> memoryview:
+            return data[position : position + size_bytes]
+
+        found = unpack_extras(read, len(data))
+        if found is None or found.identity != Identity.in_tier(self.stored.info):
+            return b""
+        return found.index(label, read) or b""
 
     def read_file(self, kind: FileKind) -> bytes:
         """The original bytes of a small file (an index, the snapshot, the epochs); empty if there is none."""

@@ -6,14 +6,16 @@ no writer is fenced, and whoever reads meanwhile gets the right bytes or an erro
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Callable
 from typing import Final
 
-from stratalog.errors import CorruptObjectError
+from stratalog.errors import CorruptObjectError, ObjectNotFoundError
 from stratalog.model.names import quarantine_key
-from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.model.segments import FileKind
+from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.tier.layers import TierStore
@@ -42,6 +44,7 @@ def mend(
     if source.info != stored.info:
         return False
     layout = layouts.by_label(stored.layout)
+    source = _with_extras(store, layout, stored, source)
 
     def written(put: Callable[[str, ByteSource], ObjectInfo]) -> StoredSegment:
         made = layout.write(source, _SameKeys(stored, put), section)
@@ -53,6 +56,18 @@ def mend(
         return written(store.put) == stored
     except CorruptObjectError:
         return False
+
+
+def _with_extras(store: TierStore, layout: TierLayout, stored: StoredSegment, source: SegmentSource) -> SegmentSource:
+    """The source with the EXTRA indexes that are stored, if they are sound: copies may lack them, as they are disposable."""
+    files = dict(source.files)
+    if FileKind.EXTRA not in stored.slices:
+        files.pop(FileKind.EXTRA, None)
+    with contextlib.suppress(CorruptObjectError, ObjectNotFoundError):  # then those of the copy, if it has some
+        data = layout.read_index(stored, FileKind.EXTRA, store.read_exactly)
+        if data is not None:
+            files[FileKind.EXTRA] = data
+    return dataclasses.replace(source, files=files)
 
 
 def quarantine(store: TierStore, prefix: str, finding: Finding, now_ms: int) -> str:

@@ -95,7 +95,7 @@ class StagedPart:
         del ticket
         assert isinstance(made, SpooledSegment)
         at, layout = self._at, self.config.tier_layout
-        source = source_of(made, old)
+        source = source_of(made, old, self.parts, self.config)
         try:
             section = self.config.sections.get(layout)
             stored = at.remote.store(source, layout=layout, leader_epoch=at.leader_epoch, section=section)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.log.cleaned import CleanedSegment
+from stratalog.log.extras import packed_extras_of
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
@@ -45,6 +46,7 @@ class SegmentBuilder:
 
     def __init__(self, files: LogFiles, base_offset: int, parts: Components, config: TopicConfig) -> None:
         self.base_offset, self._files, self._clock = base_offset, files, parts.env.clock
+        self._parts, self._config = parts, config
         self._made = CleanedSegment(files, base_offset, parts, config)
         self._log: SegmentFile | None = None
 
@@ -85,6 +87,9 @@ class SegmentBuilder:
         if snapshot is not None:
             files[FileKind.SNAPSHOT] = snapshot
         files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
+        extras = packed_extras_of(self._made, info, self._parts, self._config)
+        if extras:
+            files[FileKind.EXTRA] = extras
         return SegmentSource(info, _FileBytes(self._log), files)
 
     def close(self) -> None:

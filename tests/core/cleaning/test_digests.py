@@ -15,7 +15,6 @@ import pytest
 import cleaning_logs
 from cleaning_logs import Script
 from stratalog.cleaning.compaction import CompactionResult
-from stratalog.cleaning.digests import Identity
 from stratalog.cleaning.dryrun import preview
 from stratalog.cleaning.erase import erase
 from stratalog.cleaning.plan import plan_compaction
@@ -24,6 +23,7 @@ from stratalog.log.log import Log
 from stratalog.model.names import DIGEST_SUFFIX, LOG_SUFFIX
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
+from stratalog.segment.identity import Identity
 from stratalog.spi import CleanupPolicy, LogSummary, RecordFilter, Rewrite, RewriteJob
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed

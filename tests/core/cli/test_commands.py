@@ -99,6 +99,14 @@ def test_consume_begins_and_ends_where_it_is_told(stratalog: Run, filled: Path) 
     assert people.out == f"0:0 2023-11-14T22:13:20.000+00:00 k0 {'x' * 40} h=\\xff\n"
 
 
+def test_consume_shows_the_records_of_one_key(stratalog: Run, filled: Path) -> None:
+    got = stratalog("consume", "orders", "--key", "k7", "--dir", filled, "--json")
+    assert [(item["partition"], item["offset"], item["key"]) for item in got.items] == [(0, 7, "k7"), (1, 7, "k7")]
+    assert stratalog("consume", "orders", "--key", "k7", "--from", 8, "--dir", filled, "--json").items == []
+    refused = stratalog("consume", "orders", "--key", "k7", "--group", "g", "--dir", filled)
+    assert refused.code == 2
+
+
 def test_keys_choose_the_partition_as_with_kafkas_producer(stratalog: Run, tmp_path: Path) -> None:
     folder, lines = tmp_path / "data", tmp_path / "lines"
     lines.write_bytes(b"".join(b"k%d:%d\n" % (number, number) for number in range(20)) + b"plain\n")

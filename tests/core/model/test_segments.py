@@ -64,6 +64,7 @@ def test_kinds_of_files_are_called_as_kafka_calls_them() -> None:
         "TRANSACTION_INDEX": TRANSACTION_INDEX_SUFFIX[1:],
         "SNAPSHOT": SNAPSHOT_SUFFIX[1:],
         "LEADER_EPOCHS": "leader-epochs",
+        "EXTRA": "extra",
     }
 
 

@@ -15,6 +15,7 @@ COMPONENTS = [
     "record_formats",
     "codecs",
     "index_formats",
+    "extra_indexes",
     "segment_stores",
     "object_stores",
     "tier_layouts",

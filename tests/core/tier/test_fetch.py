@@ -131,7 +131,7 @@ def test_indexes_are_fetched_once_and_together() -> None:
         assert segment.index_entries(IndexRole.OFFSET) == b"offsets"
         assert segment.index_entries(IndexRole.TIME) == b"times"
         assert segment.index_entries(IndexRole.TRANSACTION) == b""
-        assert segment.index_entries(IndexRole.EXTRA) == b""
+        assert segment.extra_index("bloom@1") == b""
     assert segment.read_file(FileKind.SNAPSHOT) == b"producers"
     assert store.counts["read"] == 2
     assert tier.metrics().indexes.size_bytes == len(b"offsets" + b"times" + b"producers")

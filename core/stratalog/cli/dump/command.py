@@ -11,6 +11,7 @@ import click
 from stratalog.cli.dump.batches import dump_log
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.decoders import Decoder, internal_topic
+from stratalog.cli.dump.extras import dump_extras
 from stratalog.cli.dump.indexes import dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, in_order, leading_offset
 from stratalog.cli.dump.source import Source, opened
@@ -32,6 +33,7 @@ from stratalog.reading.open import open_host
 
 _SMALL: Final = {
     Kind.SNAPSHOT: dump_snapshot,
+    Kind.EXTRA: dump_extras,
     Kind.LEADER_EPOCHS: dump_epochs,
     Kind.OFFSETS: dump_offsets,
     Kind.PARTITION_METADATA: dump_partition_metadata,
@@ -75,7 +77,7 @@ def dump(
     """Show what is in FILES, or in the files of a folder.
 
     \b
-    Segments:     .log .index .timeindex .txnindex .snapshot
+    Segments:     .log .index .timeindex .txnindex .snapshot .extra
                   (also with .deleted .cleaned .swap behind)
     Log folders:  leader-epoch-checkpoint, partition.metadata
     Directories:  the four offset checkpoints, meta.properties,

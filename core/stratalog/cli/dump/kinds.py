@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
+    EXTRA_SUFFIX,
     HIGH_WATERMARKS_FILE,
     LEADER_EPOCHS_FILE,
     LOCK_FILE,
@@ -52,6 +53,7 @@ class Kind(StrEnum):
     TIME_INDEX = "timeindex"
     TRANSACTION_INDEX = "txnindex"
     SNAPSHOT = "snapshot"
+    EXTRA = "extra"
 
 
 class Identified(NamedTuple):
@@ -79,6 +81,7 @@ _SUFFIXES: Final = {
     TIME_INDEX_SUFFIX: Kind.TIME_INDEX,
     TRANSACTION_INDEX_SUFFIX: Kind.TRANSACTION_INDEX,
     SNAPSHOT_SUFFIX: Kind.SNAPSHOT,
+    EXTRA_SUFFIX: Kind.EXTRA,
     ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # as Kafka's tier on a local disk has them
 }
 _LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # as remote caches and tiers of Kafka begin their names

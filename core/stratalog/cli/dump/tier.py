@@ -9,6 +9,7 @@ from typing import Final
 
 from stratalog.cli.dump.batches import dump_log
 from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.extras import dump_extras
 from stratalog.cli.dump.indexes import dump_index
 from stratalog.cli.dump.kinds import Kind
 from stratalog.cli.dump.sheet import Sheet, item, moment
@@ -138,6 +139,8 @@ class _ObjectDump:
             self._guarded(lambda: dump_index(self._context, data, _INDEXES[kind], base_offset))
         elif kind is FileKind.SNAPSHOT:
             self._guarded(lambda: dump_snapshot(self._context, data))
+        elif kind is FileKind.EXTRA:
+            self._guarded(lambda: dump_extras(self._context, data))
         else:
             self._guarded(lambda: dump_epochs(self._context, data))
 

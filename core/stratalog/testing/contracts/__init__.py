@@ -5,6 +5,7 @@ from __future__ import annotations
 from stratalog.testing.contracts.bulk_writer import BulkWriterContract
 from stratalog.testing.contracts.cleanup_policy import CleanupPolicyContract
 from stratalog.testing.contracts.codec import CodecContract
+from stratalog.testing.contracts.extra_index import ExtraIndexContract
 from stratalog.testing.contracts.index_format import IndexFormatContract
 from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.contracts.record_format import RecordFormatContract
@@ -16,6 +17,7 @@ __all__ = [
     "BulkWriterContract",
     "CleanupPolicyContract",
     "CodecContract",
+    "ExtraIndexContract",
     "IndexFormatContract",
     "ObjectStoreContract",
     "RecordFormatContract",

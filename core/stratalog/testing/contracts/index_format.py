@@ -15,7 +15,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptIndexError
 from stratalog.model.batches import BatchTable, Buffer, ScanStop
 from stratalog.model.segments import AbortedTransaction
-from stratalog.spi.indexes import Appended, IndexFormat, IndexReader, IndexRole
+from stratalog.spi.indexes import Appended, IndexFormat, IndexRole
 
 BASE = 1000
 BATCH_BYTES = 100
@@ -25,7 +25,7 @@ OFFSETS_A_BATCH = 10
 class IndexFormatContract:
     """Subclass it, name the class ``Test...``, and give one fixture, ``index_format``: the format.
 
-    What role a format has decides which of its searches are checked; an EXTRA one is checked for what all share.
+    What role a format has decides what its searches are checked for.
     """
 
     @pytest.fixture
@@ -153,7 +153,7 @@ class IndexFormatContract:
 
     def test_floor_finds_the_last_entry_at_or_below(self, index_format: IndexFormat[Any]) -> None:
         """As looking at every entry would."""
-        reader = _searchable(index_format, self.built(index_format, self.batches(50)))
+        reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
         listed = list(reader)
         for target in _targets(_floor_key(index_format, entry) for entry in listed):
             expected = [entry for entry in listed if _floor_key(index_format, entry) <= target]
@@ -161,7 +161,7 @@ class IndexFormatContract:
 
     def test_after_finds_the_first_entry_at_or_above(self, index_format: IndexFormat[Any]) -> None:
         """As looking at every entry would."""
-        reader = _searchable(index_format, self.built(index_format, self.batches(50)))
+        reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
         listed = list(reader)
         for target in _targets(_after_key(index_format, entry) for entry in listed):
             expected = [entry for entry in listed if _after_key(index_format, entry) >= target]
@@ -170,7 +170,7 @@ class IndexFormatContract:
     def test_around_is_the_floor_and_what_follows_it(self, index_format: IndexFormat[Any]) -> None:
         """What a format does not look up it leaves out, but the first."""
         entries = self.built(index_format, self.batches(50))
-        reader = _searchable(index_format, entries)
+        reader = index_format.reader(entries, BASE)
         listed = list(reader)
         for target in _targets(_floor_key(index_format, entry) for entry in listed):
             at = sum(_floor_key(index_format, entry) <= target for entry in listed)
@@ -199,7 +199,6 @@ class IndexFormatContract:
         batches, size = self.batches(50), index_format.entry_bytes
         entries = self.built(index_format, batches)
         swapped = entries[size : 2 * size] + entries[:size] + entries[2 * size :]
-        _searchable(index_format, swapped)
         with pytest.raises(CorruptIndexError) as caught:
             index_format.reader(swapped, BASE).check(*_end(batches))
         assert caught.value.position == size
@@ -208,14 +207,13 @@ class IndexFormatContract:
         """What a crash leaves of an index with reserved space: zeros behind the entries."""
         batches = self.batches(50)
         entries = self.built(index_format, batches) + bytes(4096 // index_format.entry_bytes * index_format.entry_bytes)
-        _searchable(index_format, entries)
         with pytest.raises(CorruptIndexError):
             index_format.reader(entries, BASE).check(*_end(batches))
 
     def test_check_refuses_entries_past_the_segment(self, index_format: IndexFormat[Any]) -> None:
         """The log was cut behind the index's back."""
         batches = self.batches(50)
-        reader = _searchable(index_format, self.built(index_format, batches))
+        reader = index_format.reader(self.built(index_format, batches), BASE)
         with pytest.raises(CorruptIndexError):
             reader.check(*_end(batches[:20]))
 
@@ -242,7 +240,7 @@ class IndexFormatContract:
         """What stays fits the truncated segment, and everything that fits it stays."""
         batches = self.batches(50)
         entries = self.built(index_format, batches)
-        listed = list(_searchable(index_format, entries))
+        listed = list(index_format.reader(entries, BASE))
         for end in (0, BASE, BASE + 1, BASE + 199, BASE + 200, BASE + 201, BASE + 499, BASE + 500, 1 << 40):
             kept = index_format.kept_bytes(entries, BASE, end)
             below = [entry for entry in listed if _offset(index_format, entry) < end]
@@ -286,12 +284,6 @@ def _rows(table: BatchTable, position: int) -> list[Appended]:
 
 def _end(batches: Sequence[Appended]) -> tuple[int, int]:
     return batches[-1].last_offset + 1, batches[-1].position + BATCH_BYTES
-
-
-def _searchable(index_format: IndexFormat[Any], entries: Buffer) -> IndexReader[Any]:
-    if index_format.role is IndexRole.EXTRA:
-        pytest.skip("what the entries of an EXTRA index mean is its own affair")
-    return index_format.reader(entries, BASE)
 
 
 def _targets(keys: Iterable[int]) -> list[int]:

@@ -47,6 +47,7 @@ SUFFIXES: Final = {  # persistent, of the keys
     FileKind.TRANSACTION_INDEX: "txnindex",
     FileKind.SNAPSHOT: "snapshot",
     FileKind.LEADER_EPOCHS: "epochs",
+    FileKind.EXTRA: "extra",
 }
 ENTRY_SUFFIX: Final = "entry"
 

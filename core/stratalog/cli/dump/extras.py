@@ -1,0 +1,36 @@
+"""``.extra``: which EXTRA indexes a segment has, and of which bytes of it they are. What is in them only their plugin knows."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.sheet import Sheet
+from stratalog.cli.dump.source import Source
+from stratalog.errors import CorruptIndexError
+from stratalog.segment.extra import unpack_extras
+
+_COLUMNS: Final = ("index", "position", "size_bytes", "valid")
+
+
+def dump_extras(context: Context, source: Source) -> None:
+    """Show a line an index.
+
+    Raises:
+        CorruptIndexError: the bytes are no EXTRA indexes, or one of them is damaged.
+    """
+    packed = unpack_extras(source.read, source.size_bytes)
+    if packed is None:
+        raise CorruptIndexError("this does not end as EXTRA indexes do", source.label, source.size_bytes)
+    found = packed.identity
+    about = f"of the segment [{found.base_offset}, {found.end_offset}), {found.size_bytes} bytes"
+    context.title(source.label, f"EXTRA indexes {about}")
+    damaged = None
+    with Sheet(context.output, source.label, "extra_index", _COLUMNS) as sheet:
+        for label, section in packed.sections.items():
+            is_valid = packed.index(label, source.read) is not None
+            sheet.row((label, section.position, section.size_bytes, is_valid))
+            if not is_valid and damaged is None:
+                damaged = CorruptIndexError(f"the CRC of {label} is wrong", source.label, section.position)
+    if damaged is not None:
+        raise damaged

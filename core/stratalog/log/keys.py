@@ -1,0 +1,104 @@
+"""Records of one key, without reading the segments whose EXTRA indexes say that they hold none."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from stratalog.errors import CorruptIndexError, PluginImportError, UnknownComponentError
+from stratalog.log.again import ViewSource
+from stratalog.log.columns import cut_columns, read_pieces
+from stratalog.log.view import LogView
+from stratalog.model.batches import BatchTable
+from stratalog.model.matching import rows_of_key
+from stratalog.model.records import Fields, Record
+from stratalog.segment.components import Components, ExtraTable
+from stratalog.segment.extra import extra_index
+from stratalog.segment.framing import Chunk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode
+from stratalog.spi.extra import ExtraIndexReader
+
+_HAS_KEY: Final = 1
+_log: Final = logging.getLogger(__name__)
+
+
+class SegmentExtra(NamedTuple):
+    """An EXTRA index of one segment, whose offsets are [base_offset, end_offset).
+
+    ``reader`` is None where there is none: of the segment that appends go to, of one that was closed a moment ago, and
+    where it is damaged or says nothing. Then only reading the records tells.
+    """
+
+    base_offset: int
+    end_offset: int
+    reader: ExtraIndexReader | None
+
+
+def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
+    """The EXTRA index ``name`` of each segment of both tiers, oldest first; errors as ``LogReader.extra_index``."""
+    labels = [label for label in extras.labels if label.rpartition("@")[0] == name]
+    if not labels:
+        there = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
+        raise UnknownComponentError(
+            f"{view.log} has no EXTRA index {name!r}; there are: {there}; name it in index.extra"
+        )
+    for segment in view.readable():
+        reader = None if view.is_active(segment) else _reader(segment, labels[0], extras)
+        yield SegmentExtra(segment.base_offset, segment.end_offset, reader)
+
+
+def records_with_key(
+    views: ViewSource,
+    parts: Components,
+    key: bytes,
+    start: int,
+    end: int | None,
+    isolation: str,
+    partition: int,
+) -> Iterator[Record]:
+    """The records with this key and offsets in [start, end); errors as ``read_columns``."""
+
+    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[tuple[Record, int]]:
+        keys = decode(chunk, table, segment, parts, Fields.OFFSET | Fields.KEY)
+        if not any(_HAS_KEY in rows_of_key(columns, key) for columns in keys):
+            return
+        for columns in decode(chunk, table, segment, parts, Fields.ALL):
+            cut = cut_columns(columns, span)
+            found = rows_of_key(cut, key)
+            row = found.find(_HAS_KEY)
+            while row >= 0:
+                (record,) = cut.take(row, row + 1).to_records(partition)
+                yield record, record.offset + 1
+                row = found.find(_HAS_KEY, row + 1)
+
+    def is_without(segment: ReadableSegment) -> bool:
+        return not all(_may_hold(segment, label, parts.extras, key) for label in parts.extras.labels)
+
+    return read_pieces(views, parts, start, end, isolation, decoded, parts.limits.read_bytes, is_without)
+
+
+def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:
+    """Whether a segment may hold a key, as far as one index knows; an index that fails knows nothing."""
+    reader = _reader(segment, label, extras)
+    try:
+        return reader is None or reader.may_hold_key(key)
+    except CorruptIndexError:
+        pass
+    except Exception:  # noqa: BLE001 - plugins are strangers: what one raises must not keep a reader from its records
+        _log.exception("EXTRA index %s of %s failed: the segment is read", label, segment.label)
+    return True
+
+
+def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIndexReader | None:
+    data = extra_index(segment, label)
+    if not data:
+        return None
+    try:
+        return extras.of(label).reader(data)
+    except (CorruptIndexError, PluginImportError):
+        pass
+    except Exception:  # noqa: BLE001 - the same
+        _log.exception("EXTRA index %s of %s cannot be opened: the segment is read", label, segment.label)
+    return None

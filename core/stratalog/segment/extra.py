@@ -1,0 +1,196 @@
+"""The EXTRA indexes of one segment: making them, and the bytes that hold them. docs/formats/extra.md draws them.
+
+The same bytes stand in a file beside a closed segment and travel to a tier with it. Nothing of them is needed: what is not
+exactly as it was written counts as missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import or_
+from struct import Struct
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+
+from crc32c import crc32c
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import PluginError, SegmentGoneError, StorageError
+from stratalog.model.batches import Buffer
+from stratalog.model.names import EXTRA_SUFFIX
+from stratalog.model.records import Fields
+from stratalog.segment.components import Components
+from stratalog.segment.control import without_markers
+from stratalog.segment.framing import walk
+from stratalog.segment.identity import Identity
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode
+from stratalog.spi.segments import SegmentFile
+
+if TYPE_CHECKING:
+    from stratalog.segment.segment import Segment
+
+_log: Final = logging.getLogger(__name__)
+MAX_INDEX_BYTES: Final = 64 << 20
+_MAX_SECTIONS: Final = 255
+_MAGIC: Final = b"STLGEXT1"
+_SECTION: Final = Struct("<QIB")  # size, CRC, length of the label
+_TRAILER: Final = Struct("<IIqqqqII8s")
+_MAX_DIRECTORY_BYTES: Final = _MAX_SECTIONS * (_SECTION.size + 255)
+
+T = TypeVar("T")
+ReadBytes = Callable[[int, int], Buffer]
+"""So many bytes from a position on, fewer at the end."""
+
+
+@runtime_checkable
+class HasExtras(Protocol):
+    """A segment that may have EXTRA indexes."""
+
+    def extra_index(self, label: str) -> bytes:
+        """The one of this ``name@version``; ``b""`` if there is none that fits the segment, or it says nothing."""
+
+
+def extra_index(segment: ReadableSegment, label: str) -> bytes:
+    """An EXTRA index of a closed segment; as ``HasExtras``."""
+    return segment.extra_index(label) if isinstance(segment, HasExtras) else b""
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    position: int
+    size_bytes: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExtras:
+    """What stands at the end of the bytes: of which segment they are, and where which index is."""
+
+    identity: Identity
+    sections: Mapping[str, _Section]
+
+    def index(self, label: str, read: ReadBytes) -> bytes | None:
+        """One index; None if it is missing or damaged."""
+        found = self.sections.get(label)
+        if found is None or found.size_bytes > MAX_INDEX_BYTES:
+            return None
+        data = bytes(read(found.position, found.size_bytes))
+        return data if len(data) == found.size_bytes and crc32c(data) == found.crc else None
+
+
+def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffer]:
+    """The bytes, in parts to be written one behind the other."""
+    directory = b"".join(
+        _SECTION.pack(memoryview(data).nbytes, crc32c(data), len(label)) + label.encode("ascii")
+        for label, data in indexes.items()
+    )
+    crc = crc32c(_trailer(len(directory), len(indexes), identity, 0), crc32c(directory))
+    return [*indexes.values(), directory + _trailer(len(directory), len(indexes), identity, crc)]
+
+
+def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
+    """Read the end of such bytes; None if it is not one, or damaged. Nothing is read that it does not say with its CRC."""
+    body_bytes = size_bytes - _TRAILER.size
+    if body_bytes < 0:
+        return None
+    trailer = bytes(read(body_bytes, _TRAILER.size))
+    if len(trailer) != _TRAILER.size:
+        return None
+    directory_bytes, count, base, end, log_bytes, modified_ms, tail_crc, crc, magic = _TRAILER.unpack(trailer)
+    if magic != _MAGIC or directory_bytes > min(body_bytes, _MAX_DIRECTORY_BYTES) or count > _MAX_SECTIONS:
+        return None
+    identity = Identity(base, end, log_bytes, modified_ms, tail_crc)
+    directory = bytes(read(body_bytes - directory_bytes, directory_bytes))
+    if crc32c(_trailer(directory_bytes, count, identity, 0), crc32c(directory)) != crc:
+        return None
+    sections, at, position = dict[str, _Section](), 0, 0
+    for _ in range(count):
+        index_bytes, index_crc, length = _SECTION.unpack_from(directory, at)
+        at += _SECTION.size
+        sections[directory[at : at + length].decode("ascii")] = _Section(position, index_bytes, index_crc)
+        at += length
+        position += index_bytes
+    return PackedExtras(identity, sections)
+
+
+def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> bytes:
+    bounds = (found.base_offset, found.end_offset, found.size_bytes, found.modified_ms, found.tail_crc)
+    return _TRAILER.pack(directory_bytes, count, *bounds, crc, _MAGIC)
+
+
+def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
+    """Those of these indexes that the file beside a closed segment has, if it is about the segment as it is now."""
+    try:
+        with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
+            packed = _of_now(segment, file)
+            found = {} if packed is None else {label: packed.index(label, file.read) for label in labels}
+    except SegmentGoneError:  # no such file; or no such segment any more, which is for whoever reads it
+        return {}
+    return {label: data for label, data in found.items() if data is not None}
+
+
+def stored_labels(segment: Segment) -> tuple[str, ...]:
+    """Which indexes the file beside a closed segment says it has; none if it is about other bytes. None is read."""
+    try:
+        with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
+            packed = _of_now(segment, file)
+    except SegmentGoneError:
+        return ()
+    return () if packed is None else tuple(packed.sections)
+
+
+def _of_now(segment: Segment, file: SegmentFile) -> PackedExtras | None:
+    packed = unpack_extras(file.read, file.size_bytes)
+    return packed if packed is not None and packed.identity == Identity.of(segment) else None
+
+
+# --- making them -----------------------------------------------------------------------------------------------------
+
+
+def build_extras(
+    segment: ReadableSegment, labels: Collection[str], parts: Components, config: TopicConfig
+) -> dict[str, Buffer]:
+    """The indexes of a closed segment, by label, in one pass over its records.
+
+    Raises:
+        CorruptBatchError: a batch is bad; nothing is made.
+        PluginError: a builder raised what is no StorageError, or made what is no index.
+    """
+    extras = {label: parts.extras.of(label) for label in labels}
+    builders = {label: _asked(label, partial(found.builder, config)) for label, found in extras.items()}
+    fields = reduce(or_, (found.fields for found in extras.values()), Fields.OFFSET)
+    for chunk in walk(segment, 0, parts, below=segment.end_offset):
+        for table in chunk.tables:
+            for columns in decode(chunk, without_markers(table), segment, parts, fields):
+                for label, builder in builders.items():
+                    _asked(label, partial(builder.add, columns))
+    return {label: _finished(label, builder.finish) for label, builder in builders.items()}
+
+
+def _finished(label: str, finish: Callable[[], Buffer]) -> Buffer:
+    made = _asked(label, finish)
+    try:
+        size_bytes = memoryview(made).nbytes
+    except TypeError as error:
+        raise PluginError(f"the builder of EXTRA index {label} made {type(made).__name__}, not bytes") from error
+    if size_bytes <= MAX_INDEX_BYTES:
+        return made
+    _log.warning("EXTRA index %s is left out of a segment: %d bytes, at most %d", label, size_bytes, MAX_INDEX_BYTES)
+    return b""
+
+
+def _asked(label: str, ask: Callable[[], T]) -> T:
+    """Ask a plugin; whatever it raises is an error that names it."""
+    try:
+        return ask()
+    except StorageError:
+        raise
+    except Exception as error:
+        raise PluginError(f"the builder of EXTRA index {label} raised {error!r}") from error

@@ -1,0 +1,162 @@
+"""What every EXTRA index keeps to."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import CorruptIndexError
+from stratalog.model.records import Fields, Record, RecordColumns, int32_column, int64_column
+from stratalog.spi.extra import ExtraIndex, ExtraIndexReader
+
+_ABSENT_KEY = b"a key that no record has"
+
+
+class ExtraIndexContract:
+    """Subclass it, name the class ``Test...``, and give one fixture, ``extra_index``.
+
+    Where and when indexes are made, and what becomes of those that are missing, damaged or of other bytes, is the core's:
+    here it is only what a builder makes and what a reader says of it.
+    """
+
+    @pytest.fixture
+    def extra_index(self) -> ExtraIndex:
+        """The index to check; overridden by the subclass."""
+        raise NotImplementedError("a subclass of ExtraIndexContract gives the fixture extra_index")
+
+    # --- what the tests are made of ----------------------------------------------------------------------------------
+
+    @staticmethod
+    def config() -> TopicConfig:
+        """Of a topic without settings for the index; override it for others."""
+        return TopicConfig()
+
+    @staticmethod
+    def records(count: int = 500) -> list[Record]:
+        """Records of a segment, with keys of all lengths, some twice, some null; override it for particular ones."""
+        chance = random.Random(7)  # noqa: S311 - the same records in every run
+        keys = [None, b"", b"\0", b"a" * 5000, *(b"key %d" % chance.randrange(count) for _ in range(count - 4))]
+        return [
+            Record(
+                offset=10 + 2 * number,
+                timestamp_ms=1_700_000_000_000 + chance.randrange(1000),
+                key=key,
+                value=None if number % 7 == 0 else chance.randbytes(number % 50),
+                headers=((f"h{number % 3}", b"x" * (number % 5)),) if number % 2 else (),
+            )
+            for number, key in enumerate(keys[:count])
+        ]
+
+    def built(self, index: ExtraIndex, records: Sequence[Record], cuts: Sequence[int] = ()) -> bytes:
+        """The index of these records, told as the core does: in runs that end at ``cuts``, over memory that changes."""
+        builder = index.builder(self.config())
+        for start, end in pairwise([0, *cuts, len(records)]):
+            columns = RecordColumns.from_records(records[start:end])
+            arena = bytearray(columns.arena)
+            builder.add(_only(replace(columns, arena=arena), index.fields | Fields.OFFSET))
+            arena[:] = bytes(len(arena))
+        return bytes(builder.finish())
+
+    # --- the laws ----------------------------------------------------------------------------------------------------
+
+    def test_says_what_it_looks_at(self, extra_index: ExtraIndex) -> None:
+        """The core decodes no more of the records."""
+        assert isinstance(extra_index.fields, Fields)
+
+    def test_no_key_that_is_there_is_denied(self, extra_index: ExtraIndex) -> None:
+        """The one law of ``may_hold_key``: whoever is told no does not read the segment."""
+        records = self.records()
+        for reader in _readers(extra_index, self.built(extra_index, records, (1, 2, 2, 300))):
+            denied = [found.key for found in records if found.key is not None and not reader.may_hold_key(found.key)]
+            assert denied == []
+
+    def test_one_record_is_enough(self, extra_index: ExtraIndex) -> None:
+        """Each by itself is found."""
+        for record in self.records(12):
+            for reader in _readers(extra_index, self.built(extra_index, [record])):
+                assert record.key is None or reader.may_hold_key(record.key)
+
+    def test_nothing_comes_of_no_records(self, extra_index: ExtraIndex) -> None:
+        """A segment without data (markers alone) has an index that can be read, or none."""
+        for reader in _readers(extra_index, self.built(extra_index, [])):
+            assert isinstance(reader.may_hold_key(_ABSENT_KEY), bool)
+
+    def test_made_again_it_is_the_same(self, extra_index: ExtraIndex) -> None:
+        """The same records make the same bytes, however they are handed over: a copy in a tier can be put back by its hash."""
+        records = self.records()
+        made = self.built(extra_index, records)
+        assert self.built(extra_index, records, (3, 4, 250)) == made
+        assert self.built(extra_index, records, range(1, len(records))) == made
+
+    def test_what_others_asked_for_changes_nothing(self, extra_index: ExtraIndex) -> None:
+        """Another index of the topic may want fields that this one does not."""
+        records = self.records()
+        builder = extra_index.builder(self.config())
+        builder.add(RecordColumns.from_records(records))
+        assert bytes(builder.finish()) == self.built(extra_index, records)
+
+    def test_builders_know_nothing_of_each_other(self, extra_index: ExtraIndex) -> None:
+        """Segments of many logs are looked at at the same time."""
+        records = self.records()
+        first, second = extra_index.builder(self.config()), extra_index.builder(self.config())
+        for start in range(0, len(records), 100):
+            first.add(_only(RecordColumns.from_records(records[start : start + 100]), extra_index.fields))
+            second.add(_only(RecordColumns.from_records(records[:1]), extra_index.fields))
+        assert bytes(first.finish()) == self.built(extra_index, records)
+
+    def test_reads_any_buffer_and_changes_none(self, extra_index: ExtraIndex) -> None:
+        """Of bytes, of a view of them, and of memory that could be written to."""
+        made = self.built(extra_index, self.records())
+        if made:
+            buffer = bytearray(made)
+            answers = {
+                tuple(extra_index.reader(data).may_hold_key(b"key %d" % number) for number in range(1000))
+                for data in (made, memoryview(made), buffer)
+            }
+            assert len(answers) == 1
+            assert bytes(buffer) == made
+
+    def test_any_bytes_are_answered_from_or_refused(self, extra_index: ExtraIndex) -> None:
+        """Random bytes, cut and changed ones give an answer or CorruptIndexError, nothing else."""
+        chance = random.Random(14)  # noqa: S311 - the same bytes in every run
+        made = self.built(extra_index, self.records())
+        hostile = [chance.randbytes(size) for size in range(1, 100)]
+        hostile += [made[:size] for size in (*range(1, min(len(made), 40)), len(made) - 1, len(made) // 2) if size > 0]
+        hostile += [made + b"\0", bytes(64), b"\xff" * 64]
+        for _ in range(100 if made else 0):
+            changed = bytearray(made)
+            changed[chance.randrange(min(len(made), 64))] = chance.randrange(256)
+            hostile.append(bytes(changed))
+        for data in hostile:
+            with contextlib.suppress(CorruptIndexError):
+                reader = extra_index.reader(data)
+                for key in (b"", b"key 1", _ABSENT_KEY):
+                    assert isinstance(reader.may_hold_key(key), bool)
+
+
+def _readers(index: ExtraIndex, made: bytes) -> Iterator[ExtraIndexReader]:
+    """Of an index that says something."""
+    if made:
+        yield index.reader(made)
+
+
+def _only(columns: RecordColumns, fields: Fields) -> RecordColumns:
+    """The columns of these fields alone, as a format decodes them."""
+    longs, ints = int64_column(), int32_column()
+    if not fields & Fields.OFFSET:
+        columns = replace(columns, offset=longs, leader_epoch=ints)
+    if not fields & Fields.TIMESTAMP:
+        columns = replace(columns, timestamp_ms=longs, timestamp_type=ints)
+    if not fields & Fields.KEY:
+        columns = replace(columns, key_position=ints, key_size=ints)
+    if not fields & Fields.VALUE:
+        columns = replace(columns, value_position=ints, value_size=ints)
+    if not fields & Fields.HEADERS:
+        columns = replace(columns, header_first=ints, header_count=ints)
+    return columns
