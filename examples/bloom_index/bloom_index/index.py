@@ -1,0 +1,108 @@
+"""Bloom filters: Burton H. Bloom, Space/time trade-offs in hash coding with allowable errors (1970).
+
+The positions of a key follow from two halves of one hash: Kirsch and Mitzenmacher, Less hashing, same performance (2006).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from math import log
+from struct import Struct
+from typing import Final
+
+from bloom_index.settings import BloomSection
+from stratalog.spi import (
+    Buffer,
+    CorruptIndexError,
+    ExtraIndex,
+    ExtraIndexBuilder,
+    ExtraIndexReader,
+    RecordColumns,
+    TopicConfig,
+)
+
+_HEAD: Final = Struct("<IB")  # bytes of the filter, positions of a key; the filter follows
+_HALF: Final = (1 << 32) - 1
+_MOST_POSITIONS: Final = 30
+
+
+class BloomIndex(ExtraIndex):
+    """A filter a segment, over all keys that are not null."""
+
+    def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
+        """A builder as the topic's settings say."""
+        section = config.sections.get("bloom_index")
+        return BloomBuilder(section if isinstance(section, BloomSection) else BloomSection())
+
+    def reader(self, data: Buffer) -> ExtraIndexReader:
+        """A reader; CorruptIndexError if the head contradicts the size."""
+        return BloomReader(data)
+
+
+class BloomBuilder(ExtraIndexBuilder):
+    """Keeps a hash of each key until all are known: how many there are says how large the filter must be."""
+
+    def __init__(self, section: BloomSection) -> None:
+        self._section = section
+        self._hashes = array("Q")
+        self._is_full = False
+
+    def add(self, records: RecordColumns) -> None:
+        """Note their keys."""
+        if self._is_full:
+            return
+        self._hashes.extend(hash_of(key) for key in set(records.keys()) if key is not None)
+        if len(self._hashes) > 2 * self._section.max_keys:
+            self._hashes = _distinct(self._hashes)
+            self._is_full = len(self._hashes) > self._section.max_keys
+
+    def finish(self) -> bytes:
+        """The filter; nothing of too many keys."""
+        hashes = _distinct(self._hashes)
+        if self._is_full or len(hashes) > self._section.max_keys:
+            return b""
+        bits = self._section.bits_per_key
+        count = min(max(round(bits * log(2)), 1), _MOST_POSITIONS)
+        found = bytearray(max(-(-len(hashes) * bits // 8), 1))
+        for hashed in hashes:
+            for position in _positions(hashed, count, 8 * len(found)):
+                found[position >> 3] |= 1 << (position & 7)
+        return _HEAD.pack(len(found), count) + found
+
+
+class BloomReader(ExtraIndexReader):
+    """Looks a key up."""
+
+    def __init__(self, data: Buffer) -> None:
+        view = memoryview(data)
+        if len(view) <= _HEAD.size:
+            raise CorruptIndexError("a filter is longer than its head", "", 0)
+        size_bytes, self._count = _HEAD.unpack_from(view)
+        if size_bytes != len(view) - _HEAD.size or not 1 <= self._count <= _MOST_POSITIONS:
+            raise CorruptIndexError(f"the head says {size_bytes} bytes, {self._count} positions", "", 0)
+        self._filter = view[_HEAD.size :]
+
+    def may_hold_key(self, key: bytes) -> bool:
+        """False: certainly not."""
+        found = self._filter
+        positions = _positions(hash_of(key), self._count, 8 * len(found))
+        return all(found[position >> 3] & 1 << (position & 7) for position in positions)
+
+
+def hash_of(key: bytes) -> int:
+    """64 bits of a key, the same on every machine."""
+    return int.from_bytes(blake2b(key, digest_size=8).digest(), "little")
+
+
+def _positions(hashed: int, count: int, bits: int) -> Iterator[int]:
+    """The bits of a key: ``count`` steps of an odd width."""
+    position, step = hashed & _HALF, hashed >> 32 | 1
+    for _ in range(count):
+        yield position % bits
+        position += step
+
+
+def _distinct(hashes: Iterable[int]) -> array[int]:
+    return array("Q", sorted(set(hashes)))

@@ -1,0 +1,29 @@
+"""What a topic may say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stratalog.spi import Section, key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BloomSection(Section):
+    """How much is spent on a key. Filters that are there stay as they were made: each says how it is to be read."""
+
+    title: ClassVar[str] = "Bloom filters of keys"
+
+    bits_per_key: int = key(
+        "bloom_index.bits.per.key",
+        10,
+        at_least=1,
+        at_most=40,
+        doc="Bits of the filter for each key: with 10 about one in 120 other keys seems to be there, with 15 one in 1,400.",
+    )
+    max_keys: int = key(
+        "bloom_index.max.keys",
+        4_000_000,
+        at_least=1,
+        doc="A segment with more keys gets no filter: making one takes up to 16 bytes of memory a key.",
+    )

@@ -1,0 +1,107 @@
+"""The example that stands for every stranger's EXTRA index."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+import bloom_index
+from bloom_index.index import BloomIndex, BloomReader
+from bloom_index.settings import BloomSection
+from stratalog import Record, open_engine, open_reader
+from stratalog.spi import ExtraIndex, RecordColumns, TopicConfig
+from stratalog.testing.contracts import ExtraIndexContract
+
+FOLDER = Path(__file__).parents[2] / "examples" / "bloom_index"
+
+
+def filter_of(count: int, section: BloomSection) -> bytes:
+    """The filter of ``count`` keys, each of which comes twice."""
+    builder = BloomIndex().builder(TopicConfig(sections={"bloom_index": section}))
+    for _ in range(2):
+        builder.add(RecordColumns.from_records([Record(key=b"key %d" % number) for number in range(count)]))
+    return bytes(builder.finish())
+
+
+class TestBloomIndex(ExtraIndexContract):
+    @pytest.fixture
+    def extra_index(self) -> ExtraIndex:
+        return BloomIndex()
+
+
+class TestSmallBloomIndex(TestBloomIndex):
+    """One bit a key: nearly all seem to be there, and none is denied."""
+
+    @staticmethod
+    def config() -> TopicConfig:
+        return TopicConfig(sections={"bloom_index": BloomSection(bits_per_key=1)})
+
+
+@pytest.mark.parametrize(("bits", "most"), [(10, 0.02), (20, 0.001)])
+def test_few_other_keys_seem_to_be_there(bits: int, most: float) -> None:
+    made = filter_of(2000, BloomSection(bits_per_key=bits))
+    assert len(made) == pytest.approx(2000 * bits / 8, abs=10)
+    reader = BloomReader(made)
+    assert all(reader.may_hold_key(b"key %d" % number) for number in range(2000))
+    assert sum(reader.may_hold_key(b"other %d" % number) for number in range(5000)) <= most * 5000
+
+
+def test_too_many_keys_get_no_filter() -> None:
+    assert filter_of(100, BloomSection(max_keys=100))
+    assert filter_of(101, BloomSection(max_keys=100)) == b""
+    assert filter_of(1000, BloomSection(max_keys=100)) == b""
+
+
+def test_a_key_is_found_without_reading_the_segments_that_lack_it(tmp_path: Path) -> None:
+    (tmp_path / "tier").mkdir()
+    tier = (tmp_path / "tier").as_uri()
+    config = {"index.extra": "bloom_index", "bloom_index.bits.per.key": 20, "remote.storage.enable": True}
+    with open_engine(tmp_path / "data", tier=tier, plugins=[bloom_index]) as engine:
+        engine.create_topic("t", config=config)
+        log = engine.log("t", 0)
+        for segment in range(5):
+            log.append([Record(key=b"%d-%d" % (segment, number), value=b"." * 100) for number in range(50)])
+            log.roll()
+        (made,) = engine.make_extra_indexes()
+        assert made.segments == 5
+        assert [found.offset for found in log.records_with_key(b"3-7")] == [157]
+        assert list(log.records_with_key(b"3-50")) == []
+        engine.offload()
+    with open_reader(tier, plugins=[bloom_index]) as reader:
+        found = reader.log("t", 0)
+        assert [record.offset for record in found.records_with_key(b"3-7")] == [157]
+        answers = [
+            entry.reader is not None and entry.reader.may_hold_key(b"3-7") for entry in found.extra_index("bloom_index")
+        ]
+        assert answers == [False, False, False, True, False]
+
+
+def test_it_imports_the_contract_and_nothing_else_of_stratalog() -> None:
+    lines = [line for path in (FOLDER / "bloom_index").glob("*.py") for line in path.read_text().splitlines()]
+    imported = {line.split()[1] for line in lines if line.startswith(("import stratalog", "from stratalog"))}
+    assert imported == {"stratalog.spi"}
+
+
+def test_it_can_be_installed(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+    ]
+    subprocess.run([*command, str(FOLDER)], check=True, capture_output=True)  # noqa: S603 - our own command
+    (wheel,) = tmp_path.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (points,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+    assert {"bloom_index/__init__.py", "bloom_index/index.py", "bloom_index/py.typed"} <= names
+    assert points.split() == ["[stratalog.v1]", "bloom_index", "=", "bloom_index"]
