@@ -72,7 +72,7 @@ def begin(
         log_start=loaded.log_start,
         recovery_point=loaded.recovery_point,
         leader_epoch=max(loaded.epochs.latest, 0),
-        view=view,
+        published=(view, None, 0, []),
         notify=notify,
         remote=remote,
         damage=loaded.damage,

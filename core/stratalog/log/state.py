@@ -38,9 +38,10 @@ _of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its
 
 @dataclass(slots=True)
 class LogState:
-    """Everything about one open log. Every field is read and changed under ``lock`` only, but for ``view``.
+    """Everything about one open log. Every field is read and changed under ``lock`` only, but for ``published``.
 
-    ``view`` is replaced as a whole, by ``publish``; readers load it without the lock. ``failure`` takes the log out of
+    That is replaced as a whole, by ``publish``; readers load it without the lock: a view, the log's end and recovery point
+    if they are others by now, and the view that was made of these, once somebody has asked. ``failure`` takes the log out of
     service: appends raise it, reads go on; ``on_offline`` is told of one that the whole directory shares.
     ``on_truncated`` stores the directory's checkpoints, which may be above the log's bounds then. ``watermark`` says what
     moves the high watermark of a leader; ``given_watermark`` is the one from outside, or from a follower's leader. ``syncing`` is held
@@ -62,7 +63,7 @@ class LogState:
     log_start: int
     recovery_point: int
     leader_epoch: int
-    view: LogView
+    published: tuple[LogView, int | None, int, list[LogView]]
     notify: Callable[[Event], None]
     remote: RemoteLog | None = None
     compared: tuple[RemoteView, EpochCache, RemoteView] | None = (
@@ -175,38 +176,45 @@ class LogState:
 
     def publish(self) -> None:
         """Make the state as it is now visible to readers, and tell ``on_moved``, which returns at once."""
-        before, remote = self.view, None if self.remote is None else self._counting(self.remote)
+        before = None if self.on_moved is None else self.view.offsets
+        remote = None if self.remote is None else self._counting(self.remote)
         offsets = _bounds(
             self.segments, self.producers, remote, self.log_start, self.recovery_point, self.high_watermark
         )
-        self.view = _of(
-            LogView,
-            (self.log, self.segments, offsets, self.epochs, remote, self.damage, self.leader_epoch, self.is_leader),
-        )
-        if self.on_moved is not None and offsets != before.offsets:
+        fields = (self.log, self.segments, offsets, self.epochs, remote, self.damage, self.leader_epoch, self.is_leader)
+        self.published = (_of(LogView, fields), None, 0, [])
+        if self.on_moved is not None and offsets != before:
             self.on_moved()
 
     def publish_end(self) -> None:
-        """As ``publish``, where nothing but the log's end may have moved since: what nearly all appends do."""
-        end = self.segments[-1].end_offset
+        """As ``publish``, where nothing but the log's end may have moved since: what nearly all appends do.
+
+        The view is made by who asks for it: there are more appends than that.
+        """
+        end, known = self.segments[-1].end_offset, self.published[0]
         if (
             self.remote is not None
             or not self.is_leader
             or self.watermark is not _WRITTEN
+            or known.segments is not self.segments
+            or known.epochs is not self.epochs
             or self.producers.first_unstable(end) is not None
         ):
             self.publish()
         else:
-            before = self.view.offsets
-            start, synced = before[0], self.recovery_point
-            if not start <= synced <= end:
-                synced = _between(synced, start, end)
-            offsets = _of(LogOffsets, (start, before[1], synced, end, end, end))
-            self.view = _of(
-                LogView, (self.log, self.segments, offsets, self.epochs, None, self.damage, self.leader_epoch, True)
-            )
+            self.published = (known, end, self.recovery_point, [])
             if self.on_moved is not None:
                 self.on_moved()
+
+    @property
+    def view(self) -> LogView:
+        """What readers see. Needs no lock: all that it is made from is one value."""
+        known, end, recovery_point, made = self.published
+        if end is None:
+            return known
+        if not made:
+            made.append(known.grown_to(end, recovery_point))
+        return made[0]
 
     def _counting(self, remote: RemoteLog) -> RemoteView:
         """What of the tier is of this log's history: compared when one of the two has changed, not at each append."""

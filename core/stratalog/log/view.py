@@ -17,6 +17,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment
 
 _end_offset: Final = attrgetter("end_offset")
+_of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its class is a call more
 
 
 class LogView(NamedTuple):
@@ -35,6 +36,18 @@ class LogView(NamedTuple):
     damage: CorruptBatchError | None = None
     leader_epoch: int = NO_EPOCH
     is_leader: bool = True
+
+    def grown_to(self, end: int, recovery_point: int) -> LogView:
+        """This view after nothing but appends to its last segment, of a log without a tier where written is safe to read.
+
+        Args:
+            end: of the log, now.
+            recovery_point: now; brought between the log's bounds.
+        """
+        start, local_start, *_ = self.offsets
+        synced = max(start, min(recovery_point, end))
+        offsets = _of(LogOffsets, (start, local_start, synced, end, end, end))
+        return _of(LogView, (self.log, self.segments, offsets, *self[3:]))
 
     def segment_at(self, offset: int) -> ReadableSegment | None:
         """The segment to read ``offset`` from, or the next one there is; None at the log's end.

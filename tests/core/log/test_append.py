@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -418,3 +418,32 @@ def test_a_closed_log_refuses(bed: LogBed) -> None:
     for attempt in (lambda: log.append(records(1)), log.flush, log.roll, lambda: log.delete_records(1)):
         with pytest.raises(ClosedError):
             attempt()
+
+
+def test_a_view_is_made_once_and_stays_as_it_was(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(3))
+    view = log.view()
+    assert log.view() is view
+    log.append(records(2))
+    assert view.offsets.log_end == view.offsets.high_watermark == 3
+    assert log.view().offsets.log_end == log.view().offsets.last_stable == 5
+
+
+@pytest.mark.parametrize("change", ["flush", "roll", "lead", "delete_records"])
+def test_the_view_after_an_append_is_that_of_the_whole_state(bed: LogBed, change: str) -> None:
+    """Appends say how far the log has grown, and no more: whatever else has moved was told by who moved it."""
+    log = bed.open()
+    log.append(records(3))
+    changes: dict[str, Callable[[], object]] = {
+        "flush": log.flush,
+        "roll": log.roll,
+        "lead": lambda: log.lead(log.leader_epoch + 1),
+        "delete_records": lambda: log.delete_records(before=2),
+    }
+    for again in (changes[change], lambda: None):
+        again()
+        log.append(records(4))
+        seen = log.view()
+        log._state.publish()
+        assert seen == log.view()
