@@ -72,6 +72,10 @@ def test_whatever_is_wrong_is_left_to_the_long_way(form: BatchFormat) -> None:
     assert refused > 500
 
 
+def test_bytes_that_do_not_lie_behind_each_other_are_left_to_the_long_way(form: BatchFormat) -> None:
+    assert form.plain_batch(memoryview(bytes(400))[::2]) is None
+
+
 @pytest.mark.parametrize("size", [0, 1, 17, 60, 61, 62])
 def test_what_is_no_batch_is_none(form: BatchFormat, size: int) -> None:
     assert form.plain_batch(bytes(size)) is None

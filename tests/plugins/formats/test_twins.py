@@ -380,3 +380,18 @@ def test_batches_that_are_not_inside_the_bytes_are_not_assigned(kernels: Kernels
     with pytest.raises(IndexError, match="not inside"):
         kernels.assign_batches(short, table, 5, 5, None)
     assert short == data[:-1]
+
+
+@pytest.mark.parametrize("size", [0, 15, 60])
+def test_what_is_no_batch_gets_no_place(kernels: Kernels, size: int) -> None:
+    with pytest.raises(ValueError, match=f"a batch of {size} bytes"):
+        kernels.place_batch(bytearray(size), 1, 1)
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-(1 << 31), (1 << 31) - 1), st.integers(61, 99))
+def test_a_batch_gets_its_place(base_offset: int, leader_epoch: int, size: int) -> None:
+    for kernels in twins.twins():
+        data = bytearray(range(size))
+        kernels.place_batch(data, base_offset, leader_epoch)
+        front = INT64.pack(base_offset) + INT32.pack(size - 12) + INT32.pack(leader_epoch)
+        assert data == front + bytes(range(16, size))

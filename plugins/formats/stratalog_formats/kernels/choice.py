@@ -32,6 +32,7 @@ class Kernels:
     scan_batches: Callable[[Buffer, int, int, bool], BatchTable]
     scan_messages: Callable[[int, Buffer, int, int, bool], BatchTable]
     assign_batches: Callable[[bytearray, BatchTable, int, int, int | None], None]
+    place_batch: Callable[[bytearray, int, int], None]
     seal_batch: Callable[[bytearray, int, int, int, int, int, int, int, int, int, int], None]
     decode_batches: Callable[[Buffer, BatchTable, memoryview | None, Fields], RecordColumns]
     pack_batches: Callable[[Buffer, BatchTable, memoryview | None, int, Callable[..., Any]], ArrowBuffers | None] | None
@@ -60,6 +61,7 @@ PYTHON: Final = Kernels(
     scan_batches=scan.scan_batches,
     scan_messages=scan.scan_messages,
     assign_batches=scan.assign_batches,
+    place_batch=scan.place_batch,
     seal_batch=scan.seal_batch,
     decode_batches=decode.decode_batches,
     pack_batches=None,
@@ -90,6 +92,7 @@ def _compiled() -> Kernels | None:
         scan_batches=scan_c.scan_batches,
         scan_messages=scan_c.scan_messages,
         assign_batches=scan_c.assign_batches,
+        place_batch=scan_c.place_batch,
         seal_batch=scan_c.seal_batch,
         decode_batches=decode_c.decode_batches,
         pack_batches=pack_c.pack_batches,

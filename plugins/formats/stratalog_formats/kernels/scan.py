@@ -5,6 +5,7 @@ Source: apache/kafka DefaultRecordBatch, LegacyRecord, ByteBufferLogInputStream.
 
 from __future__ import annotations
 
+from struct import Struct
 from zlib import crc32
 
 from crc32c import crc32c
@@ -35,6 +36,8 @@ from stratalog_formats.kernels.layout import (
 )
 
 _LOW_BYTE = 0xFF  # readers look at this byte of the attributes alone
+_INT32_MAX = (1 << 31) - 1
+_FRONT = Struct(">qii")  # base offset, size, leader epoch
 _LEADER_EPOCH_POSITION, _ATTRIBUTES_POSITION, _MAX_TIMESTAMP_POSITION = 12, 21, 35
 
 
@@ -137,6 +140,17 @@ def assign_batches(
             INT64.pack_into(data, at + _MAX_TIMESTAMP_POSITION, append_time_ms)
             _put_crc(data, at, at + size)
         base_offset += last - base + 1
+
+
+def place_batch(data: bytearray, base_offset: int, leader_epoch: int) -> None:
+    """Write offset, size and leader epoch of the one batch that ``data`` is. No CRC covers them.
+
+    Raises:
+        ValueError: ``data`` is shorter than a header, or larger than 2 GiB.
+    """
+    if not BATCH_HEADER_BYTES <= len(data) <= _INT32_MAX:
+        raise ValueError(f"a batch of {len(data)} bytes")
+    _FRONT.pack_into(data, 0, base_offset, len(data) - OVERHEAD_BYTES, leader_epoch)
 
 
 def seal_batch(

@@ -273,6 +273,15 @@ def assign_batches(bytearray data, batches, int64_t base_offset, int leader_epoc
     held.release()
 
 
+def place_batch(bytearray data, int64_t base_offset, int leader_epoch):
+    cdef uint8_t* at = at_start(data)
+    if not BATCH_HEADER_BYTES <= len(data) <= MAX_INT32:
+        raise ValueError(f"a batch of {len(data)} bytes")
+    put_64(at, base_offset)
+    put_32(at + 8, <uint32_t>(len(data) - OVERHEAD_BYTES))
+    put_32(at + 12, leader_epoch)
+
+
 def seal_batch(
     bytearray buffer,
     int64_t base_offset,

@@ -4,6 +4,7 @@
 As in ``pack_c``, what is unusual is left to ``decode``, so this has no twin in pure Python.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -134,11 +135,8 @@ cdef bint taken(uint8_t* at, Cursor source, int64_t size, Section* section, Foun
     return checksum_of(at + BATCH_CHECKED_FROM, size - BATCH_CHECKED_FROM) == big_32(at + BATCH_CRC_POSITION)
 
 
-def plain_batch(data):
+cdef object copied(Cursor source, int64_t size):
     """As ``RecordFormat.plain_batch``. The bytes are copied before they are checked: nobody changes them in between."""
-    view = flat(data)
-    cdef int64_t size = size_of(view)
-    cdef Cursor source = start_of(view)
     cdef Section section
     cdef Found found
     cdef bint good
@@ -155,3 +153,15 @@ def plain_batch(data):
     if not good or not found.is_stamped:
         return None
     return OF(PlainBatch, (own, section.count, found.least_ms, section.max_timestamp_ms, found.has_null_key))
+
+
+def plain_batch(data):
+    cdef Py_buffer view
+    try:
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    except BufferError:
+        return None  # bytes that do not lie behind each other
+    try:
+        return copied(<Cursor>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)

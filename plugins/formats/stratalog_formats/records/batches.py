@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from stratalog.spi import (
@@ -37,7 +36,7 @@ from stratalog.spi import (
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
 from stratalog_formats.kernels.encode import Body
-from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES, OVERHEAD_BYTES
+from stratalog_formats.kernels.layout import BATCH_HEADER_BYTES, MAX_ARENA_BYTES
 from stratalog_formats.records.retain import restamp_batch, retain_batches
 
 if TYPE_CHECKING:
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 _Arena: TypeAlias = tuple[Buffer, BatchTable, memoryview | None]
 """Bytes, the batches whose records are in them, and where, as kernels take them."""
 
-_FRONT: Final = Struct(">qii")  # base offset, size, leader epoch
 _INT64: Final = range(-(1 << 63), 1 << 63)
 _JOINED_BYTES: Final = 1 << 18  # what decompressed batches of one arena have in all; a larger one has its own
 
@@ -241,7 +239,7 @@ class BatchFormat(RecordFormat):
 
     def place(self, data: bytearray, base_offset: int, leader_epoch: int) -> None:
         """No CRC covers either; the size between them stays."""
-        _FRONT.pack_into(data, 0, base_offset, len(data) - OVERHEAD_BYTES, leader_epoch)
+        self._kernels.place_batch(data, base_offset, leader_epoch)
 
     def assign(
         self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
