@@ -254,6 +254,7 @@ def test_other_ids_are_not_disturbed(engine: Engine) -> None:
         one.begin_transaction()
         two.begin_transaction()
         write(one, b"a")
+        one.flush()  # so that it stands before what the other writes
         write(two, b"b")
         two.commit_transaction()
         assert committed(engine) == []  # behind the other, which is open
