@@ -133,7 +133,10 @@ def test_a_changed_offset_is_found_where_it_contradicts_another(damaged: Damaged
 
 
 def contradiction(place: Place, told: int) -> Batch | None:
-    """The batch at which it shows that the offset of ``place.batch`` is ``told`` now; None if it may be true."""
+    """The batch at which it shows that the offset of ``place.batch`` is ``told`` now; None if it may be true.
+
+    That batch itself where the one after it stands exactly where it would if nothing was changed.
+    """
     batch = place.batch
     is_v2 = batch.magic == 2
     first, last = (told, told + batch.next_offset - batch.first_offset - 1) if is_v2 else (told, told)
@@ -145,7 +148,10 @@ def contradiction(place: Place, told: int) -> Batch | None:
     if place.after is None:
         return None
     following = place.after.first_offset if place.after.magic == 2 else place.after.next_offset - 1
-    return place.after if following <= last else None
+    if following > last:
+        return None
+    is_plain = following == low + last - first + 1 and place.after.magic == batch.magic
+    return batch if is_plain else place.after
 
 
 def test_a_changed_leader_epoch_changes_nothing_else(damaged: DamagedLog) -> None:

@@ -33,7 +33,7 @@ from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
-from stratalog.segment.recover import Recovered, recovered
+from stratalog.segment.recover import Recovered, recovered, summed
 from stratalog.segment.search import last_indexed_position
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
@@ -276,12 +276,15 @@ class _Loader:
         self._producers_up_to(self.segments[first].base_offset)
         if self.request.writable and self.damage is None and self.newest_snapshot < self.producers.end_offset:
             self._write_snapshot(self.producers.end_offset, self.producers)
-        progress = self._counted(sum(segment.size_bytes for segment in self.segments[first:]))
+        progress = summed(self.progress, sum(segment.size_bytes for segment in self.segments[first:]))
         for index in range(first, len(self.segments)):
             segment = self.segments[index]
             found = recovered(segment, self.parts, self.config, self._replay, progress)
             if found.damage is not None:
                 self._check_overflow(segment, found.damage)
+                if found.end_offset > segment.end_offset:  # cut behind a batch that claims offsets of the next segment
+                    self._producers_up_to(segment.base_offset)
+                    found = recovered(segment, self.parts, self.config, self._replay, below=segment.end_offset)
             self.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.segments) - 1
@@ -293,20 +296,6 @@ class _Loader:
                 del self.segments[index + 1 :]
                 break
         self.log_end = self.producers.end_offset = self.segments[-1].end_offset
-
-    def _counted(self, total_bytes: int) -> Callable[[int], None] | None:
-        """Adds up what is looked at, and tells of it."""
-        told = self.progress
-        if told is None:
-            return None
-        done_bytes = 0
-
-        def count(more_bytes: int) -> None:
-            nonlocal done_bytes
-            done_bytes += more_bytes
-            told(done_bytes, total_bytes)
-
-        return count
 
     def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
         if max(table.leader_epoch) > self.epochs.latest:

@@ -120,13 +120,14 @@ def walk(
         near = end if until is None or want != usual or until - position < FRAME_BYTES else until
         data = read(position, min(want, near - position))
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
-        tables, stray = ascending(found.tables, after, beyond)
+        tables, stray, bound = ascending(found.tables, after, beyond)
         if tables:
             chunk = Chunk(data, position, tables)
             yield chunk
             after, want = tables[-1].last_offset[-1], usual
         if stray is not None:
-            raise _out_of_place(segment, stray, position + stray.position, (after, beyond, below))
+            limit = below if bound == beyond else bound
+            raise _out_of_place(segment, stray, position + stray.position, (after, bound, limit))
         if tables:
             position = chunk.end_position
         if found.stop is ScanStop.CORRUPT:
@@ -147,18 +148,26 @@ def _out_of_place(
 
 def ascending(
     tables: tuple[BatchTable, ...], after: int, beyond: int
-) -> tuple[tuple[BatchTable, ...], RecordBatch | None]:
-    """The batches before the first whose offsets are not above those before it and below ``beyond``, and that one."""
+) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
+    """The batches before the first that is out of place, and that one, with the offset that it had to be below.
+
+    Offsets must be above those before and below ``beyond``. Of two batches that contradict each other the first is out of
+    place if the second has exactly the offsets that would follow were those of the first not damaged.
+    """
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset
         if after < firsts[0] and lasts[-1] < beyond and table.ascends:
             after = lasts[-1]
             continue
+        before = after  # where the batch before the last one ends
         for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):
             if not after < first <= last < beyond:
-                return (*tables[:number], *([table.take(0, row)] if row else [])), table[row]
-            after = last
-    return tables, None
+                bound = beyond
+                if row and first == before + 2 + after - firsts[row - 1] <= after:
+                    row, bound = row - 1, first  # noqa: PLW2901 - the loop ends here
+                return (*tables[:number], *([table.take(0, row)] if row else [])), table[row], bound
+            before, after = after, last
+    return tables, None, beyond
 
 
 def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, parts: Components) -> int:

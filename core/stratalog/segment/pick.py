@@ -98,7 +98,7 @@ def _picked(
             if found is not None:
                 return found
     scanned = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
-    tables, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
+    tables, _, _ = ascending(scanned.tables, base_offset - 1, base_offset + MAX_RELATIVE_OFFSET + 1)
     place = _place_of(tables, offset) if told is None or agrees(tables, told) else None
     return None if place is None else _cut(tables, *place, max_bytes, bound)
 

@@ -26,6 +26,20 @@ Progress = Callable[[int], None]
 """Told of bytes that were looked at."""
 
 
+def summed(told: Callable[[int, int], None] | None, total_bytes: int) -> Progress | None:
+    """Adds up what is looked at, and tells of it, and of how much there is."""
+    if told is None:
+        return None
+    done_bytes = 0
+
+    def count(more_bytes: int) -> None:
+        nonlocal done_bytes
+        done_bytes += more_bytes
+        told(done_bytes, total_bytes)
+
+    return count
+
+
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """What a scan of a segment found good.
@@ -41,14 +55,23 @@ class Recovered:
 
 
 def recovered(
-    segment: ReadableSegment, parts: Components, config: TopicConfig, replay: Replay, progress: Progress | None = None
+    segment: ReadableSegment,
+    parts: Components,
+    config: TopicConfig,
+    replay: Replay,
+    progress: Progress | None = None,
+    *,
+    below: int | None = None,
 ) -> Recovered:
-    """Scan a segment once, CRCs checked, up to the first entry that is bad or cut off. Writes nothing."""
+    """Scan a segment once, CRCs checked, up to the first entry that is bad or cut off. Writes nothing.
+
+    ``below`` is the offset that no batch may reach, that of the next segment.
+    """
     making = _Entries(segment, parts, config)
     valid_bytes, end_offset = 0, segment.base_offset
     largest = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
     damage: CorruptBatchError | None = None
-    chunks = walk(segment, 0, parts)
+    chunks = walk(segment, 0, parts, below=below)
     while True:
         try:
             chunk = next(chunks, None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from stratalog.config.topic import TopicConfig
 from stratalog.model.control import ControlType
+from stratalog.model.names import segment_file
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
-from stratalog.testing.logs import LogBed, records
+from stratalog.testing.logs import LogBed, offsets_in, records
 
 EACH, SEGMENTS = 3, 4
 COUNT = EACH * SEGMENTS
@@ -162,3 +165,38 @@ def test_progress_is_told_up_to_the_last_byte(produced: LogBed) -> None:
     for segment in loaded.segments:
         segment.close()
     assert heard == [(sum(sizes[: n + 1]), sum(sizes)) for n in range(3)]
+
+
+# --- offsets, which no CRC covers ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+def test_a_batch_whose_offset_is_damaged_never_puts_the_end_of_the_log_elsewhere(bed: LogBed, segment: int) -> None:
+    """Every bit of every offset, but of the last batch, behind which nothing stands that could contradict it.
+
+    The log is cut before such a batch. The last one of a closed segment may stand before a gap that compaction left, and
+    recovery leaves it and all behind it, as Kafka's does: who reads is told.
+    """
+    batches = [b"".join(bed.batch(base + 2 * i, records(2, start=base + 2 * i)) for i in range(4)) for base in (0, 8)]
+    size = len(batches[segment]) // 4
+    for number, bit in itertools.product(range(4 if segment == 0 else 3), range(64)):
+        damaged = bytearray(batches[segment])
+        damaged[number * size + 7 - bit // 8] ^= 1 << bit % 8
+        bed.write({segment_file(8 * at, ".log"): bytes(damaged) if at == segment else batches[at] for at in (0, 1)})
+        good = 8 * segment + 2 * number
+        log = bed.open(clean=False)
+        end, below = log.offsets().log_end, [record.offset for record in log.records(0, good)]
+        log.abandon()
+        assert end == (16 if (number, end) == (3, 16) else good), (number, bit)
+        assert below == list(range(good))
+
+
+@pytest.mark.parametrize("ahead", [3, 1 << 18])
+def test_a_segment_that_is_cut_ends_below_the_next_one_whatever_its_offsets_claim(bed: LogBed, ahead: int) -> None:
+    """With gaps, as compaction leaves them, nothing says which of two offsets is wrong: but none is the next segment's."""
+    first = [bed.batch(0, records(1)), bed.batch(9 + ahead, records(1, start=4)), bed.batch(6, records(1, start=6))]
+    bed.write({segment_file(0, ".log"): b"".join(first), segment_file(10, ".log"): bed.batch(10, records(1, start=10))})
+    log = bed.open(clean=False)
+    assert (log.offsets().log_end, offsets_in(log)) == (1, [0])
+    assert [entry.producer_id for entry in log.producers()] == []
+    assert log.append(records(1, start=1)).base_offset == 1
