@@ -52,7 +52,9 @@
     │   ├── StorePermissionError
     │   ├── BucketNotFoundError
     │   ├── StoreTimeoutError       retriable
-    │   └── StoreThrottledError     retriable
+    │   ├── StoreThrottledError     retriable
+    │   ├── TierUnavailableError    retriable; the store was away when the engine was opened
+    │   └── StoreUntrustedError
     ├── LocalLimitError             retriable; appends wait for the tier
     ├── FencedEpochError            another writer owns this log's tier now: stop
     ├── ReplicaError                the log is not in the role or epoch that the call takes for granted
@@ -443,6 +445,22 @@ class StoreThrottledError(StoreError):
     retriable = True
     advice = "lower the request rate; the same call may succeed later"
     retry_after_ms: int = 0
+
+
+class TierUnavailableError(StoreError):
+    """The store of the tier was away when the engine was opened, and has not been back since.
+
+    What is on local disk is served. What the tier alone has is neither lost nor out of range: ask again later.
+    """
+
+    retriable = True
+    advice = "see to the store and the network; the engine goes on with the tier by itself as soon as it answers"
+
+
+class StoreUntrustedError(StoreError):
+    """The store came back and does not keep what it promises, so the engine leaves it alone until it is opened again."""
+
+    advice = "correct the store or the tier URI, then open the engine again; what is on local disk is served meanwhile"
 
 
 class LocalLimitError(StorageError):

@@ -78,6 +78,12 @@ class EngineConfig(Section):
 
     log_dirs: tuple[str, ...] = key("log.dirs", (), doc="The log directories; the first also holds the topic settings.")
     tier: str | None = key("tier", None, doc="URI of the object store and prefix for closed segments.")
+    tier_outage_open: str = key(
+        "tier.outage.open",
+        "serve",
+        choices=("serve", "refuse"),
+        doc="Opening while the store is away: serve what is on local disk and go on with the tier when it is back, or refuse.",
+    )
     plugins_allow: tuple[str, ...] = key(
         "plugins.allow", (), doc="If given, only these entry points are imported; first-party ones are named too."
     )

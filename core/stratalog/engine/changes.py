@@ -16,7 +16,7 @@ from stratalog.errors import ConfigError, StorageError, TopicExistsError, Unknow
 from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import TinySegments
-from stratalog.model.names import TopicPartition, check_topic
+from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topics import TopicEntry, TopicTable
@@ -129,6 +129,8 @@ class TopicChanges:
         logs = [self._shelf.logs[found] for found in names if found in self._shelf.logs]
         if leaves:
             self._leave_tier(logs)
+        if checked.remote_storage_enable and not now.remote_storage_enable:
+            self._enter_tier(logs, entry.topic_id, checked)
         self._topics.put(name, entry)
         parts = self._host.parts(checked)
         for log in logs:
@@ -137,13 +139,20 @@ class TopicChanges:
             self._tell_tiny(name, checked)
         return self.info(name, names)
 
+    def _enter_tier(self, logs: Iterable[Log], topic_id: TopicId, config: TopicConfig) -> None:
+        """Look what the tier has of each log, which must be known before anything is changed."""
+        for log in logs:
+            remote = self._opener.remote(log.name, topic_id, config)
+            if remote is not None:
+                remote.view()
+
     def _leave_tier(self, logs: Iterable[Log]) -> None:
         """Let each log begin where local disk does, then let go of what the tier has. Can be repeated."""
         for log in logs:
-            remote = self._opener.remote_of(log)
+            remote = self._opener.joined(log)
             if remote is None:
                 continue
-            start = log.raise_log_start(log.offsets().local_log_start)
+            start = log.leave_remote()
             with log.stopped_if_fenced():
                 remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
 
@@ -152,7 +161,7 @@ class TopicChanges:
         names = self._names_of(name)
         delay_ms = self._topics.config(name).file_delete_delay_ms
         for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:
-            remote = self._opener.remote_of(log)
+            remote = self._opener.joined(log)
             if remote is not None and remote.root is not None:
                 remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
         for found in names:

@@ -186,11 +186,11 @@ class Duties:
         now_ms = self._clock.now_ms()
 
         def work(log: Log) -> RetentionResult:
-            policies, remote = self._policies(log.config), self._opener.remote_of(log)
+            policies, remote = self._policies(log.config), self._opener.joined(log)
             return apply_retention(log, policies, remote, now_ms=now_ms, dry_run=dry_run)
 
         try:
-            return tuple(for_each(logs, work))
+            return tuple(for_each(logs, work, needs_store=lambda log: self._opener.remote_of(log) is not None))
         finally:
             if not dry_run:
                 self.write_checkpoints()

@@ -15,10 +15,13 @@ R = TypeVar("R")
 NAMED_FAILURES: Final = 10
 
 
-def for_each(logs: Sequence[Log], work: Callable[[Log], R], threads: int = 1) -> list[R]:
+def for_each(
+    logs: Sequence[Log], work: Callable[[Log], R], threads: int = 1, needs_store: Callable[[Log], bool] = lambda _: True
+) -> list[R]:
     """Do something to each log, ``threads`` at a time; the results in the order of the logs.
 
-    Where the store fails nothing else is begun, as the others would fare the same; where a log fails the others go on.
+    Where the store fails nothing else is begun that needs it, as the others would fare the same; where a log fails the
+    others go on.
 
     Raises:
         StorageError: what failed first, with notes about the others, after all had their turn.
@@ -27,7 +30,7 @@ def for_each(logs: Sequence[Log], work: Callable[[Log], R], threads: int = 1) ->
     failing = threading.Event()
 
     def guarded(log: Log) -> tuple[R, ...]:
-        if failing.is_set():
+        if failing.is_set() and needs_store(log):
             return ()
         try:
             return (work(log),)

@@ -221,7 +221,8 @@ class Engine(EngineLogs):
         logs = [self.log(*name) for name in self.partitions() if name.topic == topic]
         if not logs:
             raise UnknownTopicError(f"there is no topic {topic} in {', '.join(self._settings.engine.log_dirs)}")
-        return tuple(erase(log, key, self._opener.remote_of(log), dry_run=dry_run) for log in logs)
+        remotes = [self._opener.joined(log) for log in logs]
+        return tuple(erase(log, key, remote, dry_run=dry_run) for log, remote in zip(logs, remotes, strict=True))
 
     def metrics(self) -> tuple[Sample, ...]:
         """Figures of logs, directories, duties and the tier, as of now: ``docs/reference/metrics.md`` says what each means.
@@ -237,6 +238,7 @@ class Engine(EngineLogs):
             open_files=self._host.handles.open_count,
             listener_failures=self._host.registry.listener_failures,
             tier=None if self._tier is None else self._tier.metrics(),
+            tier_away=self._tier is not None and self._tier.reach.away is not None,
             tier_failing=frozenset() if self._tiering is None else self._tiering.failing(),
             throttled_ms=0 if self._tiering is None else self._tiering.throttled_ms,
         )

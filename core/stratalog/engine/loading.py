@@ -14,10 +14,10 @@ from stratalog.env import Clock
 from stratalog.env.threads import outcomes
 from stratalog.errors import StorageError
 from stratalog.log.load import LoadedLog, LoadRequest, RecoveryProgress, load
-from stratalog.log.remote import RemoteLog
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.components import Components
 from stratalog.spi.segments import LogFiles
+from stratalog.tier.log import TierLog
 
 _WARM_UP: Final = 16
 _SAMPLE: Final = 64
@@ -36,7 +36,7 @@ class Loading:
     parts: Components
     config: TopicConfig
     topic_id: TopicId
-    remote: RemoteLog | None
+    remote: TierLog | None
     request: LoadRequest
 
     def run(self, progress: LogProgress | None = None) -> LoadedLog:

@@ -22,6 +22,7 @@ from stratalog.engine.logdir import LogDir
 from stratalog.engine.move import settle_moves
 from stratalog.engine.notify import Notifier
 from stratalog.engine.opening import LogOpener
+from stratalog.engine.outage import check_known
 from stratalog.engine.services import Services
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
@@ -79,6 +80,9 @@ class EngineLogs:
                 directory = LogDir(host.segment_store(path, read_only=False), host.env, self._notifier)
                 self._dirs.append(directory)
                 owned.callback(self._close_dir, directory)
+            if tier is not None:
+                check_known(tier, self._dirs[0].store)
+                tier.reach.listen(self._notifier)
             check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
             settle_moves(self._dirs)
             background = Background()

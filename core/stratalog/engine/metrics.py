@@ -36,6 +36,7 @@ class EngineState:
         open_files: descriptors and maps that are open now.
         listener_failures: by plugin.
         tier: None without one.
+        tier_away: whether the tier is not used, as its store was away when the engine was opened.
         tier_failing: logs whose last offload failed.
         throttled_ms: how long uploads have waited for their rate.
     """
@@ -47,6 +48,7 @@ class EngineState:
     open_files: int
     listener_failures: dict[str, int]
     tier: TierMetrics | None
+    tier_away: bool
     tier_failing: frozenset[object]
     throttled_ms: int
 
@@ -89,6 +91,12 @@ def _lag(of: _OfLog, measure: Callable[[Sequence[Segment], int], int]) -> int | 
 _ENGINE: Final[tuple[_Row[EngineState], ...]] = (
     _row("logs", _GAUGE, "Logs that are open.", lambda state: len(state.logs), kafka="PartitionCount"),
     _row("failed_logs", _GAUGE, "Logs that could not be opened.", lambda state: state.failed_logs),
+    _row(
+        "tier_available",
+        _GAUGE,
+        "0 while the engine goes on without its tier, as the store was away when it was opened.",
+        lambda state: None if state.tier is None else int(not state.tier_away),
+    ),
     _row("open_files", _GAUGE, "Descriptors and maps open now.", lambda state: state.open_files),
     _row(
         "offload_throttled_milliseconds_total",

@@ -7,14 +7,18 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from stratalog.config.engine import EngineConfig
 from stratalog.config.files import Settings, read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.attach import Attach, AttachProgress
 from stratalog.engine.engine import Engine
 from stratalog.engine.loading import LogProgress
+from stratalog.engine.outage import refusal
 from stratalog.env import Env
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, StoreError
 from stratalog.reading.open import open_host, open_tier
+from stratalog.reading.parts import ComponentHost
+from stratalog.tier.tier import Tier
 
 PathLike = str | os.PathLike[str]
 
@@ -57,6 +61,8 @@ def open_engine(
         AttachError: a directory is not empty, or was left by an attach that was interrupted.
         LogDirLockedError: another engine or a running broker has a directory.
         ConfigError, UnknownSettingError: a setting is wrong.
+        TierUnavailableError: the store is away, and the engine must not open without: ``tier.outage.open`` says so, the
+            directories were never opened with this tier, or ``attach`` is wanted.
         StoreError, UnknownComponentError: the tier cannot be opened.
     """
     settings = _settings(log_dirs, tier, config, topic_defaults)
@@ -65,13 +71,30 @@ def open_engine(
     opened = None
     try:
         if settings.engine.tier is not None:
-            opened = open_tier(host, settings.engine.tier, tier_options, read_only=False)
+            opened = _open_tier(host, settings.engine, tier_options, attaches=wanted is not None)
         return Engine(settings, host, opened, recovery_progress, attach=wanted)
     except BaseException:
         if opened is not None:
             opened.close()
         host.close()
         raise
+
+
+def _open_tier(
+    host: ComponentHost, settings: EngineConfig, options: Mapping[str, object] | None, *, attaches: bool
+) -> Tier:
+    assert settings.tier is not None
+    reason = ""
+    if attaches:
+        reason = "only the tier knows where logs go on that are taken over from it"
+    elif settings.tier_outage_open == "refuse":
+        reason = "tier.outage.open=refuse says so: wait for the store, or set it to serve"
+    try:
+        return open_tier(host, settings.tier, options, read_only=False, may_be_away=not reason)
+    except StoreError as error:
+        if not error.retriable:
+            raise
+        raise refusal(error, reason) from error
 
 
 def _attach(attach: bool | Collection[str], progress: AttachProgress | None, settings: Settings) -> Attach | None:  # noqa: FBT001 - as open_engine has it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
@@ -12,6 +13,7 @@ from stratalog.engine.create import new_topic_id
 from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
+from stratalog.engine.outage import rejoin
 from stratalog.errors import StorageError
 from stratalog.log.background import Background
 from stratalog.log.directory import format_topic_id, read_topic_id
@@ -102,6 +104,8 @@ class LogOpener:
             background=self._background,
             durability=Durability.of(self._settings.durability),
         )
+        if loading.remote is not None and loading.remote.is_assumed:
+            loading.remote.when_wanted(partial(rejoin, log, loading.remote))
         log.resume_cleaning(directory.dirty_starts.get(loading.name))
         if loaded.recovered_segments:
             recovered = LogRecovered(
@@ -151,3 +155,10 @@ class LogOpener:
         """The same of a log that is open."""
         assert log.topic_id is not None
         return self.remote(log.name, log.topic_id, log.config)
+
+    def joined(self, log: Log) -> TierLog | None:
+        """The same, for who is about to change something: a store that was away is asked again. Errors as ``rejoin``."""
+        remote = self.remote_of(log)
+        if remote is not None:
+            rejoin(log, remote)
+        return remote

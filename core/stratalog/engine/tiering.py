@@ -49,7 +49,7 @@ class Tiering:
 
     def offload(self, log: Log) -> OffloadResult | None:
         """One pass over one log; None if it has no tier, or takes no copies. Errors as ``offload_log``."""
-        remote = self._opener.remote_of(log)
+        remote = self._joined(log)
         if remote is not None and not log.is_leader:
             self._follow(log, remote)
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
@@ -65,6 +65,13 @@ class Tiering:
             raise
         self._note(log.name, "")
         return result
+
+    def _joined(self, log: Log) -> TierLog | None:
+        try:
+            return self._opener.joined(log)
+        except StorageError as error:
+            self._note(log.name, str(error))
+            raise
 
     def failing(self) -> frozenset[TopicPartition]:
         """The logs whose last pass failed."""
@@ -87,8 +94,12 @@ class Tiering:
         now_ms = self._clock.now_ms()
         found = ((log, self._opener.remote_of(log)) for log in logs)
         return tuple(
-            tier_lag(log, remote, now_ms, self._errors.get(log.name, "")) for log, remote in found if remote is not None
+            tier_lag(log, remote, now_ms, self._error_of(log, remote)) for log, remote in found if remote is not None
         )
+
+    def _error_of(self, log: Log, remote: TierLog) -> str:
+        known = self._errors.get(log.name, "")
+        return known if known or remote.is_here else str(remote.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
         """Delete what the tier no longer needs of these logs, and of topics that were deleted.
@@ -99,8 +110,9 @@ class Tiering:
             StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
             CorruptManifestError: a root is damaged.
         """
+        self._tier.reach.reach()
         total = CollectReport()
-        led = [(remote, _led(log)) for log in logs if (remote := self._opener.remote_of(log)) is not None]
+        led = [(remote, _led(log)) for log in logs if (remote := self._opener.joined(log)) is not None]
         deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in led})
         for remote, leader_epoch in [*led, *((found, None) for found in deleted)]:
             report = self._collect(remote, leader_epoch)

@@ -11,6 +11,7 @@ from collections.abc import Collection
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import DiskFullError, InvalidTopicError, OffsetOutOfRangeError, PolicyViolationError
+from stratalog.log.away import note_tier
 from stratalog.log.folder import set_aside, write_epochs
 from stratalog.log.roll import roll
 from stratalog.log.state import LogState
@@ -51,11 +52,16 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
 
     The caller has made sure that nothing is lost: the log start is above them, or the tier has them.
 
+    While the tier is away nothing goes, whatever it is taken to have.
+
     Returns:
         The segments, closed.
     """
+    note_tier(state)
     with state.lock:
         state.check_writable()
+        if state.remote is not None and state.remote.is_assumed:
+            return []
         if state.log_end <= end and state.segments[-1].size_bytes:
             with contextlib.suppress(DiskFullError):  # the closed ones make room, the active one goes next time
                 roll(state)

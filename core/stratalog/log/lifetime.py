@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
-from stratalog.epochs.lineage import parted_at
-from stratalog.errors import FencedEpochError
+from stratalog.log.away import check_not_taken, tier_of
 from stratalog.log.delete import remove_left
 from stratalog.log.load import LoadedLog
-from stratalog.log.remote import RemoteLog, RemoteView
+from stratalog.log.remote import RemoteLog
 from stratalog.log.replay import write_snapshot
 from stratalog.log.roll import new_appender
 from stratalog.log.row import write_row
@@ -43,10 +42,10 @@ def begin(
         FencedEpochError: the tier holds more of the log than the directory does, or other records, and nobody but
             another engine that took it over can have written them.
     """
-    tiered = None if remote is None else remote.view()
+    tiered = None if remote is None else tier_of(remote, files, loaded)
     ours = None if tiered is None else tiered.within(loaded.epochs.entries)
     if tiered is not None and not may_lag:
-        _check_not_taken(name, tiered, loaded)
+        check_not_taken(name, tiered, loaded.epochs.entries, loaded.log_end)
     view = make_view(
         name,
         loaded.segments,
@@ -77,19 +76,9 @@ def begin(
         remote=remote,
         damage=loaded.damage,
         leaving=[(due_ns, name) for name in loaded.left],
+        may_lag=may_lag,
         is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
     )
-
-
-def _check_not_taken(name: TopicPartition, tiered: RemoteView, loaded: LoadedLog) -> None:
-    if not tiered.segments:
-        return
-    end, epochs = tiered.end_offset, loaded.epochs.entries
-    if end > loaded.log_end:
-        raise FencedEpochError(f"the tier holds {name} up to offset {end}, this directory only up to {loaded.log_end}")
-    offset = parted_at(epochs, tiered.leader_epochs, tiered.start_offset, end)
-    if offset is not None:
-        raise FencedEpochError(f"the tier holds other records of {name} than this directory from offset {offset} on")
 
 
 def end(state: LogState) -> bool:

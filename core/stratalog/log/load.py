@@ -67,9 +67,8 @@ class LoadRequest:
 class LoadedLog:
     """A log's state as loaded; the segments are open, the last one is the active one.
 
-    ``log_start`` is the checkpoint's, 0 if there is none: without a tier, the log starts at its first segment or later.
-
-    A reader of a folder without segments has none. ``left`` are the ``.deleted`` files of segments that recovery gave up.
+    ``log_start`` is the checkpoint's, 0 if there is none (``has_start``): without a tier, the log starts at its first segment
+    or later. A reader of a folder without segments has none. ``left``: the ``.deleted`` files of segments that recovery gave up.
     """
 
     segments: list[Segment]
@@ -78,6 +77,7 @@ class LoadedLog:
     log_start: int
     log_end: int
     recovery_point: int
+    has_start: bool = False
     recovered_segments: int = 0
     truncated_bytes: int = 0
     damage: CorruptBatchError | None = None
@@ -129,6 +129,7 @@ def load(
         epochs=loader.epochs,
         log_start=request.log_start or 0,
         log_end=loader.log_end,
+        has_start=request.log_start is not None,
         recovery_point=loader.log_end if request.clean else min(request.recovery_point, loader.log_end),
         recovered_segments=loader.recovered_segments,
         truncated_bytes=loader.truncated_bytes,

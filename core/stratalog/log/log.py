@@ -10,6 +10,7 @@ from typing import Final, Literal, overload
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
 from stratalog.log.append import append_batches, append_records
+from stratalog.log.away import forget_tier, note_tier, rejoined
 from stratalog.log.background import Background, Subscribers
 from stratalog.log.bulk import append_segments
 from stratalog.log.cleaned import CleanedSegment, CleaningState, SpooledSegment
@@ -449,14 +450,28 @@ class Log(LogReader):
         remote = self._state.remote
         if remote is None or remote.is_settled:
             return True
+        if remote.is_assumed:
+            return False
         remote.refresh()
         self.refresh_remote()
         return remote.is_settled
 
     def refresh_remote(self) -> None:
-        """Show readers what the tier holds since its last commit."""
+        """Show readers what the tier holds since its last commit, and note it for when the store is away."""
         with self._state.lock:
             self._state.publish()
+        note_tier(self._state)
+
+    def rejoin_remote(self, leader_epoch: int) -> None:
+        """Go by the tier again, whose head was read; errors as ``away.rejoined``, after which no appends are taken."""
+        with self.stopped_if_fenced():
+            rejoined(self._state, leader_epoch)
+
+    def leave_remote(self) -> int:
+        """Begin where local disk does, and forget the tier, which is about to be emptied; the log start after it."""
+        start = self.raise_log_start(self.offsets().local_log_start)
+        forget_tier(self._state)
+        return start
 
     def close(self) -> bool:
         """Flush, write the closing snapshot and index entries, close the files. Twice is fine.

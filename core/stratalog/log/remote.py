@@ -9,6 +9,7 @@ from itertools import takewhile
 from typing import Protocol, overload
 
 from stratalog.epochs.lineage import parted_at
+from stratalog.errors import StoreError
 from stratalog.model.offsets import EpochEntry
 from stratalog.segment.readable import ReadableSegment
 
@@ -57,6 +58,10 @@ class RemoteSegments(Sequence[ReadableSegment]):
         del since_ms
         first = bisect_right(self._segments, offset, key=lambda segment: segment.end_offset)
         return iter(self._segments[first:])
+
+    def up_to(self, end: int) -> RemoteSegments:
+        """Those that end at or below ``end``; made without looking at the list."""
+        return _SegmentsUpTo(self, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +115,11 @@ class RemoteView:
         if end is None:
             return self
         known = tuple(entry for entry in self.leader_epochs if entry.start_offset < end)
-        return replace(self, segments=_SegmentsUpTo(self.segments, end), leader_epochs=known)
+        return replace(self, segments=self.segments.up_to(end), leader_epochs=known)
 
 
 class _SegmentsUpTo(RemoteSegments):
-    """The segments of another list that end at or below ``end``; made without looking at the list."""
+    """The segments of another list that end at or below ``end``."""
 
     __slots__ = ("_all", "_end")
 
@@ -177,6 +182,19 @@ class RemoteLog(Protocol):
     @property
     def is_settled(self) -> bool:
         """Whether what ``view`` says is certain. It is not while a commit may yet take effect whose reply was lost."""
+
+    def may_open_without(self, error: StoreError) -> bool:
+        """Whether the log may be opened though ``view`` raised ``error``, by ``assume``."""
+
+    def assume(self, view: RemoteView) -> None:
+        """Go by what is known on local disk, as the store is away: nothing is asked and nothing changed any more."""
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether ``view`` is what was assumed."""
+
+    def wanted(self) -> StoreError:
+        """What to raise meanwhile when something of the tier is wanted; the store may be asked again for it."""
 
 
 def merged_epochs(runs: Iterable[Iterable[EpochEntry]]) -> tuple[EpochEntry, ...]:

@@ -49,6 +49,7 @@ class LogState:
     who wait for it, and whose batches are still to be written. ``rules`` are of ``config``, None until an append asks, which needs no lock.
     ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
     ``seen_extras`` are the EXTRA indexes that the log's files were compared with.
+    ``may_lag``: others have replicas, so that the tier may be ahead. ``noted_version`` is of the manifest that ``away`` noted.
     """
 
     log: TopicPartition
@@ -75,6 +76,8 @@ class LogState:
     folder_dirty: bool = True
     leaving: list[tuple[int, str]] = field(default_factory=list)
     is_leader: bool = True
+    may_lag: bool = False
+    noted_version: int = -1
     cleaning: CleaningState = field(default_factory=CleaningState)
     watermark: Watermark = Watermark.WRITTEN
     given_watermark: int = 0

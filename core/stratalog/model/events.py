@@ -127,6 +127,21 @@ class TinySegments:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierUnavailable:
+    """The engine goes on without its tier: the store was away when it was opened, or came back other than it was."""
+
+    uri: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierAvailable:
+    """The store of the tier is back; each log goes on with it as soon as its head has been read."""
+
+    uri: str
+
+
 Event: TypeAlias = (
     LogOpened
     | LogRecovered
@@ -140,4 +155,6 @@ Event: TypeAlias = (
     | LogDirOffline
     | Backpressure
     | TinySegments
+    | TierUnavailable
+    | TierAvailable
 )

@@ -37,6 +37,7 @@ LOCK_FILE: Final = ".lock"
 META_PROPERTIES_FILE: Final = "meta.properties"
 TOPICS_FILE: Final = "stratalog-topics.json"  # a plain file: Kafka ignores it, and would refuse an unknown folder
 
+TIER_NOTE_FILE: Final = "stratalog-tier.json"  # in a log's folder, and in the first log directory
 MARKS_FILE: Final = "stratalog-marks.json"  # in a log's folder, where Kafka ignores plain files, too
 STAGED_PREFIX: Final = "stratalog-staged-"  # plain files of a log directory, on their way into its logs
 

@@ -92,8 +92,15 @@ def open_settled(
         raise
 
 
-def open_tier(host: ComponentHost, uri: str, options: Mapping[str, object] | None, *, read_only: bool) -> Tier:
-    """Open the store at a tier's URI; the caller closes it.
+def open_tier(
+    host: ComponentHost,
+    uri: str,
+    options: Mapping[str, object] | None,
+    *,
+    read_only: bool,
+    may_be_away: bool = False,
+) -> Tier:
+    """Open the store at a tier's URI; the caller closes it. ``may_be_away`` as of ``Tier.open``.
 
     Raises:
         UnknownComponentError: nothing installed knows the scheme.
@@ -111,6 +118,7 @@ def open_tier(host: ComponentHost, uri: str, options: Mapping[str, object] | Non
         limits=host.settings.limits,
         config=host.settings.engine,
         read_only=read_only,
+        may_be_away=may_be_away,
     )
 
 

@@ -31,6 +31,8 @@ from stratalog.model.events import (
     SegmentOffloaded,
     SegmentRolled,
     SegmentsDeleted,
+    TierAvailable,
+    TierUnavailable,
     TinySegments,
 )
 from stratalog.spi import hooks
@@ -82,6 +84,8 @@ class Host:
             LogDirOffline: self.on_log_dir_offline,
             Backpressure: self.on_backpressure,
             TinySegments: self.on_tiny_segments,
+            TierUnavailable: self.on_tier_unavailable,
+            TierAvailable: self.on_tier_available,
         }
 
     # --- plugins ---------------------------------------------------------------------------------------------------
@@ -229,6 +233,14 @@ class Host:
     def on_tiny_segments(self, event: TinySegments) -> None:
         """Tell ``stratalog_on_tiny_segments``."""
         self._tell("stratalog_on_tiny_segments", event)
+
+    def on_tier_unavailable(self, event: TierUnavailable) -> None:
+        """Tell ``stratalog_on_tier_unavailable``."""
+        self._tell("stratalog_on_tier_unavailable", event)
+
+    def on_tier_available(self, event: TierAvailable) -> None:
+        """Tell ``stratalog_on_tier_available``."""
+        self._tell("stratalog_on_tier_available", event)
 
     # --- calling ---------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ from stratalog.model.events import (
     SegmentOffloaded,
     SegmentRolled,
     SegmentsDeleted,
+    TierAvailable,
+    TierUnavailable,
     TinySegments,
 )
 from stratalog.spi.cleanup import CleanupPolicy
@@ -167,3 +169,13 @@ def stratalog_on_backpressure(event: Backpressure) -> None:
 @hookspec
 def stratalog_on_tiny_segments(event: TinySegments) -> None:
     """The settings of a topic make segments so small that requests are dear beside storage."""
+
+
+@hookspec
+def stratalog_on_tier_unavailable(event: TierUnavailable) -> None:
+    """The engine goes on without its tier."""
+
+
+@hookspec
+def stratalog_on_tier_available(event: TierAvailable) -> None:
+    """The store of the tier is back."""

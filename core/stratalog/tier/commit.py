@@ -60,13 +60,16 @@ class Committer:
         limit_bytes: the largest root written.
         shared: whether the store creates atomically. Otherwise this process must be the only writer, and the
             version is looked at before it is created.
+
+    Attributes:
+        shared: the same; may be set between commits.
     """
 
     def __init__(
         self, store: TierStore, finder: HeadFinder, pages: Pages, env: Env, *, limit_bytes: int, shared: bool = True
     ) -> None:
         self._store, self._finder, self._pages, self._env = store, finder, pages, env
-        self._limit_bytes, self._shared = limit_bytes, shared
+        self._limit_bytes, self.shared = limit_bytes, shared
         self._own: OrderedDict[str, None] = OrderedDict()  # commit ids we issued, oldest first
         self.tried_version = 0  # the highest that we asked the store to create, whatever came of it
         self._known_version = -1  # roots up to it were accepted: ours, or there when the log was first looked at
@@ -169,11 +172,11 @@ class Committer:
         version = head.root.version
         key = manifest_key(self._finder.prefix, version)
         self.tried_version = max(self.tried_version, version)
-        if not self._shared and self._finder.read(version) is not None:
+        if not self.shared and self._finder.read(version) is not None:
             return Outcome.LOST
         for _ in range(_CREATES):
             created = self._store.create(key, data)
-            if created is Created.CREATED and self._shared:
+            if created is Created.CREATED and self.shared:
                 return Outcome.OURS
             there = self._finder.read(version)
             if there is not None:

@@ -77,11 +77,15 @@ class TierStore:
         env: clock and chance.
         config: ``store.deadline.ms`` bounds one call, ``store.retries`` its repetitions. An upload gets the deadline
             once more for each 64 MiB.
+
+    Attributes:
+        deadline_ms: of one call.
     """
 
     def __init__(self, store: ObjectStore, env: Env, config: EngineConfig) -> None:
         self._store, self._env = store, env
-        self._deadline_ns, self._retries = config.store_deadline_ms * 1_000_000, config.store_retries
+        self.deadline_ms, self._retries = config.store_deadline_ms, config.store_retries
+        self._deadline_ns = self.deadline_ms * 1_000_000
         self._budget = RetryBudget()
         self._counters = {kind: RequestCounter() for kind in ("puts", "creates", "reads", "lists", "deletes")}
 

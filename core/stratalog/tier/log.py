@@ -6,45 +6,40 @@ import contextlib
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
-from itertools import takewhile
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import ReadOnlyError
-from stratalog.log.remote import RemoteView
-from stratalog.model.names import TopicId, TopicPartition, segments_prefix
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
-from stratalog.tier.bulk import Appending, Replacing, check_stored, settled
+from stratalog.tier.bulk import Appending, Replacing, settled
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
 from stratalog.tier.fetch import Fetcher
-from stratalog.tier.head import HeadFinder
-from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
+from stratalog.tier.loghead import LogHead
 from stratalog.tier.mend import mend, quarantine
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, cutting
 from stratalog.tier.orphans import Owner
 from stratalog.tier.pages import PageCache, Pages
+from stratalog.tier.reach import TierReach
 from stratalog.tier.rebuild import adding
 from stratalog.tier.repair import ManifestRepair
 from stratalog.tier.replace import Replacer
 from stratalog.tier.rewrap import Rewrapping, RewrapReport, spans
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.scrub import Finding, LogScrub
-from stratalog.tier.segments import PagedSegments
-from stratalog.tier.tree import walk
 from stratalog.tier.uploads import Uploads
 
 
-class TierLog:
+class TierLog(LogHead):
     """One log in a tier; a ``RemoteLog``. Thread-safe.
 
     Commits and refreshes take turns, uploads and collections do not hold them up, and ``view`` never waits.
 
-    Made by ``Tier.log``; it owns nothing that needs closing.
+    Made by ``Tier.log``, with the arguments of ``LogHead``; it owns nothing that needs closing.
     """
 
     def __init__(
@@ -57,62 +52,39 @@ class TierLog:
         page_cache: PageCache,
         env: Env,
         limits: Limits,
-        shared: bool,
+        reach: TierReach,
         read_only: bool,
     ) -> None:
-        self.log, self.topic_id = log, topic_id
-        self._store, self._fetcher, self._env, self._read_only = store, fetcher, env, read_only
+        super().__init__(
+            log,
+            topic_id,
+            store=store,
+            fetcher=fetcher,
+            page_cache=page_cache,
+            env=env,
+            limits=limits,
+            reach=reach,
+            read_only=read_only,
+        )
         self._duty = threading.Lock()  # one offload or collection at a time; taken before _lock
-        self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen
-        self._limit_bytes = limits.manifest_bytes
-        self._finder = self._new_finder()
-        self._pages = Pages(store, log, topic_id, page_cache, limit_bytes=limits.manifest_bytes)
         self._committer = Committer(
-            store, self._finder, self._pages, env, limit_bytes=limits.manifest_bytes, shared=shared
+            store, self._finder, self._pages, env, limit_bytes=limits.manifest_bytes, shared=reach.shared
         )
         self._uploads = Uploads()
-        self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
-
-    def view(self) -> RemoteView:
-        """The committed head as last seen; the first call asks the store. Errors as ``refresh``."""
-        return self._state()[1]
-
-    def refresh(self) -> RemoteView:
-        """Ask the store for the head now.
-
-        Raises:
-            StoreError: the store failed or refused.
-            CorruptManifestError: the head is damaged, or history was changed.
-            UnknownComponentError: it was written by a newer stratalog.
-        """
-        with self._lock:
-            head = self._finder.find()
-            return self._publish(head.root if head else None)[1]
-
-    def view_as_of(self, wanted: AsOf) -> RemoteView:
-        """What the tier held in that version, or at that moment; errors as ``History.as_of``, and ``refresh``."""
-        head = History(self._new_finder()).as_of(wanted)
-        return self._view_of(head.root if head else None)
-
-    def history(self) -> Iterator[Root]:
-        """The states that can still be read, the newest first; errors as ``History.newest_first``."""
-        return (head.root for head in History(self._new_finder()).newest_first())
 
     @property
     def is_settled(self) -> bool:
         """Whether no commit of ours can still take effect: the head as last seen is not below what was tried."""
+        if self.is_assumed:
+            return False
         root = self.root
         return (0 if root is None else root.version) >= self._committer.tried_version
 
-    @property
-    def fetcher(self) -> Fetcher:
-        """What reads the bytes of its segments."""
-        return self._fetcher
-
-    @property
-    def root(self) -> Root | None:
-        """The root behind ``view()``; None if nothing was committed."""
-        return self._state()[0]
+    def rejoin(self) -> Root | None:
+        """As ``LogHead.rejoin``; commits go by what the store has turned out to keep."""
+        root = super().rejoin()
+        self._committer.shared = self._reach.shared
+        return root
 
     def offload(
         self,
@@ -212,20 +184,6 @@ class TierLog:
                 done = rewrapping.report
                 total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
             return total
-
-    def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
-        """The segments of a root that hold offsets of [start, end)."""
-        if root is None:
-            return []
-        return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
-
-    def stored_keys(self) -> set[str]:
-        """The keys of all objects with segments that are there now, committed or not; errors as ``refresh``."""
-        return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
-
-    def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Look whether the objects of stored segments are there, whole; errors as ``bulk.check_stored``."""
-        check_stored(self._store, segments_prefix(self._finder.prefix), entries)
 
     def settle(self, *, leader_epoch: int) -> None:
         """Make certain that no commit that was tried before arrives later: its version is taken from now on.
@@ -368,33 +326,3 @@ class TierLog:
             root = self._committer.commit(leader_epoch, decide, shared_with)
             self._publish(root)
             return root
-
-    def _state(self) -> tuple[Root | None, RemoteView]:
-        if self._seen is None:
-            self.refresh()
-        assert self._seen is not None
-        return self._seen
-
-    def _publish(self, root: Root | None) -> tuple[Root | None, RemoteView]:
-        if self._seen is None or root is not self._seen[0]:
-            self._seen = root, self._view_of(root)
-        return self._seen
-
-    def _view_of(self, root: Root | None) -> RemoteView:
-        if root is None:
-            return RemoteView()
-        return RemoteView(
-            root.version,
-            root.log_start,
-            root.high_watermark,
-            PagedSegments(root, self._pages, self._fetcher),
-            root.leader_epochs,
-            root.first_dirty_offset,
-        )
-
-    def _new_finder(self) -> HeadFinder:
-        return HeadFinder(self._store, self.log, self.topic_id, self._env.clock, limit_bytes=self._limit_bytes)
-
-    def _check_writable(self) -> None:
-        if self._read_only:
-            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._store.uri)

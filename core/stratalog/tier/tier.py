@@ -6,12 +6,13 @@ import logging
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
-from stratalog.errors import ClosedError, ConfigError, UnknownComponentError
+from stratalog.errors import ClosedError, ConfigError, StoreError, UnknownComponentError
 from stratalog.model.names import (
     TopicId,
     TopicPartition,
@@ -31,6 +32,7 @@ from stratalog.tier.log import TierLog
 from stratalog.tier.metrics import StoreMetrics
 from stratalog.tier.pages import PageCache
 from stratalog.tier.probe import ProbeResult, probe
+from stratalog.tier.reach import TierReach
 from stratalog.tier.rebuild import Rebuilder, RebuildProgress, RebuildReport
 from stratalog.tier.root import ChangeKind
 
@@ -56,8 +58,7 @@ class TierMetrics:
 class Tier:
     """One object store, tried out and ready, for a whole engine or reader. Thread-safe; a context manager.
 
-    Made by ``Tier.open``. Attributes: ``shared`` says whether several writers may work on the store, ``reason`` why
-    not ("" if they may, or if the tier is only read).
+    Made by ``Tier.open``. Attributes: ``reach`` knows whether the store can be used, and by how many writers.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class Tier:
         *,
         env: Env,
         limits: Limits,
-        probed: ProbeResult,
+        reach: TierReach,
         read_only: bool,
     ) -> None:
-        self.shared, self.reason, self.read_only = probed.shared, probed.reason, read_only
+        self.reach, self.read_only = reach, read_only
         self._store, self._env, self._limits = store, env, limits
         self._fetcher, self._page_cache = fetcher, PageCache()
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
@@ -87,6 +88,7 @@ class Tier:
         limits: Limits,
         config: EngineConfig,
         read_only: bool = False,
+        may_be_away: bool = False,
     ) -> Self:
         """Try the store and take it over; it is closed if that fails.
 
@@ -100,6 +102,8 @@ class Tier:
             limits: bounds of caches and of what is read.
             config: deadline and retries of requests, threads of readers, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
+            may_be_away: open it even if the store does not answer: ``reach.away`` says so then, logs are opened by what
+                is known of them on local disk, and nothing is changed before ``reach.reach`` found it back.
 
         Raises:
             BucketNotFoundError: the store's bucket or folder is missing.
@@ -107,20 +111,35 @@ class Tier:
             StoreError: the store failed.
         """
         guarded = TierStore(store, env, config)
+        probed, away = None, None
         try:
             if read_only:
                 guarded.list("", limit=1)
                 probed = ProbeResult(shared=True)
             else:
                 probed = probe(guarded, env)
-        except BaseException:
-            guarded.close()
-            raise
-        if not probed.shared:
+        except BaseException as error:
+            if not (may_be_away and isinstance(error, StoreError) and error.retriable):
+                guarded.close()
+                raise
+            away = error
+        if probed is not None and not probed.shared:
             _LOG.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
         folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
         fetcher = Fetcher(guarded, layouts, limits, threads=config.reader_threads, folder=folder)
-        return cls(guarded, fetcher, env=env, limits=limits, probed=probed, read_only=read_only)
+        again = partial(probe, guarded, env)
+        reach = TierReach(store.uri, env.clock, again, probed, away, may_be_away=may_be_away)
+        return cls(guarded, fetcher, env=env, limits=limits, reach=reach, read_only=read_only)
+
+    @property
+    def shared(self) -> bool:
+        """Whether several writers may work on the store."""
+        return self.reach.shared
+
+    @property
+    def reason(self) -> str:
+        """Why not; "" if they may, or if the tier is only read."""
+        return self.reach.reason
 
     @property
     def uri(self) -> str:
@@ -142,7 +161,7 @@ class Tier:
                     page_cache=self._page_cache,
                     env=self._env,
                     limits=self._limits,
-                    shared=self.shared,
+                    reach=self.reach,
                     read_only=self.read_only,
                 )
             return self._logs[name]

@@ -40,7 +40,7 @@ def arguments(function: Callable[..., object]) -> list[tuple[str, object]]:
 
 
 def test_there_are_hooks() -> None:
-    assert len(SPECS) == 22
+    assert len(SPECS) == 24
 
 
 @pytest.mark.parametrize("name", SPECS)

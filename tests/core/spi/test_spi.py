@@ -36,6 +36,8 @@ LISTENERS = [
     "on_log_dir_offline",
     "on_backpressure",
     "on_tiny_segments",
+    "on_tier_unavailable",
+    "on_tier_available",
 ]
 SPECS = {name: spec for name, spec in vars(hooks).items() if name.startswith("stratalog_")}
 

@@ -30,6 +30,7 @@ from stratalog.testing.tiers import TierBed
 from stratalog.tier.fetch import Fetcher
 from stratalog.tier.layers import TierStore
 from stratalog.tier.probe import ProbeResult
+from stratalog.tier.reach import TierReach
 from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
 
@@ -62,7 +63,9 @@ class Place:
         env, layouts = Env(), bed.layouts()
         store = TierStore(self.behind, env, config)
         fetcher = Fetcher(store, layouts, limits, threads=config.reader_threads)
-        return Tier(store, fetcher, env=env, limits=limits, probed=ProbeResult(shared=True), read_only=True)
+        found = ProbeResult(shared=True)
+        reach = TierReach(store.uri, env.clock, lambda: found, found)
+        return Tier(store, fetcher, env=env, limits=limits, reach=reach, read_only=True)
 
     def log(self, tier: Tier) -> LogReader:
         return StaticLog(tier_view(LOG, tier.log(LOG, TOPIC_ID).refresh(), self.parts), TOPIC_ID, self.parts)

@@ -1,0 +1,78 @@
+"""What an engine does about a store that is away when it is opened, and how its logs join their tier again.
+
+A small file in the first log directory notes which tier the engine has worked with. Without it nobody knows whether a
+tier that does not answer holds logs of these directories, or other ones of the same names: then the engine does not open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Final
+
+from stratalog.errors import DiskFullError, StoreError, TierUnavailableError
+from stratalog.log.log import Log
+from stratalog.model.names import TIER_NOTE_FILE
+from stratalog.spi.segments import SegmentStore
+from stratalog.tier.log import TierLog
+from stratalog.tier.tier import Tier
+
+_FORMAT_VERSION: Final = 1
+
+
+def refusal(error: StoreError, reason: str) -> TierUnavailableError:
+    """What opening an engine raises because the store is away."""
+    return TierUnavailableError(
+        f"the store of the tier is away, {error}; the engine does not open, as {reason}", error.key
+    )
+
+
+def check_known(tier: Tier, first: SegmentStore) -> None:
+    """See whether the engine may open, if the store is away; else note that its directories belong to the tier.
+
+    Raises:
+        TierUnavailableError: it may not, and why.
+        LogDirError: the note cannot be read, or written but for a full disk.
+    """
+    away = tier.reach.away
+    if away is None:
+        _note(tier, first)
+    elif _noted(first) != tier.uri:
+        reason = f"{first.path()} has never been opened with {tier.uri}: what it holds of these logs is not known here"
+        raise refusal(away, reason) from away
+
+
+def rejoin(log: Log, remote: TierLog) -> None:
+    """Probe the store, if it was away, and let the log go by its tier again, if it does not.
+
+    Where that goes well for the first time, the log is as if the store had been there when it was opened.
+
+    Raises:
+        TierUnavailableError: the store is still away.
+        StoreUntrustedError: it does not keep what it promises.
+        FencedEpochError: another engine took the log over; it takes no appends any more.
+        StoreError, CorruptManifestError: as ``TierLog.refresh``.
+    """
+    if remote.is_here:
+        return
+    remote.reach()
+    root = remote.rejoin()
+    try:
+        log.rejoin_remote(-1 if root is None else root.leader_epoch)
+    finally:
+        log.refresh_remote()
+
+
+def _noted(first: SegmentStore) -> str:
+    """The tier that the note names, "" if there is none that can be read: nothing is known then, too."""
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        body = json.loads(first.read_small(TIER_NOTE_FILE) or b"{}")
+        if body["version"] == _FORMAT_VERSION:
+            return str(body["tier"])
+    return ""
+
+
+def _note(tier: Tier, first: SegmentStore) -> None:
+    if _noted(first) != tier.uri:
+        with contextlib.suppress(DiskFullError):  # the engine opens all the same, and notes it next time
+            first.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())

@@ -1,0 +1,202 @@
+"""The head of one log's manifest, as this process knows it: what readers go by."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from itertools import takewhile
+
+from stratalog.config.engine import Limits
+from stratalog.env import Env
+from stratalog.errors import ReadOnlyError, StorageError, StoreError
+from stratalog.log.remote import RemoteView
+from stratalog.model.names import TopicId, TopicPartition, segments_prefix
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.bulk import check_stored
+from stratalog.tier.fetch import Fetcher
+from stratalog.tier.head import HeadFinder
+from stratalog.tier.history import AsOf, History
+from stratalog.tier.layers import TierStore
+from stratalog.tier.pages import PageCache, Pages
+from stratalog.tier.reach import TierReach
+from stratalog.tier.root import Root
+from stratalog.tier.segments import PagedSegments
+from stratalog.tier.tree import walk
+
+
+class LogHead:
+    """What of a ``TierLog`` changes nothing in the tier. Thread-safe; ``view`` never waits.
+
+    Of a log that was opened while the store was away ``view`` is what local disk knows, until ``rejoin``: everything that
+    needs the head itself raises ``TierUnavailableError`` until then.
+    """
+
+    def __init__(
+        self,
+        log: TopicPartition,
+        topic_id: TopicId,
+        *,
+        store: TierStore,
+        fetcher: Fetcher,
+        page_cache: PageCache,
+        env: Env,
+        limits: Limits,
+        reach: TierReach,
+        read_only: bool,
+    ) -> None:
+        self.log, self.topic_id = log, topic_id
+        self._store, self._fetcher, self._env, self._read_only = store, fetcher, env, read_only
+        self._reach = reach
+        self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen and _assumed
+        self._limit_bytes = limits.manifest_bytes
+        self._finder = self._new_finder()
+        self._pages = Pages(store, log, topic_id, page_cache, limit_bytes=limits.manifest_bytes)
+        self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
+        self._assumed: RemoteView | None = None
+        self._again: Callable[[], None] | None = None
+
+    def view(self) -> RemoteView:
+        """The committed head as last seen, or what was assumed; the first call asks the store. Errors as ``refresh``."""
+        return self._assumed or self._state()[1]
+
+    def refresh(self) -> RemoteView:
+        """Ask the store for the head now.
+
+        Raises:
+            TierUnavailableError: the store was away when the engine was opened, and the log has not rejoined its tier yet.
+            StoreError: the store failed or refused.
+            CorruptManifestError: the head is damaged, or history was changed.
+            UnknownComponentError: it was written by a newer stratalog.
+        """
+        self._check_here()
+        with self._lock:
+            head = self._finder.find()
+            return self._publish(head.root if head else None)[1]
+
+    def view_as_of(self, wanted: AsOf) -> RemoteView:
+        """What the tier held in that version, or at that moment; errors as ``History.as_of``, and ``refresh``."""
+        head = History(self._new_finder()).as_of(wanted)
+        return self._view_of(head.root if head else None)
+
+    def history(self) -> Iterator[Root]:
+        """The states that can still be read, the newest first; errors as ``History.newest_first``."""
+        return (head.root for head in History(self._new_finder()).newest_first())
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """What reads the bytes of its segments."""
+        return self._fetcher
+
+    @property
+    def root(self) -> Root | None:
+        """The root behind ``view()``; None if nothing was committed. Errors as ``refresh``."""
+        return self._state()[0]
+
+    def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
+        """The segments of a root that hold offsets of [start, end)."""
+        if root is None:
+            return []
+        return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
+
+    def stored_keys(self) -> set[str]:
+        """The keys of all objects with segments that are there now, committed or not; errors as ``refresh``."""
+        return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
+
+    def check_stored(self, entries: Iterable[StoredSegment]) -> None:
+        """Look whether the objects of stored segments are there, whole; errors as ``bulk.check_stored``."""
+        check_stored(self._store, segments_prefix(self._finder.prefix), entries)
+
+    # --- while the store is away -------------------------------------------------------------------------------------
+
+    def may_open_without(self, error: StoreError) -> bool:
+        """Whether the log may be opened though ``view`` raised ``error``, by ``assume``."""
+        return self._reach.may_open_without(error)
+
+    def assume(self, view: RemoteView) -> None:
+        """Go by what is known on local disk until ``rejoin``."""
+        with self._lock:
+            self._assumed = view
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether ``view`` is what was assumed."""
+        return self._assumed is not None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the tier can be used, and the log goes by it."""
+        return self._assumed is None and self._reach.away is None
+
+    def reach(self) -> None:
+        """Try the store out again if it was away; errors as ``TierReach.reach``."""
+        self._reach.reach()
+
+    def unavailable(self) -> StoreError:
+        """What is raised while the tier cannot be used."""
+        return self._reach.unavailable()
+
+    def when_wanted(self, again: Callable[[], None]) -> None:
+        """Call this when somebody wants to read of the tier while ``view`` is assumed."""
+        self._again = again
+
+    def wanted(self) -> StoreError:
+        """Ask the store again, unless that was done a moment ago; what to raise whatever came of it."""
+        if self._again is not None:
+            with contextlib.suppress(StorageError):  # one that is fenced has stopped, and told so
+                self._again()
+        return self.unavailable()
+
+    def rejoin(self) -> Root | None:
+        """The head, by which the log goes from now on; whether it is still the caller's is the caller's to see.
+
+        Raises:
+            TierUnavailableError, StoreUntrustedError: the store has not been probed since it was away.
+            Others as ``refresh``.
+        """
+        self._reach.check()
+        with self._lock:
+            if self._assumed is not None:
+                head = self._finder.find()
+                self._publish(head.root if head else None)
+                self._assumed = None
+            return self._state()[0]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _state(self) -> tuple[Root | None, RemoteView]:
+        if self._seen is None or self._assumed is not None:
+            self.refresh()
+        assert self._seen is not None
+        return self._seen
+
+    def _publish(self, root: Root | None) -> tuple[Root | None, RemoteView]:
+        if self._seen is None or root is not self._seen[0]:
+            self._seen = root, self._view_of(root)
+        return self._seen
+
+    def _view_of(self, root: Root | None) -> RemoteView:
+        if root is None:
+            return RemoteView()
+        return RemoteView(
+            root.version,
+            root.log_start,
+            root.high_watermark,
+            PagedSegments(root, self._pages, self._fetcher),
+            root.leader_epochs,
+            root.first_dirty_offset,
+        )
+
+    def _new_finder(self) -> HeadFinder:
+        return HeadFinder(self._store, self.log, self.topic_id, self._env.clock, limit_bytes=self._limit_bytes)
+
+    def _check_here(self) -> None:
+        """Raise unless the tier can be used, and the log goes by it."""
+        self._reach.check()
+        if self._assumed is not None:
+            raise self.unavailable()
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._store.uri)
+        self._check_here()

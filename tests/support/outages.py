@@ -1,0 +1,101 @@
+"""Engines over one bucket whose store may be away, and logs that are partly in the tier."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stratalog import Engine, Record, open_engine
+from stratalog.env import Env, PosixVfs, Vfs
+from stratalog.env.clock import ManualClock
+from stratalog.log.log import Log
+from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
+from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
+from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest
+from stratalog.tier.reach import RETRY_MS
+
+URI: Final = "sim://bucket"
+CONFIG: Final = {"file.delete.delay.ms": 0, "local.retention.bytes": 1, "retention.bytes": -1, "retention.ms": -1}
+
+
+@dataclass(eq=False)
+class Place:
+    """Log directories, one bucket, and whether its store answers; events as they are told.
+
+    Attributes:
+        fault: of every request, as long as it is set.
+        asked: the requests, in order, whatever became of them.
+    """
+
+    folder: Path
+    clock: ManualClock = field(default_factory=ManualClock)
+    fault: Fault = Fault.NONE
+    asked: list[SimRequest] = field(default_factory=list)
+    events: list[object] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
+    bucket: SimBucket = field(init=False)
+    _seed: int = 0
+
+    def __post_init__(self) -> None:
+        self.bucket = SimBucket(self.clock)
+
+    @hookimpl
+    def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
+        def opened(context: OpenContext) -> ObjectStore:
+            del context
+            return SimObjectStore(self.bucket, faults=self._fault, uri=URI)
+
+        return (Provider(name="sim", open=opened, schemes=frozenset({"sim"})),)
+
+    @hookimpl
+    def stratalog_on_tier_unavailable(self, event: TierUnavailable) -> None:
+        self.events.append(event)
+
+    @hookimpl
+    def stratalog_on_tier_available(self, event: TierAvailable) -> None:
+        self.events.append(event)
+
+    @hookimpl
+    def stratalog_on_epoch_fenced(self, event: EpochFenced) -> None:
+        self.events.append(event)
+
+    def _fault(self, request: SimRequest) -> Fault:
+        self.asked.append(request)
+        return self.fault
+
+    def engine(self, name: str = "data", *, attach: bool = False, uri: str = URI, files: Vfs | None = None) -> Engine:
+        self._seed += 1
+        chance = random.Random(self._seed)  # noqa: S311 - a test must be repeatable
+        env = Env(clock=self.clock, chance=chance, files=files or PosixVfs())
+        settings = {"log.dirs": [str(self.folder / name)], "store.retries": 0, **self.settings}
+        return open_engine(config=settings, tier=uri, plugins=[self], env=env, attach=attach)
+
+    def wait(self) -> None:
+        """Until the store may be tried again."""
+        self.clock.advance_ms(RETRY_MS)
+
+
+def fill(log: Log, segments: int, size_bytes: int = 100) -> None:
+    """Closed segments of one record each, which tells its offset; the active one stays empty."""
+    for _ in range(segments):
+        log.append([Record(value=b"%d" % log.offsets().log_end + b"." * size_bytes)])
+        log.roll()
+
+
+def tiered(place: Place, segments: int = 5, config: Mapping[str, object] | None = None) -> None:
+    """A log whose closed segments but the last are in the tier alone, and one record that no segment closes; orderly stopped."""
+    with place.engine() as engine:
+        engine.create_topic("t", config={**CONFIG, **(config or {})})
+        log = engine.log("t", 0)
+        fill(log, segments)
+        engine.offload()
+        engine.apply_retention()
+        log.append([Record(value=b"%d." % segments)])
+        assert log.offsets().local_log_start == segments - 1 > log.offsets().log_start == 0
+
+
+def numbers(log: Log, start: int = 0) -> list[int]:
+    return [int((record.value or b"").rstrip(b".")) for record in log.records(start)]
