@@ -65,6 +65,9 @@ class Vfs(Protocol):
     def is_cached(self, descriptor: int, position: int) -> bool:
         """Whether the system has this byte at hand, so that reading it waits for no disk; False if that cannot be told."""
 
+    def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
+        """``read_into`` of what the system has at hand; False, and anything in ``into``, if that is not all, or cannot be told."""
+
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write at a position; returns how many bytes went in, fewer than given if the disk filled up."""
 
@@ -163,9 +166,13 @@ class PosixVfs:
         return done
 
     def is_cached(self, descriptor: int, position: int) -> bool:
+        """By a read that does not wait."""
+        return self.read_cached(descriptor, position, memoryview(bytearray(1)))
+
+    def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
         """By a read that does not wait, where there is such a call."""
         try:
-            return bool(os.preadv(descriptor, [bytearray(1)], position, os.RWF_NOWAIT))
+            return os.preadv(descriptor, [into], position, os.RWF_NOWAIT) == len(into)
         except (OSError, AttributeError):  # not at hand; or no such flag on this system, or for this file
             return False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -50,7 +51,7 @@ class ReusedReads:
     def _free(self) -> bytearray | None:
         """A buffer that nobody looks at; None if very many are looked at, as where all columns are kept."""
         for buffer in self._buffers:
-            if _is_free(buffer):
+            if is_free(buffer):
                 return buffer
         if len(self._buffers) == _MOST:
             return None
@@ -64,7 +65,7 @@ class ReusedReads:
                 found = _SPARE.pop()
             except IndexError:  # another thread was faster
                 return None
-            if len(found) == self._usual_bytes and _is_free(found):
+            if len(found) == self._usual_bytes and is_free(found):
                 return found
         return None
 
@@ -78,7 +79,34 @@ class ReusedReads:
         self._buffers.clear()
 
 
-def _is_free(buffer: bytearray) -> bool:
+class SharedRooms:
+    """Buffers for readers of any thread, used again once nobody looks at what is in them. Thread-safe.
+
+    Args:
+        usual_bytes: of a read; larger ones get none.
+    """
+
+    def __init__(self, usual_bytes: int) -> None:
+        self._usual_bytes = usual_bytes
+        self._lock = threading.Lock()
+        self._buffers: list[bytearray] = []  # under _lock
+
+    def take(self, size_bytes: int) -> memoryview | None:
+        """Memory of so many bytes, the caller's as long as there is a view of it; None if very much is looked at."""
+        if size_bytes > self._usual_bytes:
+            return None
+        with self._lock:
+            for buffer in self._buffers:
+                if is_free(buffer):
+                    return memoryview(buffer)[:size_bytes]
+            if len(self._buffers) == _MOST:
+                return None
+            made = bytearray(self._usual_bytes)
+            self._buffers.append(made)
+            return memoryview(made)[:size_bytes]
+
+
+def is_free(buffer: bytearray) -> bool:
     """Whether there is no view of it: only then Python lets its size change, which is done here without moving it."""
     try:
         buffer.pop()

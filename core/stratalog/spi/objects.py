@@ -157,6 +157,17 @@ class ObjectStore(ABC):
         del key, start, end
         return False
 
+    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
+        """Fill ``into`` with the bytes of an object from ``start`` on, if the system has them in memory.
+
+        Returns:
+            False if it has not, or if that cannot be told: ``into`` may then hold anything.
+
+        Only asked of stores that are NEAR. Never raises.
+        """
+        del key, start, into
+        return False
+
     def sent(self) -> Mapping[str, int]:
         """Requests sent since it was opened, by the store's own names of them; empty if each call is one request.
 

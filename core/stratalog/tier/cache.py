@@ -19,6 +19,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from stratalog.env import Env, Vfs
+from stratalog.env.handles import HandlePool
+from stratalog.errors import ClosedError
 from stratalog.model.batches import Buffer
 from stratalog.segment.cache import CacheMetrics
 from stratalog.tier.admission import TwoQueues
@@ -32,6 +34,7 @@ _ITEM_DIGITS: Final = 16
 _PAUSE_NS: Final = 60_000_000_000  # after a write that failed
 _CHECKED_NS: Final = 3_600_000_000_000  # after which a file is checked as a whole again, before parts of it are read
 _LOCK_FILE: Final = ".lock"
+_OPEN_FILES: Final = 16  # that parts were read of: a few readers, each in one of them
 
 
 class _Checked(NamedTuple):
@@ -57,6 +60,7 @@ class DiskCache:
         self._hits = self._misses = self._temporaries = 0  # under _lock
         self._silent_until_ns = 0  # under _lock
         self._checked: dict[str, _Checked] = {}  # files that were found sound, by name; under _lock
+        self._handles = HandlePool(env.files, _OPEN_FILES)
         self._load()
 
     def get(self, group: str, item: str) -> bytes | None:
@@ -85,20 +89,16 @@ class DiskCache:
 
         What comes is compared with nothing: this is for who checks it.
         """
-        name, begin = _file_name(group, item), _HEAD.size + len(_key(group, item))
+        name, begin = _place(group, item)
         stamp = self._stamp_of(name)
         if not stamp:
             return False
-        try:
-            descriptor = self._files.open(f"{self._folder}/{name}")
-            try:
-                if self._files.stamp(descriptor) != stamp:
-                    return False
+        opener = functools.partial(self._files.open, f"{self._folder}/{name}")
+        with contextlib.suppress(OSError, ClosedError), self._handles.using(name, opener) as descriptor:
+            if self._files.stamp(descriptor) == stamp:
                 return self._files.read_into(descriptor, begin + start, into) == len(into)
-            finally:
-                self._files.close(descriptor)
-        except OSError:
-            return False
+            self._handles.drop(name)  # the one that is there now may be another
+        return False
 
     def is_at_hand(self, group: str, item: str) -> bool:
         """Whether ``read_part`` gives an item, and waits for no disk, as far as can be told."""
@@ -135,6 +135,10 @@ class DiskCache:
         prefix = _group_prefix(group)
         with self._lock:
             self._forget([str(name) for name in self._order.keys() if str(name).startswith(prefix)])  # noqa: SIM118 - no mapping
+
+    def close(self) -> None:
+        """Close the files that are open, and read no more parts. Twice is fine."""
+        self._handles.close()
 
     def metrics(self) -> CacheMetrics:
         """What it holds now, and hits and misses so far."""
@@ -210,6 +214,7 @@ class DiskCache:
         self._checked.pop(name, None)
         with contextlib.suppress(OSError):
             self._files.remove(f"{self._folder}/{name}")
+        self._handles.drop(name)  # afterwards: nobody opens it any more
 
 
 class CacheFolder:
@@ -229,9 +234,12 @@ class CacheFolder:
         self._lock_descriptor = self._files.lock(f"{folder}/{_LOCK_FILE}")
         if self._lock_descriptor is None:
             raise BlockingIOError(f"another process uses {folder}")
+        self._caches: list[DiskCache] = []
         try:
             self.chunks = DiskCache(f"{folder}/chunks", chunk_bytes, env)
+            self._caches.append(self.chunks)
             self.indexes = DiskCache(f"{folder}/indexes", index_bytes, env)
+            self._caches.append(self.indexes)
         except BaseException:
             self.close()
             raise
@@ -249,6 +257,8 @@ class CacheFolder:
 
     def close(self) -> None:
         """Let others use the folder. Twice is fine."""
+        for cache in self._caches:
+            cache.close()
         if self._lock_descriptor is not None:
             self._files.close(self._lock_descriptor)
             self._lock_descriptor = None
@@ -269,6 +279,12 @@ def _key(group: str, item: str) -> bytes:
 
 def _group_prefix(group: str) -> str:
     return hashlib.sha256(group.encode()).hexdigest()[:_GROUP_DIGITS] + "-"
+
+
+@functools.lru_cache(1024)
+def _place(group: str, item: str) -> tuple[str, int]:
+    """The name of an item's file, and where in it the data begins."""
+    return _file_name(group, item), _HEAD.size + len(_key(group, item))
 
 
 @functools.lru_cache(1024)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from stratalog.config.engine import Limits
 from stratalog.model.segments import FileKind
 from stratalog.segment.cache import ByteCache, CacheMetrics
+from stratalog.segment.reuse import SharedRooms
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
 from stratalog.tier.admission import TwoQueues
 from stratalog.tier.cache import DiskCache
 from stratalog.tier.layers import TierStore
 from stratalog.tier.prefetch import Prefetcher, Span
+
+_BESIDE_BYTES: Final = 64 << 10  # that a fetch reads more than it is asked for, to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
 """The segment behind one; None if there is none yet. May ask the store."""
@@ -87,6 +90,7 @@ class ChunkReader:
         self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
         self._noted: tuple[str, int] | None = None  # object and last chunk of the read before; a race costs a look
         self._is_near = disk is None and Capability.NEAR in store.capabilities
+        self._rooms = SharedRooms(limits.read_bytes + _BESIDE_BYTES)
         # what a log is read in: a first look should not end at the border of a chunk, if the next one can be kept
         self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
 
@@ -116,10 +120,8 @@ class ChunkReader:
         if course is not None:
             self._note(key, start, end, known_end, course)
         spans = list(self._spans(key, start, end, known_end))
-        if self._is_near and all(self._is_beside(span, start, end) for span in spans):
-            return self._store.read_exactly(key, start, end)
-        if self._disk is not None and course is not None:
-            found = self._from_disk(spans, start, end, into)
+        if course is not None and (self._is_near or self._disk is not None):
+            found = self._from_files(spans, start, end, into)
             if found is not None:
                 return found
         parts: list[bytes | memoryview] = []
@@ -192,22 +194,36 @@ class ChunkReader:
 
         return self._memory.get_or_load(span, load)
 
-    def _from_disk(self, spans: Sequence[Span], start: int, end: int, into: memoryview | None) -> memoryview | None:
-        """What is asked for, if all of it is on disk and was found sound there, and none of it in memory.
+    def _from_files(self, spans: Sequence[Span], start: int, end: int, into: memoryview | None) -> memoryview | None:
+        """What is asked for, by reads of just that from files; None if it is in our memory, or better read as chunks.
 
         Who reads a log checks its batches: to compare each chunk as a whole once more every time would find nothing else.
         """
-        if self._disk is None or any(map(self._is_held, spans)):
+        held = [self._is_held(span) for span in spans]
+        if all(held):
             return None
-        if into is None:
-            into = memoryview(bytearray(end - start))
+        room = into[: end - start] if into is not None else self._rooms.take(end - start)
+        if room is None or len(room) < end - start:  # what is stored may be larger than what is made of it
+            return None
+        if self._is_near and not any(held):
+            return room.toreadonly() if self._store.read_at_hand(spans[0].key, start, room) else None
         done = 0
-        for span in spans:
+        for span, is_held in zip(spans, held, strict=True):
             first, last = max(start - span.start, 0), min(end, span.end) - span.start
-            if not self._disk.read_part(self._group(span.key), _item(span), first, into[done : done + last - first]):
+            if not self._fill(span, first, room[done : done + last - first], is_held=is_held):
                 return None
             done += last - first
-        return into[:done]
+        return room.toreadonly()
+
+    def _fill(self, span: Span, first: int, into: memoryview, *, is_held: bool) -> bool:
+        """A part of a chunk from ``first`` on; False if the file does not give it."""
+        if is_held:
+            chunk = self._chunk(span, span.end, span.end, {})
+            into[:] = memoryview(chunk)[first : first + len(into)]
+            return True
+        if self._disk is None:
+            return self._store.read_at_hand(span.key, span.start + first, into)
+        return self._disk.read_part(self._group(span.key), _item(span), first, into)
 
     def _is_there(self, span: Span) -> bool:
         """Whether a chunk need not be read ahead, because it is in memory: ours, or the system's."""

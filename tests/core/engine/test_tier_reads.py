@@ -160,6 +160,15 @@ def test_a_log_over_both_tiers_reads_as_one_without(tmp_path: Path, settings: di
         assert_same(plain, tiered, 2)
 
 
+def test_what_a_cache_on_disk_has_may_be_larger_than_what_is_made_of_it(tmp_path: Path) -> None:
+    """A compressed chunk of a segment is stored in more bytes than a reader asks for."""
+    with opened(tmp_path, tier_cache_dir=str(tmp_path / "cache"), limits_chunk_cache_bytes=0) as engine:
+        twins = Twins(engine, "chunked")
+        twins.fill(engine, 80)
+        for seed in range(3):  # from the store, from files that are then sound, and from parts of them
+            assert_same(twins.logs[0], twins.logs[1], seed)
+
+
 def test_a_damaged_cache_on_disk_changes_no_answer(tmp_path: Path) -> None:
     folder = tmp_path / "cache"
     chance = random.Random(5)  # noqa: S311 - a seed repeats it

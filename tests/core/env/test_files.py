@@ -307,5 +307,10 @@ def test_looking_whether_bytes_are_in_memory_changes_nothing(tmp_path: Path) -> 
         assert files.is_cached(descriptor, position) in {True, False}
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     assert not files.is_cached(descriptor, 10), "there is no such byte"
+    room = bytearray(10)
+    for position in (0, 3, 10):
+        if files.read_cached(descriptor, position, memoryview(room)[position:]):
+            assert room[position:] == b"0123456789"[position:]
+    assert not files.read_cached(descriptor, 1, memoryview(room)), "the last byte is missing"
     assert files.read(descriptor, 0, 20) == b"0123456789"
     files.close(descriptor)

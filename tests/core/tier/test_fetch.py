@@ -85,16 +85,22 @@ def test_neighbouring_reads_share_a_request() -> None:
 
 
 class NearStore(SimObjectStore):
-    """Says that its objects are files of this system; what begins below ``cached_to`` is in its memory."""
+    """Says that its objects are files of this system; what lies below ``cached_to`` is in its memory."""
 
     def __init__(self, bed: TierBed, cached_to: int) -> None:
         super().__init__(bed.bucket, capabilities=ALL_CAPABILITIES | Capability.NEAR)
-        self.cached_to = cached_to
+        self.objects, self.cached_to = bed.bucket.objects, cached_to
 
     def is_at_hand(self, key: str, start: int, end: int) -> bool:
         assert is_segment_key(log_prefix(LOG, TOPIC_ID), key)
         assert start < end
-        return start < self.cached_to
+        return end <= self.cached_to
+
+    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
+        if not self.is_at_hand(key, start, start + len(into)):
+            return False
+        into[:] = self.objects[key][0][start : start + len(into)]
+        return True
 
 
 @pytest.mark.parametrize("cached_chunks", [9, 3, 0])

@@ -233,6 +233,69 @@ def test_a_file_that_was_changed_since_is_not_read_in_parts(tmp_path: Path, chan
     assert cache.get("group", "item") is None
 
 
+class CountedVfs(PosixVfs):
+    """Knows which descriptors are open."""
+
+    def __init__(self) -> None:
+        self.opened = 0
+        self.now = set[int]()
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        descriptor = super().open(path, write=write, create=create)
+        self.opened += 1
+        self.now.add(descriptor)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        self.now.discard(descriptor)
+        super().close(descriptor)
+
+
+def test_files_that_parts_are_read_of_stay_open_but_not_many(tmp_path: Path) -> None:
+    files = CountedVfs()
+    cache = cache_of(tmp_path, env=Env(files=files))
+    for number in range(100):
+        cache.put("group", f"{number}", DATA + b"%02d" % number)
+        cache.get("group", f"{number}")
+    before, room = files.opened, bytearray(10)
+    for number in range(100):
+        for _ in range(5):
+            assert cache.read_part("group", f"{number}", len(DATA) - 8, memoryview(room))
+            assert room == DATA[-8:] + b"%02d" % number
+    assert files.opened == before + 100
+    assert 0 < len(files.now) < 50
+    cache.drop("group")
+    assert not files.now, "what is deleted gives its space back"
+
+
+def test_closing_closes_files_and_parts_are_not_read_any_more(tmp_path: Path) -> None:
+    files = CountedVfs()
+    cache = cache_of(tmp_path, env=Env(files=files))
+    cache.put("group", "item", DATA)
+    cache.get("group", "item")
+    assert part_of(cache, 0, 10) == DATA[:10]
+    for _ in range(2):
+        cache.close()
+        assert not files.now
+        assert part_of(cache, 0, 10) is None
+        assert not files.now
+
+
+def test_a_file_that_is_another_one_now_is_read_once_that_was_found_sound(tmp_path: Path) -> None:
+    """Though the one before is still open."""
+    cache = cache_of(tmp_path)
+    cache.put("group", "item", DATA)
+    cache.get("group", "item")
+    assert part_of(cache, 0, 10) == DATA[:10]
+    (path,) = files_in(tmp_path)
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(whole)
+    assert cache.get("group", "item") == DATA
+    assert part_of(cache, 0, 10) is None, "the file that is open is the one before"
+    assert part_of(cache, 0, 10) == DATA[:10]
+
+
 @pytest.mark.parametrize("is_cached", [True, False])
 def test_an_item_is_at_hand_if_it_was_found_sound_and_its_end_is_in_memory(tmp_path: Path, *, is_cached: bool) -> None:
     class Looked(PosixVfs):

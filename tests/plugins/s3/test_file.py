@@ -90,6 +90,26 @@ def test_what_the_system_has_in_memory_is_at_hand(open_store: OpenStore, tmp_pat
     assert not store.is_at_hand("missing", 0, 10)
 
 
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_what_is_at_hand_is_read_without_waiting(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int, *, is_cached: bool
+) -> None:
+    class Looked(PosixVfs):
+        def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
+            assert super().read_cached(descriptor, position, into) in {True, False}
+            return is_cached and super().read_into(descriptor, position, into) == len(into)
+
+    store = open_store(f"file://{tmp_path}", env=Env(files=Looked()))
+    store.put_file("a", BytesSource(bytes(range(100))), deadline_ns=deadline_ns)
+    room = bytearray(10)
+    assert store.read_at_hand("a", 20, memoryview(room)) is is_cached
+    assert not is_cached or room == bytes(range(20, 30))
+    assert not store.read_at_hand("a", 95, memoryview(room)), "it ends before"
+    assert not store.read_at_hand("missing", 0, memoryview(room))
+    store.close()
+    assert not store.read_at_hand("a", 20, memoryview(room)), "and says nothing more"
+
+
 def test_objects_are_private_files_without_leftovers(store: ObjectStore, tmp_path: Path, deadline_ns: int) -> None:
     store.put_file("a/b/put", BytesSource(b"put"), deadline_ns=deadline_ns)
     store.create("a/b/made", b"made", deadline_ns=deadline_ns)
