@@ -145,6 +145,8 @@ class ComponentHost:
         found: dict[IndexRole, IndexFormat[Any]] = {}
         for name in names:
             index = self._open("index format", self.registry.index_formats().by_name(name))
+            if index.role is IndexRole.EXTRA:
+                raise UnknownComponentError(f"index.formats names {name!r}, an EXTRA index; name it in index.extra")
             if index.role in found:
                 raise UnknownComponentError(f"index.formats names two formats of role {index.role}")
             found[index.role] = index

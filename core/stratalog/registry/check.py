@@ -223,8 +223,11 @@ def _extra_attributes(extra: ExtraIndex) -> Iterator[str]:
 
 
 def _index_attributes(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries of every kind
-    if not isinstance(getattr(index, "role", None), IndexRole):
+    role = getattr(index, "role", None)
+    if not isinstance(role, IndexRole):
         yield "role must be an IndexRole"
+    elif role is IndexRole.EXTRA:
+        yield "an index of role extra is an ExtraIndex, offered by stratalog_extra_indexes: it is made from records"
     suffix = str(getattr(index, "suffix", ""))
     if not _SUFFIX.match(suffix) or suffix in _TAKEN_SUFFIXES:
         yield f"suffix must be a dot and lower-case letters, and none of {', '.join(sorted(_TAKEN_SUFFIXES))}"

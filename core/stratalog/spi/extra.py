@@ -13,6 +13,7 @@ from typing import ClassVar
 from stratalog.config.topic import TopicConfig
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields, RecordColumns
+from stratalog.spi.indexes import IndexRole
 
 
 class ExtraIndexBuilder(ABC):
@@ -52,9 +53,11 @@ class ExtraIndex(ABC):
     The bytes are the author's; the provider's ``version`` says which: an index of another version is made anew.
 
     Attributes:
+        role: the same for all.
         fields: what of the records a builder looks at. It may be told more, where another index of the topic wants that.
     """
 
+    role: ClassVar[IndexRole] = IndexRole.EXTRA
     fields: ClassVar[Fields] = Fields.KEY
 
     @abstractmethod

@@ -19,11 +19,12 @@ Entry = TypeVar("Entry")
 
 
 class IndexRole(StrEnum):
-    """What a log uses an index for; one index each per log. Any number of further ones: ``ExtraIndex``."""
+    """What a log uses an index for: one ``IndexFormat`` each of the first three per log, any number of ``ExtraIndex``."""
 
     OFFSET = "offset"
     TIME = "time"
     TRANSACTION = "transaction"
+    EXTRA = "extra"
 
 
 class Appended(NamedTuple):

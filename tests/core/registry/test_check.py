@@ -3,13 +3,28 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
+from stratalog import open_engine
 from stratalog.errors import PluginImportError, UnknownComponentError
 from stratalog.registry.check import HEAVY_MODULES, Finding, Severity, check_plugin
-from stratalog.spi import Buffer, Codec, Command, OpenContext, Provider, Section, key
+from stratalog.spi import (
+    Buffer,
+    Codec,
+    Command,
+    IndexBuilder,
+    IndexFormat,
+    IndexReader,
+    IndexRole,
+    OpenContext,
+    Provider,
+    Section,
+    TopicConfig,
+    key,
+)
 
 Install = Callable[..., None]
 MakePlugin = Callable[..., types.ModuleType]
@@ -43,6 +58,23 @@ class BadSection(Section):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuietSection(Section):
     speed: int = key("speed", 1, doc="")
+
+
+class Positions(IndexFormat[int]):
+    """Entry by entry as batches come, and called EXTRA: what a topic can not name."""
+
+    role = IndexRole.EXTRA
+    suffix = ".positions"
+    entry_bytes = 4
+
+    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
+        raise AssertionError((base_offset, config, entries))
+
+    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[int]:
+        raise AssertionError((entries, base_offset))
+
+    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
+        raise AssertionError((entries, base_offset, end_offset))
 
 
 def open_plain(context: OpenContext) -> Codec:
@@ -127,6 +159,16 @@ def test_what_breaks_the_contract_is_told(make_plugin: MakePlugin, provider: Pro
 def _changed(**attributes: object) -> Codec:
     changed: Codec = type("Changed", (Plain,), attributes)()
     return changed
+
+
+def test_an_index_of_records_is_told_where_it_belongs(make_plugin: MakePlugin, tmp_path: Path) -> None:
+    plugin = make_plugin("acme", index_formats=[Provider(name="positions", open=lambda _context: Positions())])
+    assert "is an ExtraIndex, offered by stratalog_extra_indexes" in texts(check_plugin(plugin))
+    with open_engine(tmp_path, plugins=[plugin]) as engine:
+        named = {"index.formats": "offset,time,transaction,positions"}
+        with pytest.raises(UnknownComponentError, match=r"'positions', an EXTRA index; name it in index\.extra"):
+            engine.create_topic("t", config=named)
+        assert engine.topics() == {}
 
 
 def test_a_name_offered_twice_is_told(make_plugin: MakePlugin) -> None:
