@@ -24,7 +24,13 @@ class Limits(Section):
         "limits.read.bytes",
         1 << 20,
         at_least=1024,
-        doc="One read of a log, unless a batch is larger; Arrow tables are read in twice as much.",
+        doc="One read of a log, unless a batch is larger; Arrow tables are read in up to four times as much.",
+    )
+    arrow_threads: int = key(
+        "limits.arrow.threads",
+        2,
+        at_least=1,
+        doc="Threads that read one Arrow table, the caller's included, if it is long; what the others leave it does.",
     )
     batch_bytes: int = key(
         "limits.batch.bytes",

@@ -135,7 +135,7 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
     Raises:
         BaseException: what is no Exception, an interrupt say; work that has begun is waited for, no other begins.
     """
-    batch = _Batch(items, work)
+    batch = SharedWork(items, work)
     beside = [
         threading.Thread(target=batch.run_beside, name=f"{name}-{number}", daemon=True)
         for number in range(1, min(threads, len(items)))
@@ -154,11 +154,17 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
     return [batch.found[index] for index in range(len(items))]
 
 
-class _Batch(Generic[T, R]):
-    """Items that several threads work on, each taking the next one."""
+class SharedWork(Generic[T, R]):
+    """Items that several threads work on, each taking the next one.
 
-    def __init__(self, items: Sequence[T], work: Callable[[T], R]) -> None:
-        self._items, self._work = items, work
+    Args:
+        items: taken in their order.
+        work: must be thread-safe.
+        ends_on_error: whether nothing further begins after an error.
+    """
+
+    def __init__(self, items: Sequence[T], work: Callable[[T], R], *, ends_on_error: bool = False) -> None:
+        self._items, self._work, self._ends_on_error = items, work, ends_on_error
         self._left = queue.SimpleQueue[int]()
         self._stopping = threading.Event()
         self.found: dict[int, R | Exception] = {}
@@ -177,6 +183,8 @@ class _Batch(Generic[T, R]):
                 self.found[index] = self._work(self._items[index])
             except Exception as error:  # noqa: BLE001 - it is the outcome
                 self.found[index] = error
+                if self._ends_on_error:
+                    self.stop()
 
     def run_beside(self) -> None:
         """The same, on a thread of its own: what ends it is for the caller."""

@@ -6,11 +6,12 @@ Source: the filter for aborted transactions is that of apache/kafka's consumer (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
+from stratalog.log.view import LogView
 from stratalog.model.arrow import arrow_batches
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
 from stratalog.model.offsets import Isolation
@@ -25,7 +26,7 @@ from stratalog.segment.search import aborted_transactions, chunks_from, decode, 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-_ARROW_READS: Final = 2  # at a time: making a batch of Arrow costs the same, however large it is
+ARROW_READS: Final = 4  # at a time: making a batch of Arrow costs the same, however large it is
 _SPARED: Final = 8  # an eighth of what is returned may be kept in memory without being asked for
 
 _T = TypeVar("_T")
@@ -67,8 +68,46 @@ def read_arrow(
         As ``read_columns``.
         PluginImportError: pyarrow is not installed; the text names the extra.
     """
-    read_bytes = _ARROW_READS * parts.limits.read_bytes
+    read_bytes = ARROW_READS * parts.limits.read_bytes
     return read_pieces(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
+
+
+class Plan(NamedTuple):
+    """What one read shows, by one view.
+
+    Attributes:
+        view: of the moment when it began.
+        span: of offsets.
+        hidden: aborted transactions whose records are left out, by producer id.
+        meets_damage: whether it comes to where the log is damaged, if it is.
+    """
+
+    view: LogView
+    span: range
+    hidden: Mapping[int, list[AbortedTransaction]]
+    meets_damage: bool
+
+
+def planned(views: ViewSource, parts: Components, start: int, end: int | None, isolation: str) -> Plan:
+    """What is to be read of these offsets; arguments and errors as ``read_columns``."""
+    view = views()
+    if start == 0:
+        start = view.offsets.log_start
+    view.check_range(start)
+    bound = view.bound(isolation)
+    stop = bound if end is None else min(end, bound)
+    aborted: tuple[AbortedTransaction, ...] = ()
+    if isolation == Isolation.READ_COMMITTED:
+        aborted = aborted_transactions(view.readable_from(start), start, stop, parts)
+    return Plan(view, range(start, stop), _by_producer(aborted), end is None or end > stop)
+
+
+def planned_arrow(
+    plan: Plan, views: ViewSource, parts: Components, span: range, partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """What ``read_arrow`` gives of a part of a plan, but for the damage at its end."""
+    read_bytes = ARROW_READS * parts.limits.read_bytes
+    return _planned(plan._replace(span=span), views, parts, _arrow_decoder(parts, partition), read_bytes)
 
 
 def segment_arrow(
@@ -126,17 +165,22 @@ def read_pieces(
 
     Closed segments of which ``is_without`` says so are left out.
     """
-    view = views()
-    if start == 0:
-        start = view.offsets.log_start
-    view.check_range(start)
-    bound = view.bound(isolation)
-    stop = bound if end is None else min(end, bound)
-    aborted: tuple[AbortedTransaction, ...] = ()
-    if isolation == Isolation.READ_COMMITTED:
-        aborted = aborted_transactions(view.readable_from(start), start, stop, parts)
-    hidden = _by_producer(aborted)
-    position, again = start, Again(views)
+    plan = planned(views, parts, start, end, isolation)
+    view = yield from _planned(plan, views, parts, decoded, read_bytes, is_without)
+    if view.damage is not None and plan.meets_damage:
+        raise view.damage.with_traceback(None)
+
+
+def _planned(
+    plan: Plan,
+    views: ViewSource,
+    parts: Components,
+    decoded: Decoded[_T],
+    read_bytes: int,
+    is_without: Callable[[ReadableSegment], bool] | None = None,
+) -> Generator[_T, None, LogView]:
+    """The same of a plan, and the view that was read last."""
+    view, position, stop, again = plan.view, plan.span.start, plan.span.stop, Again(views)
     with ReusedReads(read_bytes) as reads:
         while position < stop:
             segment = view.segment_at(position)
@@ -155,7 +199,7 @@ def read_pieces(
                     until=end_position(segment, stop, parts) if stop < segment.end_offset else None,
                     read=reads.of(segment) if isinstance(segment, ReadsOver) else None,
                 )
-                for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), hidden, decoded):
+                for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), plan.hidden, decoded):
                     position = next_offset
                     if piece is not None:
                         yield piece
@@ -163,8 +207,7 @@ def read_pieces(
                 view = again.after(error, view, segment)
                 continue
             position = max(position, segment.end_offset)
-    if view.damage is not None and (end is None or end > stop):
-        raise view.damage.with_traceback(None)
+    return view
 
 
 def _segment_pieces(

@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from stratalog.log.columns import read_arrow, read_columns
+from stratalog.log.columns import read_columns
 from stratalog.log.fetch import Fetched, FetchRequest, fetch
 from stratalog.log.keys import SegmentExtra, records_with_key, segment_extras
 from stratalog.log.send import Transfer, transfer
+from stratalog.log.tables import read_table
 from stratalog.log.timestamps import TimeFences, offset_for_timestamp
 from stratalog.log.view import LogView
-from stratalog.model.arrow import arrow_table
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.model.records import Fields, Record, RecordColumns
@@ -119,8 +119,11 @@ class LogReader(ABC):
         return segment_extras(self.view(), self._parts.extras, name)
 
     def to_arrow(self, start: int = 0, end: int | None = None, isolation: str = "read_uncommitted") -> pyarrow.Table:
-        """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``."""
-        return arrow_table(read_arrow(self.view, self._parts, start, end, isolation, self.name.partition))
+        """The same records as one Arrow table in ``arrow_schema()``; needs the extra ``arrow``.
+
+        A long range on local disk is read by ``limits.arrow.threads`` threads, the caller's among them.
+        """
+        return read_table(self.view, self._parts, start, end, isolation, self.name.partition)
 
     def fetch(
         self,

@@ -142,6 +142,17 @@ def end_position(segment: ReadableSegment, offset: int, parts: Components) -> in
     return None if end is None else end.position
 
 
+def floor_offset(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
+    """The largest offset at or below ``offset`` that the index tells, which ends a batch if that is true; None without.
+
+    Raises:
+        CorruptIndexError: the index is damaged.
+    """
+    entries = segment.index_entries(IndexRole.OFFSET)
+    entry, *_ = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset)
+    return None if entry is None else entry.offset
+
+
 def start_position(segment: ReadableSegment, offset: int, parts: Components) -> int:
     """Where (bytes) a search for ``offset`` begins: what the index says if that is true, else 0."""
     try:

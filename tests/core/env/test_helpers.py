@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from stratalog.env.helpers import Helpers
+
+WAIT_S = 30.0
+
+FORKS = """
+import os
+from stratalog.env.helpers import HELPERS
+assert HELPERS.results(range(8), lambda n: n + 1, 2) == list(range(1, 9))
+child = os.fork()
+if child == 0:
+    found = HELPERS.results(range(8), lambda n: n + 1, 2)
+    os._exit(0 if found == list(range(1, 9)) else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def together() -> Callable[[object], bool]:
+    """Work that takes two at once: it breaks if they do not come together."""
+    meeting = threading.Barrier(2, timeout=WAIT_S)
+    return lambda _: meeting.wait() >= 0
+
+
+@contextmanager
+def busy(helpers: Helpers) -> Iterator[None]:
+    """One helper works for somebody else."""
+    begun, done = threading.Event(), threading.Event()
+
+    def work(number: int) -> None:
+        if number and not begun.is_set():
+            begun.set()
+            assert done.wait(WAIT_S)
+        else:
+            assert begun.wait(WAIT_S)
+
+    caller = threading.Thread(target=helpers.results, args=([0, 1], work, 2))
+    caller.start()
+    assert begun.wait(WAIT_S)
+    try:
+        yield
+    finally:
+        done.set()
+        caller.join()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7, 50])
+def test_results_stand_in_the_order_of_the_items(threads: int) -> None:
+    helpers = Helpers(8)
+    for _ in range(20):
+        assert helpers.results(range(20), lambda number: number * number, threads) == [n * n for n in range(20)]
+
+
+def test_the_caller_and_a_helper_work_at_a_time_again_and_again() -> None:
+    helpers = Helpers(1)
+    for _ in range(5):
+        assert helpers.results([1, 2], together(), 2) == [True, True]
+
+
+@pytest.mark.parametrize(("items", "threads"), [(1, 8), (5, 1), (0, 4)])
+def test_where_one_thread_does_it_is_the_callers(items: int, threads: int) -> None:
+    here = threading.current_thread()
+    assert Helpers(4).results(range(items), lambda _: threading.current_thread() is here, threads) == [True] * items
+
+
+def test_a_caller_whom_nobody_helps_does_it_all() -> None:
+    helpers, here = Helpers(1), threading.current_thread()
+    with busy(helpers):
+        assert helpers.results(range(9), lambda _: threading.current_thread() is here, 2) == [True] * 9
+    assert helpers.results([1, 2], together(), 2) == [True, True]
+
+
+def test_where_the_system_gives_no_thread_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    helpers = Helpers(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refused)
+        assert helpers.results(range(9), lambda number: number, 2) == list(range(9))
+    assert helpers.results([1, 2], together(), 2) == [True, True]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_first_items_error_is_raised_and_little_else_begun(threads: int) -> None:
+    begun = list[int]()
+
+    def work(number: int) -> int:
+        begun.append(number)
+        if number >= 3:
+            raise ValueError(number)
+        return number
+
+    with pytest.raises(ValueError, match="3"):
+        Helpers(4).results(range(1000), work, threads)
+    assert len(begun) < 3 + 2 * threads
+    assert begun[:1] == [0]
+
+
+@pytest.mark.parametrize("in_caller", [True, False])
+def test_after_an_interrupt_nothing_further_begins(*, in_caller: bool) -> None:
+    here, begun, interrupted = threading.current_thread(), list[int](), threading.Event()
+
+    def work(number: int) -> None:
+        begun.append(number)
+        if (threading.current_thread() is here) == in_caller:
+            interrupted.set()
+            raise KeyboardInterrupt
+        assert interrupted.wait(WAIT_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        Helpers(1).results(range(100), work, 2)
+    assert len(begun) < 100
+
+
+def test_a_helper_whom_nobody_wants_ends() -> None:
+    helpers, threads = Helpers(1, idle_s=0), set[threading.Thread]()
+    meeting = threading.Barrier(2, timeout=WAIT_S)
+
+    def work(_: int) -> None:
+        threads.add(threading.current_thread())
+        meeting.wait()
+
+    for _ in range(2):
+        helpers.results([1, 2], work, 2)
+        for thread in threads - {threading.current_thread()}:
+            thread.join(WAIT_S)
+            assert not thread.is_alive()
+
+
+def test_nothing_of_the_work_is_kept() -> None:
+    class Item:
+        pass
+
+    helpers, items = Helpers(1), [Item() for _ in range(4)]
+    left = [weakref.ref(item) for item in items]
+    with busy(helpers):  # the hand that is offered is not taken
+        helpers.results(items, id, 2)
+        del items
+        assert [found() for found in left] == [None] * 4
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no fork")
+def test_a_fork_takes_no_helper_along_and_gets_its_own() -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS]
+    subprocess.run(command, check=True, timeout=2 * WAIT_S)  # noqa: S603 - our own program
