@@ -14,16 +14,18 @@ import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output, printable, size_text
+from stratalog.config.engine import EngineConfig
 from stratalog.config.files import Settings, read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
-from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StoreError
+from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StorageError, StoreError
 from stratalog.log.directory import is_log_directory
 from stratalog.model.names import TopicPartition
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import ComponentHost, split_scheme
 from stratalog.spi.segments import SegmentStore
 from stratalog.tier.archive import ArchivedLog, ArchivePlan, Archiver
+from stratalog.tier.housekeeping import Housekeeping
 from stratalog.tier.rate import CopyRate
 
 _TRIES: Final = 5  # of a single pass, for logs whose files the broker changes under it
@@ -88,7 +90,7 @@ def archive(
         )
         tier = opened.enter_context(open_tier(host, uri, None, read_only=False))
         archiver = Archiver(stores, tier, host.parts(TopicConfig()), plan)
-        run = _Run(output, archiver, host.env.clock)
+        run = _Run(output, archiver, host.env.clock, settings.engine)
         return run.follow(round(interval * 1000)) if follow else run.once()
 
 
@@ -118,8 +120,10 @@ def _topic_config(host: ComponentHost, settings: Settings, layout: str | None) -
 class _Run:
     """One run of the command: passes, and what they did together."""
 
-    def __init__(self, output: Output, archiver: Archiver, clock: Clock) -> None:
+    def __init__(self, output: Output, archiver: Archiver, clock: Clock, settings: EngineConfig) -> None:
         self._output, self._archiver, self._clock = output, archiver, clock
+        self._housekeeping = Housekeeping(settings.tier_history_ms)
+        self._collect_ns = settings.collect_interval_ms * 1_000_000
         self._total: dict[TopicPartition, ArchivedLog] = {}
         self._errors = dict[TopicPartition, str]()
 
@@ -137,14 +141,19 @@ class _Run:
                     self._take(result)
                 if not changed:
                     break
+            self._collect()
         return 1 if self._errors else 0
 
     def follow(self, interval_ms: int) -> int:
         """Passes until Ctrl-C; the exit code tells of the last one."""
+        due_ns = self._clock.monotonic_ns() + self._collect_ns
         try:
             with self._summary():
                 while True:
                     self._pass()
+                    if self._clock.monotonic_ns() >= due_ns:
+                        self._collect()
+                        due_ns = self._clock.monotonic_ns() + self._collect_ns
                     self._clock.sleep_ms(interval_ms)
         except KeyboardInterrupt:
             return 1 if self._errors else 0
@@ -159,6 +168,19 @@ class _Run:
                 if not result.error.retriable:
                     raise result.error
                 return  # the store is down: the next pass asks again
+
+    def _collect(self) -> None:
+        """Delete what the archive no longer needs; what fails is told, and is the next run's to do."""
+        try:
+            done = self._archiver.collect(self._housekeeping)
+        except StorageError as error:
+            self._output.note(printable(f"warning: what the archive no longer needs was not collected: {error}"))
+            return
+        if done.roots or done.objects or done.orphans:
+            self._output.note(
+                f"collected {done.roots} superseded states of manifests, {done.objects} objects that only they named, "
+                f"{done.orphans} leftovers of uploads"
+            )
 
     def _take(self, result: ArchivedLog) -> None:
         before = self._total.get(result.log)

@@ -17,8 +17,10 @@ from stratalog.config.files import read_settings
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading.open import open_host, open_reader, open_tier
 from stratalog.segment.readable import ReadableSegment
+from stratalog.tier.collect import CollectReport
 from stratalog.tier.diff import Side, differences
 from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.housekeeping import Housekeeping
 from stratalog.tier.log import TierLog
 from stratalog.tier.root import Root
 
@@ -91,6 +93,35 @@ def collect(place: Place, output: Output) -> None:
         if engine.tier is None:
             raise ConfigError("there is no tier: --tier URI, or tier in the settings")
         report = engine.collect()
+    _print_collected(output, report)
+
+
+@tier.command("gc")
+@click.argument("uri")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
+@config_option
+@json_option
+def collect_alone(output: Output, uri: str, topics: tuple[str, ...], config: str | None) -> None:
+    """Delete what the tier at URI no longer needs, without an engine: for archives, and for tiers that jobs write.
+
+    Superseded states older than tier.history.ms go with what only they name, deleted topics, and what writers of older
+    leader epochs left of uploads. Engines, archivers and jobs may run meanwhile. What was left in the newest epoch goes
+    when its writer collects.
+    """
+    settings = read_settings(config, os.environ)
+    host = open_host(settings, (), None)
+    try:
+        with open_tier(host, uri, None, read_only=False) as opened:
+            names = [name for name in opened.logs() if not topics or name.log.topic in topics]
+            with output.progress("collecting", len(names)) as steps:
+                led = ((opened.log(*name), None) for name in names)
+                report = Housekeeping(settings.engine.tier_history_ms).collect_all(led, lambda _: steps.advance())
+    finally:
+        host.close()
+    _print_collected(output, report)
+
+
+def _print_collected(output: Output, report: CollectReport) -> None:
     columns = ("roots", "objects", "orphans", "left_for_later")
     output.table("collected", columns, [(report.roots, report.objects, report.orphans, report.left)])
 

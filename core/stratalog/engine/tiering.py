@@ -14,7 +14,8 @@ from stratalog.env import Clock
 from stratalog.errors import StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.tier.collect import GRACE_MS, CollectReport
+from stratalog.tier.collect import CollectReport
+from stratalog.tier.housekeeping import Housekeeping
 from stratalog.tier.log import TierLog
 from stratalog.tier.rate import CopyRate
 from stratalog.tier.root import ChangeKind
@@ -37,8 +38,7 @@ class Tiering:
         self._rate = CopyRate(None if rate == LONG_MAX else rate, clock)
         self._lock = threading.Lock()
         self._errors: dict[TopicPartition, str] = {}  # of the last try of each log; under _lock
-        self._tidy: dict[TierLogName, int] = {}  # the version after which there was nothing to collect; under _lock
-        self._swept: dict[TierLogName, int] = {}  # the epoch up to which there are no orphans; under _lock
+        self._housekeeping = Housekeeping(settings.tier_history_ms)
         self._looked_for_deleted = False
         self._closed = False
 
@@ -111,44 +111,13 @@ class Tiering:
             CorruptManifestError: a root is damaged.
         """
         self._tier.reach.reach()
-        total = CollectReport()
         led = [(remote, _led(log)) for log in logs if (remote := self._opener.joined(log)) is not None]
         deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in led})
-        for remote, leader_epoch in [*led, *((found, None) for found in deleted)]:
-            report = self._collect(remote, leader_epoch)
-            total = CollectReport(
-                total.roots + report.roots,
-                total.objects + report.objects,
-                total.orphans + report.orphans,
-                left=total.left + report.left,
-            )
-        return total
+        return self._housekeeping.collect_all([*led, *((found, None) for found in deleted)])
 
     def close(self) -> None:
         """Let uploads begin no further segment."""
         self._closed = True
-
-    def _collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
-        name, root = TierLogName(remote.log, remote.topic_id), remote.root
-        has_leftovers = remote.has_leftovers
-        if root is None or (self._tidy.get(name) == root.version and not has_leftovers):
-            return CollectReport()
-        with_orphans = has_leftovers or self._swept.get(name, -1) < root.leader_epoch
-        report = remote.collect(
-            grace_ms=GRACE_MS,
-            history_ms=self._settings.tier_history_ms,
-            with_orphans=with_orphans,
-            leader_epoch=leader_epoch,
-        )
-        with self._lock:
-            if not report.left:
-                self._tidy[name] = root.version
-                self._swept[name] = root.leader_epoch
-            else:
-                self._tidy.pop(name, None)
-                if with_orphans:  # some may be too young yet
-                    self._swept.pop(name, None)
-        return report
 
     def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
         """Logs of deleted topics that are still there; looked for once, as others are deleted by this engine."""

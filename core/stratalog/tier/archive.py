@@ -40,8 +40,10 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.segments import LogFiles, SegmentStore
 from stratalog.tier.closed import SegmentReader
+from stratalog.tier.collect import CollectReport
+from stratalog.tier.housekeeping import Housekeeping
 from stratalog.tier.log import TierLog
-from stratalog.tier.tier import Tier
+from stratalog.tier.tier import Tier, TierLogName
 
 _NOTHING_CONFIRMED: Final = 0
 _IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: names the space of derived topic ids
@@ -106,6 +108,7 @@ class Archiver:
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, parts: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._parts, self._plan = stores, tier, parts, plan
         self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # where nothing waits
+        self._written: dict[TierLogName, int] = {}  # logs with commits since they were collected, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:
         """One pass over everything, log by log; what failed goes on in the next pass.
@@ -130,6 +133,17 @@ class Archiver:
                 seen[log] = store.path()
                 yield from self._archive(store, log, folder, state, bound)
 
+    def collect(self, housekeeping: Housekeeping) -> CollectReport:
+        """Delete what the tier no longer needs of logs that this archiver has written to since the last time.
+
+        Raises:
+            StoreError, CorruptManifestError: as ``Housekeeping.collect``.
+        """
+        total = housekeeping.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
+        if not total.left:
+            self._written.clear()
+        return total
+
     def _archive(
         self, store: SegmentStore, log: TopicPartition, folder: str, state: DirectoryState, bound: int
     ) -> Iterator[ArchivedLog]:
@@ -144,10 +158,11 @@ class Archiver:
         standing = _Standing(topic_id, bound)
         if self._settled.get((store.path(), log)) == standing:
             return
-        one = _OneLog(
-            files, self._tier.log(log, topic_id), self._parts, self._plan, bound, state.log_starts.get(log, 0)
-        )
+        remote = self._tier.log(log, topic_id)
+        one = _OneLog(files, remote, self._parts, self._plan, bound, state.log_starts.get(log, 0))
         result = replace(one.run(), directory=store.path())
+        if one.leader_epoch is not None:
+            self._written[TierLogName(log, topic_id)] = one.leader_epoch
         if result.error is None:
             self._settled[store.path(), log] = standing
         yield result
@@ -170,6 +185,7 @@ class _OneLog:
         self._files, self._remote, self._parts, self._plan = files, remote, parts, plan
         self._bound, self._log_start = bound, log_start
         self._skipped_offsets = 0
+        self.leader_epoch: int | None = None  # in which this pass began to write
 
     def run(self) -> ArchivedLog:
         before: RemoteView | None = None
@@ -217,12 +233,12 @@ class _OneLog:
                 f"the broker deleted {gap} offsets of {self._remote.log} before they were archived, [{start}, "
                 f"{waiting[0].base_offset}): go on behind them with --skip-gaps, or archive into another place"
             )
-        config = self._plan.config
+        config, self.leader_epoch = self._plan.config, max(epochs.latest, 0)
         self._remote.offload(
             self._sources(start, tiered.end_offset, waiting, epochs),
             layout=config.tier_layout,
             section=config.sections.get(config.tier_layout),
-            leader_epoch=max(epochs.latest, 0),
+            leader_epoch=self.leader_epoch,
             log_start=tiered.log_start if tiered.version else start,
             high_watermark=max(waiting[-1].end_offset, tiered.high_watermark),
         )

@@ -10,8 +10,11 @@ import pytest
 
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
 from stratalog.tier import tree
+from stratalog.tier.collect import GRACE_MS
 
 
 @pytest.fixture
@@ -149,3 +152,29 @@ def test_a_reader_goes_back_in_time(uri: str, tmp_path: Path) -> None:
         values(as_of=99)
     with pytest.raises(ConfigError, match="read alone"):
         open_reader(tmp_path / "data", as_of=1)
+
+
+def test_a_tier_without_an_engine_is_collected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    then_ms = round(bucket.stat().st_mtime * 1000) - 2 * GRACE_MS
+    env = Env(clock=ManualClock(then_ms))
+    with open_engine(tmp_path / "data", tier=bucket.as_uri(), env=env) as engine:
+        engine.create_topic("t", config={"retention.bytes": -1, "retention.ms": -1})
+        for number in range(3):
+            engine.log("t", 0).append([Record(value=b"%d" % number)])
+            engine.log("t", 0).roll()
+        engine.offload()
+        engine.log("t", 0).delete_records(1)
+        engine.apply_retention()
+    for found in bucket.rglob("*"):
+        os.utime(found, (then_ms / 1000, then_ms / 1000))
+    uri = bucket.as_uri()
+    (row,) = told(capsys, "gc", uri, "--topic", "another")
+    assert row["roots"] == 0
+    (row,) = told(capsys, "gc", uri)
+    assert (row["roots"], row["objects"], row["left_for_later"]) == (3, 1, 0)
+    (row,) = told(capsys, "gc", uri)
+    assert (row["roots"], row["objects"], row["left_for_later"]) == (0, 0, 0)
+    with open_reader(uri) as reader:
+        assert [record.value for record in reader.log("t", 0).records()] == [b"1", b"2"]

@@ -1,0 +1,127 @@
+"""What an archiver leaves of old states and broken uploads, and when it goes: there is no engine that would collect it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_folder import KafkaFolder
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import StoreTimeoutError
+from stratalog.model.names import log_prefix, manifest_prefix, segment_key
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
+from stratalog.testing.simobjects import Fault, SimObjectStore
+from stratalog.testing.tiers import TierBed
+from stratalog.tier.archive import ArchivePlan, Archiver
+from stratalog.tier.collect import GRACE_MS, CollectReport
+from stratalog.tier.housekeeping import Housekeeping
+
+PREFIX = log_prefix(LOG, TOPIC_ID)
+
+
+class Archive:
+    """A broker's folder, and runs of archivers into one bucket: each its own process, with a housekeeping of its own."""
+
+    def __init__(self, folder: Path, registry: Registry) -> None:
+        self.bed = LogBed(folder / "logs", registry)
+        self.broker, self.tiers = KafkaFolder(self.bed), TierBed()
+        self.store = SimObjectStore(self.tiers.bucket)
+
+    def run(self, *, segments: int = 0) -> CollectReport:
+        """What one run collects, after as many new segments."""
+        if segments:
+            self.broker.fill(segments=segments)
+        self.store = SimObjectStore(self.tiers.bucket)
+        reading = self.bed.host.segment_store(str(self.bed.directory), read_only=True)
+        with self.tiers.open(self.store) as tier:
+            plan = ArchivePlan(config=TopicConfig(tier_layout="pair"))
+            archiver = Archiver([reading], tier, self.bed.parts, plan)
+            assert [result.error for result in archiver.run()] == [None]
+            return archiver.collect(Housekeeping(GRACE_MS))
+
+    def check(self) -> None:
+        """Whether the archive has the bytes of all closed segments of the broker."""
+        with self.tiers.open(read_only=True) as tier:
+            segments = tier.log(LOG, TOPIC_ID).view().segments
+            there = [self.broker.path(segment.base_offset).read_bytes() for segment in segments]
+            assert [bytes(segment.read(0, segment.size_bytes)) for segment in segments] == there
+
+    def roots(self) -> int:
+        return len(self.tiers.bucket.keys(manifest_prefix(PREFIX)))
+
+    def later(self) -> None:
+        self.tiers.clock.advance_ms(GRACE_MS)
+
+    def leave_object(self, leader_epoch: int) -> str:
+        """What a run leaves that is killed between an upload and its commit."""
+        key = segment_key(PREFIX, 0, leader_epoch, uuid.UUID(int=1), "seg")
+        self.tiers.bucket.write(key, b"left")
+        return key
+
+
+@pytest.fixture
+def archive(tmp_path: Path, installed: Registry) -> Iterator[Archive]:
+    made = Archive(tmp_path, installed)
+    yield made
+    made.bed.close()
+
+
+def test_states_that_were_superseded_an_hour_ago_go_with_the_next_run_that_writes(archive: Archive) -> None:
+    archive.run(segments=4)
+    assert archive.roots() == 4
+    archive.later()
+    assert archive.run(segments=2).roots == 3  # one was superseded just now
+    assert archive.roots() == 3
+    archive.check()
+
+
+def test_a_run_that_writes_nothing_collects_nothing_and_asks_for_nothing(archive: Archive) -> None:
+    archive.run(segments=3)
+    archive.later()
+    asked = archive.store.counts.copy()
+    assert archive.run() == CollectReport()
+    assert archive.store.counts["delete"] == 1  # of the probe
+    assert archive.store.counts["list"] <= asked["list"]
+
+
+def test_what_a_killed_run_uploaded_goes_once_it_is_old(archive: Archive) -> None:
+    archive.run(segments=1)
+    key = archive.leave_object(leader_epoch=0)
+    archive.run(segments=1)
+    assert key in archive.tiers.bucket.objects  # it may be somebody's upload under way
+    archive.later()
+    assert archive.run(segments=1).orphans == 1
+    assert key not in archive.tiers.bucket.objects
+    archive.check()
+
+
+def test_leftovers_of_an_engine_that_took_the_archive_over_are_not_an_archivers_to_collect(archive: Archive) -> None:
+    archive.run(segments=1)
+    with archive.tiers.open() as tier:
+        remote = tier.log(LOG, TOPIC_ID)
+        remote.claim("taken over")
+    key = archive.leave_object(leader_epoch=1)
+    archive.later()
+    archive.run()
+    assert key in archive.tiers.bucket.objects
+
+
+def test_a_store_that_fails_leaves_the_rest_to_the_next_time(archive: Archive) -> None:
+    archive.run(segments=4)
+    archive.later()
+    archive.broker.fill(segments=1)
+    reading = archive.bed.host.segment_store(str(archive.bed.directory), read_only=True)
+    store = SimObjectStore(archive.tiers.bucket)
+    with archive.tiers.open(store) as tier:
+        archiver = Archiver([reading], tier, archive.bed.parts, ArchivePlan(config=TopicConfig(tier_layout="pair")))
+        assert [result.error for result in archiver.run()] == [None]
+        housekeeping = Housekeeping(GRACE_MS)
+        store.faults = lambda request: Fault.NOT_APPLIED if request.kind == "delete" else Fault.NONE
+        with pytest.raises(StoreTimeoutError):
+            archiver.collect(housekeeping)
+        store.faults = lambda _: Fault.NONE
+        assert archiver.collect(housekeeping).roots == 3
