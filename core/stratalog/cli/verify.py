@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -155,7 +155,7 @@ class _Verification:
     def _log(self, name: TopicPartition, folder: str, progress: Progress) -> None:
         files = self._store.open_log(folder)
         config = self._topics.config(name.topic)
-        parts = self._host.parts(config)
+        parts = self._host.parts(replace(config, index_extra=()))  # nothing is made of them here
         known_end = max(self._checkpoint(file).get(name, 0) for file in CHECKPOINTS)
         report = verify_log(files, parts, progress, deep=self._deep, known_end=known_end)
         self._bounds(name, report)

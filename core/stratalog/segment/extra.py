@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
-from struct import Struct
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from crc32c import crc32c
@@ -37,8 +37,8 @@ _log: Final = logging.getLogger(__name__)
 MAX_INDEX_BYTES: Final = 64 << 20
 _MAX_SECTIONS: Final = 255
 _MAGIC: Final = b"STLGEXT1"
-_SECTION: Final = Struct("<QIB")  # size, CRC, length of the label
-_TRAILER: Final = Struct("<IIqqqqII8s")
+_SECTION: Final = struct.Struct("<QIB")  # size, CRC, length of the label
+_TRAILER: Final = struct.Struct("<IIqqqqII8s")
 _MAX_DIRECTORY_BYTES: Final = _MAX_SECTIONS * (_SECTION.size + 255)
 
 T = TypeVar("T")
@@ -63,7 +63,9 @@ def extra_index(segment: ReadableSegment, label: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class Section:
+    """Where an index is (bytes), and its CRC-32C."""
+
     position: int
     size_bytes: int
     crc: int
@@ -74,7 +76,7 @@ class PackedExtras:
     """What stands at the end of the bytes: of which segment they are, and where which index is."""
 
     identity: Identity
-    sections: Mapping[str, _Section]
+    sections: Mapping[str, Section]
 
     def index(self, label: str, read: ReadBytes) -> bytes | None:
         """One index; None if it is missing or damaged."""
@@ -110,14 +112,20 @@ def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
     directory = bytes(read(body_bytes - directory_bytes, directory_bytes))
     if crc32c(_trailer(directory_bytes, count, identity, 0), crc32c(directory)) != crc:
         return None
-    sections, at, position = dict[str, _Section](), 0, 0
+    try:
+        return PackedExtras(identity, dict(_sections(directory, count)))
+    except (struct.error, UnicodeDecodeError):  # whoever wrote that knew CRCs, and not this form
+        return None
+
+
+def _sections(directory: bytes, count: int) -> Iterator[tuple[str, Section]]:
+    at = position = 0
     for _ in range(count):
-        index_bytes, index_crc, length = _SECTION.unpack_from(directory, at)
+        size_bytes, crc, length = _SECTION.unpack_from(directory, at)
         at += _SECTION.size
-        sections[directory[at : at + length].decode("ascii")] = _Section(position, index_bytes, index_crc)
+        yield directory[at : at + length].decode("ascii"), Section(position, size_bytes, crc)
         at += length
-        position += index_bytes
-    return PackedExtras(identity, sections)
+        position += size_bytes
 
 
 def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> bytes:

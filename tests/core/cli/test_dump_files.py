@@ -13,6 +13,8 @@ import pytest
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.producers.snapshot import ProducerEntry, encode_snapshot
+from stratalog.segment.extra import pack_extras
+from stratalog.segment.identity import Identity
 
 Item = dict[str, Any]
 Dump = Callable[..., tuple[int, list[Item], str]]
@@ -349,3 +351,30 @@ def test_a_manifest_root_that_is_damaged(dump: Dump, bucket: Path, how: str) -> 
     path.write_bytes(changed)
     code, items, _ = dump(path)
     assert (code, [item["kind"] for item in items]) == (1, ["corrupt"])
+
+
+# --- EXTRA indexes -----------------------------------------------------------------------------------------------
+
+
+def extra_file(tmp_path: Path, *, damaged: bool = False) -> Path:
+    packed = pack_extras(Identity(0, 50, 4000, STAMP, 7), {"bloom@1": b"filter", "range@2": b"least"})
+    data = bytearray(b"".join(packed))
+    data[0] ^= damaged
+    return written(tmp_path, "00000000000000000000.extra", bytes(data))
+
+
+def test_extra_indexes(dump: Dump, tmp_path: Path) -> None:
+    code, items, people = dump(extra_file(tmp_path))
+    assert code == 0
+    assert {item["kind"] for item in items} == {"extra_index"}
+    assert rows(items, "index", "position", "size_bytes", "valid") == [("bloom@1", 0, 6, True), ("range@2", 6, 5, True)]
+    assert "EXTRA indexes of the segment [0, 50), 4000 bytes" in people
+
+
+def test_damaged_extra_indexes(dump: Dump, tmp_path: Path) -> None:
+    code, items, people = dump(extra_file(tmp_path, damaged=True))
+    assert code == 1
+    assert rows(items[:2], "index", "valid") == [("bloom@1", False), ("range@2", True)]
+    assert "the CRC of bloom@1 is wrong" in people
+    code, _, people = dump(written(tmp_path, "00000000000000000100.extra", b"something else"))
+    assert (code, "does not end as EXTRA indexes do" in people) == (1, True)

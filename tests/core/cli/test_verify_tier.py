@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from extra_indexes import ExtraPlugin
 from stratalog import Record
 from stratalog.cli.app import run
 
@@ -171,3 +172,29 @@ def test_a_directory_beside_is_still_checked(place: Place) -> None:
     assert run(["verify", str(place.data)]) == 0
     shutil.rmtree(place.bucket)
     assert run(["verify", place.uri]) == 2
+
+
+def test_segments_with_extra_indexes_are_put_back_byte_for_byte(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without their plugin: from the objects where those are sound, else as they lie beside the copy on disk."""
+    plugin, bucket = ExtraPlugin(), tmp_path / "bucket"
+    bucket.mkdir()
+    with stratalog.open_engine(tmp_path / "data", tier=bucket.as_uri(), plugins=[plugin]) as engine:
+        engine.create_topic("orders", config={"index.extra": "keyset,valueset", "remote.storage.enable": True})
+        log = engine.log("orders", 0)
+        for number in range(4):
+            log.append([Record(key=b"k%d" % number, value=bytes([number]) * 300)])
+            log.roll()
+        engine.make_extra_indexes()
+        engine.offload()
+    assert run(["verify", str(tmp_path / "data")]) == 0
+    objects = sorted(bucket.glob("orders-*/0/segments/*"))
+    before = [path.read_bytes() for path in objects]
+    flip(objects[0])
+    objects[1].unlink()
+    flip(objects[2], before[2].index(b"SET"))
+    (tmp_path / "data" / "orders-0" / "00000000000000000000.extra").unlink()
+    capsys.readouterr()
+    assert run(["verify", bucket.as_uri(), "--deep", "--repair", "--dir", str(tmp_path / "data"), "--json"]) == 0
+    assert [path.read_bytes() for path in objects] == before

@@ -15,6 +15,9 @@ from stratalog.spi import (
     Buffer,
     Codec,
     Command,
+    ExtraIndex,
+    ExtraIndexBuilder,
+    ExtraIndexReader,
     IndexBuilder,
     IndexFormat,
     IndexReader,
@@ -203,3 +206,19 @@ def test_commands_are_looked_at_too(make_plugin: MakePlugin) -> None:
     assert "command Do It: it has no help" in told
     assert "fine" not in told
     assert "its commands hook raised" in texts(check_plugin(make_plugin("acme", commands=lambda: 1 // 0)))
+
+
+class _Extra(ExtraIndex):
+    fields = "KEY"  # type: ignore[assignment]  # a mistake to be found
+
+    def builder(self, config: TopicConfig) -> ExtraIndexBuilder:
+        raise NotImplementedError
+
+    def reader(self, data: Buffer) -> ExtraIndexReader:
+        raise NotImplementedError
+
+
+def test_an_extra_index_says_what_it_looks_at(make_plugin: MakePlugin) -> None:
+    offer = Provider[ExtraIndex](name="extra", open=lambda _: _Extra())
+    (finding,) = check_plugin(make_plugin("acme", extra_indexes=[offer]))
+    assert (finding.where, "fields must be of Fields" in finding.text) == ("EXTRA index extra", True)

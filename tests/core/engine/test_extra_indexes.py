@@ -1,0 +1,216 @@
+"""EXTRA indexes in the background, through compaction, and in a tier."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from extra_indexes import ExtraPlugin, SetReader
+from stratalog import Engine, Record, open_engine, open_reader
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import PluginError, UnknownComponentError
+from stratalog.log.log import Log
+from stratalog.log.reader import LogReader
+from stratalog.model.names import EXTRA_SUFFIX
+from stratalog.model.segments import FileKind
+from stratalog.spi import StoredSegment
+from stratalog.testing.simobjects import SimBucket, SimRequest
+from stratalog.tier.fetch import RemoteSegment
+from tiered_logs import URI, SimTier, remote_of
+
+VALUE = b"." * 5000
+CONFIG = {"index.extra": "keyset", "file.delete.delay.ms": 0, "remote.storage.enable": True}
+COMPACTED = {**CONFIG, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0}
+
+
+class Bed:
+    """Engines over one folder and one bucket; ``asked`` are the requests for objects of segments."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.clock, self.plugin = folder, ManualClock(), ExtraPlugin()
+        self.sim = SimTier(SimBucket(self.clock), self._note)
+        self.asked: list[SimRequest] = []
+
+    def _note(self, request: SimRequest) -> None:
+        if "/segments/" in request.key:
+            self.asked.append(request)
+
+    def engine(self, *, plugins: Sequence[object] | None = None, tier: str | None = URI) -> Engine:
+        chosen = [self.plugin, self.sim] if plugins is None else plugins
+        return open_engine(self.folder, tier=tier, plugins=chosen, env=Env(clock=self.clock))
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(path.name for path in (self.folder / "t-0").iterdir() if EXTRA_SUFFIX in path.name)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Bed:
+    return Bed(tmp_path / "data")
+
+
+def fill(log: Log, *segments: str) -> None:
+    for keys in segments:
+        log.append([Record(key=key.encode(), value=VALUE) for key in keys])
+        log.roll()
+
+
+def filled(engine: Engine, *segments: str, config: dict[str, object] | None = None) -> Log:
+    engine.create_topic("t", config=CONFIG if config is None else config)
+    log = engine.log("t", 0)
+    fill(log, *segments)
+    return log
+
+
+def known(log: LogReader) -> Iterator[str | None]:
+    for entry in log.extra_index("keyset"):
+        assert entry.reader is None or isinstance(entry.reader, SetReader)
+        yield None if entry.reader is None else b"".join(sorted(entry.reader.items)).decode()
+
+
+def stored(log: LogReader) -> list[StoredSegment]:
+    """What the manifest says of each segment of the tier."""
+    found = list(remote_of(log).segments)
+    return [segment.stored for segment in found if isinstance(segment, RemoteSegment)]
+
+
+def offsets_of(log: LogReader, key: str) -> list[int]:
+    return [record.offset for record in log.records_with_key(key.encode())]
+
+
+def test_a_duty_makes_them(place: Bed) -> None:
+    with place.engine() as engine:
+        log = filled(engine, "ab", "cd")
+        engine.run_duties()
+        place.clock.advance_ms(15_000)
+        engine.run_duties()
+        assert list(known(log)) == ["ab", "cd", None]
+        fill(log, "ef")
+        engine.run_duties()
+        assert list(known(log)) == ["ab", "cd", None, None]
+        place.clock.advance_ms(15_000)
+        engine.run_duties()
+        assert list(known(log)) == ["ab", "cd", "ef", None]
+
+
+def test_a_topic_gets_and_loses_them_while_it_serves(place: Bed) -> None:
+    with place.engine() as engine:
+        log = filled(engine, "ab", config={})
+        assert [result.segments for result in engine.make_extra_indexes()] == [0]
+        engine.alter_topic("t", {"index.extra": "keyset,valueset"})
+        assert [result.segments for result in engine.make_extra_indexes()] == [1]
+        assert list(known(log)) == ["ab", None]
+        engine.alter_topic("t", {"index.extra": ""})
+        assert [result.removed for result in engine.make_extra_indexes()] == [1]
+        assert place.names == []
+        with pytest.raises(UnknownComponentError, match="nobody"):
+            engine.alter_topic("t", {"index.extra": "nobody"})
+
+
+def test_one_log_that_fails_keeps_no_other_from_its_turn(place: Bed) -> None:
+    with place.engine() as engine:
+        filled(engine, "ab")
+        engine.create_topic("other", config={"index.extra": "valueset"})
+        fill(engine.log("other", 0), "ab")
+        place.plugin.told.failing_index = "valueset"
+        with pytest.raises(PluginError, match="EXTRA index valueset@1"):
+            engine.make_extra_indexes()
+        assert list(known(engine.log("t", 0))) == ["ab", None]
+
+
+def test_compaction_makes_segments_anew_and_with_them_their_indexes(place: Bed) -> None:
+    with place.engine(tier=None, plugins=[place.plugin]) as engine:
+        log = filled(engine, "ab", "bc", "cd", config={**COMPACTED, "remote.storage.enable": False})
+        engine.make_extra_indexes()
+        engine.run_cleaner()
+        for key, expected in {"a": [0], "b": [2], "c": [4], "d": [5]}.items():
+            assert offsets_of(log, key) == expected
+        engine.make_extra_indexes()
+        found = list(known(log))
+        assert None not in found[:-1]
+        assert "".join(keys or "" for keys in found) == "abcd"
+        assert len(place.names) == len(found) - 1
+
+
+def test_they_go_to_the_tier_and_spare_what_lies_there(place: Bed) -> None:
+    """One read a segment brings its indexes; only the segment that has the key is read besides."""
+    with place.engine() as engine:
+        log = filled(engine, "ab", "cd", "ce", "fg")
+        engine.make_extra_indexes()
+        before = place.plugin.told.builders
+        engine.offload()
+        assert place.plugin.told.builders == before
+        slices = [entry.slices for entry in stored(log)]
+    with open_reader(URI, plugins=[place.plugin, place.sim], env=Env(clock=place.clock)) as reader:
+        found = reader.log("t", 0)
+        place.asked.clear()
+        assert list(known(found)) == ["ab", "cd", "ce", "fg"]
+        assert [(request.kind, request.key) for request in place.asked] == [
+            ("read", found[FileKind.EXTRA].key) for found in slices
+        ]
+        place.asked.clear()
+        assert offsets_of(found, "x") == []
+        assert place.asked == []
+        assert offsets_of(found, "e") == [5]
+        assert {request.key for request in place.asked} == {slices[2][FileKind.LOG].key}
+
+
+def test_what_was_not_made_yet_is_made_for_the_tier(place: Bed) -> None:
+    with place.engine() as engine:
+        filled(engine, "ab", "cd")
+        engine.offload()
+        assert place.names == []
+    with open_reader(URI, plugins=[place.plugin, place.sim], env=Env(clock=place.clock)) as reader:
+        assert list(known(reader.log("t", 0))) == ["ab", "cd"]
+
+
+def test_a_tier_is_read_without_the_plugin(place: Bed) -> None:
+    with place.engine() as engine:
+        filled(engine, "ab", "cd")
+        engine.offload()
+    with open_reader(URI, plugins=[place.sim], env=Env(clock=place.clock)) as reader:
+        log = reader.log("t", 0)
+        assert (offsets_of(log, "c"), offsets_of(log, "x")) == ([2], [])
+        with pytest.raises(UnknownComponentError, match="no EXTRA index 'keyset'; there are: none"):
+            list(log.extra_index("keyset"))
+
+
+def test_a_builder_that_fails_keeps_nothing_from_the_tier(place: Bed, caplog: pytest.LogCaptureFixture) -> None:
+    with place.engine() as engine, caplog.at_level(logging.WARNING):
+        log = filled(engine, "ab")
+        place.plugin.told.failing = frozenset({"add"})
+        (result,) = engine.offload()
+        assert result.segments == 1
+        assert "goes to its tier without EXTRA indexes" in caplog.text
+        assert FileKind.EXTRA not in stored(log)[0].slices
+        place.plugin.told.failing = frozenset()
+
+
+def test_compaction_in_the_tier_makes_them_anew(place: Bed) -> None:
+    with place.engine() as engine:
+        log = filled(engine, "ab", "bc", "cd", config=COMPACTED)
+        engine.offload()
+        engine.run_cleaner()
+        assert all(FileKind.EXTRA in entry.slices for entry in stored(log))
+    with open_reader(URI, plugins=[place.plugin, place.sim], env=Env(clock=place.clock)) as reader:
+        tiered = reader.log("t", 0)
+        assert "".join(keys or "" for keys in known(tiered)) == "abcd"
+        assert [offsets_of(tiered, key) for key in "abcdx"] == [[0], [2], [4], [5], []]
+
+
+def test_damage_in_the_tier_costs_a_read(place: Bed) -> None:
+    with place.engine() as engine:
+        log = filled(engine, "ab", "cd")
+        engine.offload()
+        where = stored(log)[1].slices[FileKind.EXTRA]
+    data = bytearray(place.sim.bucket.objects[where.key][0])
+    data[where.position + 3] ^= 1
+    place.sim.bucket.write(where.key, bytes(data))
+    with open_reader(URI, plugins=[place.plugin, place.sim], env=Env(clock=place.clock)) as reader:
+        tiered = reader.log("t", 0)
+        assert list(known(tiered)) == ["ab", None]
+        assert (offsets_of(tiered, "c"), offsets_of(tiered, "x")) == ([2], [])
