@@ -59,7 +59,7 @@ def _make_indexes_again(state: LogState, active: Segment) -> None:
 
 def _begun(state: LogState, active: Segment, base: int) -> tuple[Segment, Appender]:
     """The segment to come; the active one is closed for appends once nothing else is left to do."""
-    if state.recovery_point < active.end_offset:
+    if active.log.trim() or state.recovery_point < active.end_offset:
         active.log.sync()
     segment, appender = next_segment(state, base)
     try:

@@ -64,6 +64,13 @@ class SegmentFile(ABC):
     def truncate(self, size_bytes: int) -> None:
         """Cut to ``size_bytes``; ValueError if there are fewer."""
 
+    def trim(self) -> bool:
+        """Give back reserved space, as nothing more is to be appended; whether that is to be made durable.
+
+        A store that reserves none has nothing to do.
+        """
+        return False
+
     @abstractmethod
     def sync(self) -> None:
         """Make the bytes durable. After a failure every later call raises LogDirOfflineError: it is never retried."""

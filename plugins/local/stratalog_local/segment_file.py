@@ -122,6 +122,14 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._size_bytes = size_bytes
         self._cut()
 
+    def trim(self) -> bool:
+        """Cut reserved space: after a loss of power it would be zeros that follow the last record."""
+        self.check_writable()
+        trims = self._reserved
+        if trims:
+            self._cut()
+        return trims
+
     def close(self) -> None:
         """Cut reserved space and let the descriptor go."""
         if self._closed:

@@ -23,6 +23,7 @@ from stratalog.model.events import SegmentRolled
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
 from stratalog.spi.indexes import IndexRole
+from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
 
 
@@ -155,6 +156,23 @@ def test_a_roll_leaves_what_kafka_leaves(bed: LogBed) -> None:
     assert bed.path(3, ".snapshot").read_bytes() == bytes.fromhex("000148674bc700000000")
     assert bed.path(3).stat().st_size == 5000
     assert (bed.folder / "leader-epoch-checkpoint").read_bytes() == b"0\n1\n0 0\n"
+
+
+def test_space_that_was_taken_in_advance_is_given_back_at_the_roll(bed: LogBed) -> None:
+    """Zeros behind the records of a segment that recovery does not look into again would end every read there."""
+    bed.topic = TopicConfig(preallocate=True, segment_bytes=5000)
+    files = bed.files_port = FaultyVfs()
+    log = bed.open()
+    log.append(records(2))
+    log.roll()  # the first segment of a log is not preallocated
+    log.append(records(2, start=2), durability="durable")
+    file = bed.path(2)
+    assert file.stat().st_size == 5000
+    files.done.clear()
+    log.roll()
+    assert file.stat().st_size == log.segments()[1].size_bytes
+    assert [what for what, name in files.names("truncate", "sync") if name == file.name] == ["truncate", "sync"]
+    assert values(log) == expected(4)
 
 
 def test_a_batch_above_the_segments_size_is_refused(bed: LogBed) -> None:

@@ -233,15 +233,19 @@ class SegmentStoreContract:
             segment.close()
 
     def test_reserved_space_is_never_seen(self, open_store: StoreOpener) -> None:
-        """Neither while the segment is open nor after it is closed."""
+        """Neither while the segment is open, nor after it is trimmed, which is done once, nor after it is closed."""
         with open_store() as store:
             files = _files(store)
             segment = files.open_segment(SEGMENT, create=True, preallocate_bytes=100_000)
             segment.append([b"abc"])
             assert segment.size_bytes == 3
             assert bytes(segment.read(0, 100)) == b"abc"
+            segment.trim()
+            assert [entry.size_bytes for entry in files.list()] == [segment.size_bytes] == [3]
+            assert not segment.trim()
+            assert segment.append([b"d"]) == 3
             segment.close()
-            assert [entry.size_bytes for entry in files.list()] == [3]
+            assert [entry.size_bytes for entry in files.list()] == [4]
 
     def test_a_slice_outlives_its_segment(self, open_store: StoreOpener) -> None:
         """Its bytes, and its descriptor if it has one, until it is released."""
