@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -18,6 +18,7 @@ from stratalog.log.split import active_spans, closed_spans, pieces_of
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import (
     CLEANED_SUFFIX,
+    DIGEST_SUFFIX,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     PARTITION_METADATA_FILE,
@@ -85,6 +86,7 @@ def verify_log(
     for segment in segments:
         segment.close()
     _check_leftovers(files, report)
+    _check_vanished(files, report, {segment.base_offset for segment in segments})
     _check_snapshots(files, report)
     _check_epochs(files, report)
     try:
@@ -156,6 +158,20 @@ def _check_leftovers(files: LogFiles, report: LogReport) -> None:
         if found is not None and found.state in {CLEANED_SUFFIX, SWAP_SUFFIX}:
             text = "left by a replacement of segments that was interrupted"
             report.problems.append(Problem(ProblemKind.LEFT, files.path(file.name), 0, text))
+
+
+def _check_vanished(files: LogFiles, report: LogReport, bases: Collection[int]) -> None:
+    """Indexes between segments, of one that is not there. Below the first they are what deletion leaves in a crash."""
+    told = set(bases)
+    for file in files.list():
+        found = parse_segment_file(file.name)
+        if found is None or found.state or found.suffix in {LOG_SUFFIX, SNAPSHOT_SUFFIX, DIGEST_SUFFIX}:
+            continue
+        if found.base_offset not in told and min(bases, default=0) < found.base_offset:
+            told.add(found.base_offset)
+            path = files.path(segment_file(found.base_offset, LOG_SUFFIX))
+            text = f"the file is gone, {file.name} is there: restore its records, the next opening removes this trace"
+            report.problems.append(Problem(ProblemKind.DAMAGE, path, 0, text))
 
 
 def _check_snapshots(files: LogFiles, report: LogReport) -> None:

@@ -243,6 +243,19 @@ def test_a_transaction_index_is_made_again(verify: Call, aborted: Path) -> None:
     assert verify(aborted) == (0, [])
 
 
+def test_a_segment_that_has_vanished_between_others_is_told(verify: Call, sound: Path) -> None:
+    """Its records are missing without a bad byte anywhere; its indexes tell."""
+    first, gone, *_ = sorted((sound / "t-0").glob("*.log"))
+    gone.unlink()
+    code, problems = verify(sound)
+    assert (code, [(problem["problem"], problem["file"]) for problem in problems]) == (1, [("damage", str(gone))])
+    assert gone.with_suffix(".index").name in str(problems[0]["text"])
+    gone.with_suffix(".index").unlink()
+    gone.with_suffix(".timeindex").unlink()
+    first.unlink()  # as deletion does: what a crash leaves of the oldest segment says nothing
+    assert verify(sound) == (0, [])
+
+
 @pytest.mark.parametrize("cut", [1, 30, 70])
 def test_a_torn_tail_is_cut_and_the_directory_opens_again(verify: Call, sound: Path, cut: int) -> None:
     before, path = read(sound), segment(sound, -1)
