@@ -74,7 +74,8 @@ def _load(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no settings file at {path}") from None
+        hint = ": a setting of one topic is given by --set KEY=VALUE" if "=" in path.name else ""
+        raise ConfigError(f"there is no settings file at {path}{hint}") from None
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Final, Self
@@ -19,6 +20,33 @@ USE_TOTAL: Final = -2  # local.retention.*: "the same as retention.*"
 UNLIMITED: Final = -1
 NO_EFFECT: Final = "no effect here"  # of what a broker has and a log has not: it may be set, and is kept
 COMPRESSION_CHOICES: Final = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+# Settings of a broker that hold for all its topics, and are called otherwise as settings of one; the others differ by a
+# prefix. Source: apache/kafka ServerTopicConfigSynonyms.
+_BROKER_PREFIXES: Final = ("log.cleaner.", "log.")
+_BROKER_NAMES: Final = {
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.flush.scheduler.interval.ms": "flush.ms",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.message.format.version": "record.version",
+    "log.retention.hours": "retention.ms",
+    "log.retention.minutes": "retention.ms",
+    "log.roll.hours": "segment.ms",
+    "log.roll.jitter.hours": "segment.jitter.ms",
+    "log.roll.jitter.ms": "segment.jitter.ms",
+    "log.roll.ms": "segment.ms",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "message.format.version": "record.version",
+    "message.max.bytes": "max.message.bytes",
+}
+
+
+def _throttled(value: tuple[str, ...]) -> str:
+    """Source: apache/kafka ThrottledReplicaListValidator."""
+    is_right = value == ("*",) or all(re.fullmatch(r"\d+:\d+", item) for item in value)
+    return "" if is_right else "must be * or a list of PARTITION:BROKER"
 
 
 def _gzip_level(value: int) -> str:
@@ -51,7 +79,11 @@ class TopicConfig(Section):
         "compression.zstd.level", 3, at_least=-131072, at_most=22, doc="The level for zstd."
     )
     segment_bytes: int = key(
-        "segment.bytes", 1 << 30, at_least=14, at_most=INT_MAX, doc="Roll before passing this size."
+        "segment.bytes",
+        1 << 30,
+        at_least=14,
+        at_most=INT_MAX,
+        doc="Roll before passing this size. Kafka's least is 1 MiB since 4.0, and was this before.",
     )
     segment_ms: int = key("segment.ms", 604_800_000, at_least=1, doc="Roll a segment whose records span this time.")
     segment_jitter_ms: int = key(
@@ -81,7 +113,10 @@ class TopicConfig(Section):
         "message.timestamp.before.max.ms", LONG_MAX, at_least=0, doc="How far in the past a CreateTime may lie."
     )
     message_timestamp_after_max_ms: int = key(
-        "message.timestamp.after.max.ms", LONG_MAX, at_least=0, doc="How far in the future a CreateTime may lie."
+        "message.timestamp.after.max.ms",
+        LONG_MAX,
+        at_least=0,
+        doc="How far in the future a CreateTime may lie. Kafka's default is an hour (3600000) since 4.0, and was this before.",
     )
     retention_ms: int = key(
         "retention.ms",
@@ -191,10 +226,16 @@ class TopicConfig(Section):
         "message.downconversion.enable", True, doc=f"Has {NO_EFFECT}: a fetch gives batches as they are stored."
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
-        "leader.replication.throttled.replicas", (), doc=f"Has {NO_EFFECT}: nothing is sent to replicas."
+        "leader.replication.throttled.replicas",
+        (),
+        check=_throttled,
+        doc=f"Has {NO_EFFECT}: nothing is sent to replicas.",
     )
     follower_replication_throttled_replicas: tuple[str, ...] = key(
-        "follower.replication.throttled.replicas", (), doc=f"Has {NO_EFFECT}: nothing is fetched from a leader."
+        "follower.replication.throttled.replicas",
+        (),
+        check=_throttled,
+        doc=f"Has {NO_EFFECT}: nothing is fetched from a leader.",
     )
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
 
@@ -208,9 +249,11 @@ class TopicConfig(Section):
                 sections[name] = section.replaced(theirs, source)
         known = {*type(self).keys(), *self.names_of_plugins()}
         for name in flat.keys() - known:
-            nearest = difflib.get_close_matches(name, sorted(known), n=1)
-            where = f"{source} (no plugin with such settings is installed)" if is_of_plugin(name) else source
-            raise UnknownSettingError(name, where, nearest[0] if nearest else "")
+            meant = _of_broker(name)
+            nearest = meant or next(iter(difflib.get_close_matches(name, sorted(known), n=1)), "")
+            is_foreign = is_of_plugin(name) and not meant
+            where = f"{source} (no plugin with such settings is installed)" if is_foreign else source
+            raise UnknownSettingError(name, where, nearest)
         return dataclasses.replace(Section.replaced(self, flat, source), sections=sections)
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
@@ -267,6 +310,13 @@ class TopicConfig(Section):
         if codec == "gzip":
             return None if self.compression_gzip_level == -1 else self.compression_gzip_level
         return {"lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}.get(codec)
+
+
+def _of_broker(name: str) -> str:
+    """What a broker's setting for all topics is called as a setting of one; "" if it is none."""
+    known = TopicConfig.keys()
+    without = (name.removeprefix(prefix) for prefix in _BROKER_PREFIXES if name.startswith(prefix))
+    return _BROKER_NAMES.get(name) or next((found for found in without if found in known), "")
 
 
 def is_of_plugin(name: str) -> bool:

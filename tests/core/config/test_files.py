@@ -139,6 +139,8 @@ def test_what_is_wrong_in_a_file_is_told_with_its_path(tmp_path: Path, text: str
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no settings file at"):
         read_settings(tmp_path / "missing.toml", {})
+    with pytest.raises(ConfigError, match="--set KEY=VALUE"):  # what Kafka's own commands call --config
+        read_settings(tmp_path / "segment.bytes=1000", {})
     with pytest.raises(ConfigError, match="cannot be read"):
         read_settings(tmp_path, {})
     (tmp_path / "latin.toml").write_bytes(b"tier = '\xe9'")

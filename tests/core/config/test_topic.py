@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, UnknownSettingError
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
@@ -133,3 +133,32 @@ def test_local_limits_resolve_to_the_whole() -> None:
     assert (whole.local_limit_ms, whole.local_limit_bytes) == (100, 200)
     own = topic(retention_ms=100, retention_bytes=200, local_retention_ms=10, local_retention_bytes=20)
     assert (own.local_limit_ms, own.local_limit_bytes) == (10, 20)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "ours"),
+    [
+        ("log.retention.ms", "retention.ms"),
+        ("log.retention.hours", "retention.ms"),
+        ("log.roll.ms", "segment.ms"),
+        ("log.segment.bytes", "segment.bytes"),
+        ("log.cleaner.min.compaction.lag.ms", "min.compaction.lag.ms"),
+        ("log.cleaner.min.cleanable.ratio", "min.cleanable.dirty.ratio"),
+        ("message.max.bytes", "max.message.bytes"),
+        ("message.format.version", "record.version"),
+    ],
+)
+def test_a_name_of_brokers_proposes_the_one_of_topics(brokers: str, ours: str) -> None:
+    with pytest.raises(UnknownSettingError) as caught:
+        TopicConfig.from_mapping({brokers: 1}, "test")
+    assert (caught.value.nearest, caught.value.source) == (ours, "test")
+    assert ours in TopicConfig.keys()  # noqa: SIM118 - a classmethod, not a dict
+
+
+@pytest.mark.parametrize("name", ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"])
+def test_throttled_replicas_are_pairs_or_all(name: str) -> None:
+    for right in ("", "*", "0:1", "0:1,1:2"):
+        TopicConfig.from_mapping({name: right}, "test")
+    for wrong in ("x", "0", "0:1,*", "0:-1"):
+        with pytest.raises(ConfigError):
+            TopicConfig.from_mapping({name: wrong}, "test")
