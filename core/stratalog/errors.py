@@ -454,7 +454,7 @@ class TierUnavailableError(StoreError):
     """
 
     retriable = True
-    advice = "see to the store and the network; the engine goes on with the tier by itself as soon as it answers"
+    advice = "see to the store and the network; an engine that is open looks for the store by itself, then ask again"
 
 
 class StoreUntrustedError(StoreError):

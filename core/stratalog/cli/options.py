@@ -17,7 +17,7 @@ from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.errors import ConfigError, UnknownTopicError
 from stratalog.model.names import TopicPartition
-from stratalog.reading.open import open_reader
+from stratalog.reading.open import open_reader, open_settled
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, taken_together
 from stratalog.tier.log import TierLog
@@ -42,10 +42,10 @@ class Place:
         """An engine; directories that are missing are made."""
         return open_engine(self.directories or None, tier=self.tier, config=self.config)
 
-    def reader(self) -> Reader:
+    def reader(self, *, may_be_away: bool = False) -> Reader:
         """A reader over the directory, and the tier behind it; over the tier alone if that is all that is named.
 
-        What is not named is taken from the settings, as an engine does.
+        What is not named is taken from the settings, as an engine does. ``may_be_away`` as of ``open_settled``.
         """
         settings = self._settings()
         tier = self.tier or settings.tier
@@ -53,7 +53,8 @@ class Place:
         if len(directories) > 1:
             raise ConfigError("reading takes one --dir: run the command once for each")
         if directories:
-            return open_reader(directories[0], tier=tier, config=self.config)
+            known = read_settings(self.config, os.environ)
+            return open_settled(directories[0], known, tier=tier, may_be_away=may_be_away)
         if tier is None:
             raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
         if "://" not in tier:

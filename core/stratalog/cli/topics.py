@@ -8,7 +8,8 @@ import click
 
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.errors import StorageError, UnknownTopicError
+from stratalog.errors import StorageError, TierUnavailableError, UnknownTopicError
+from stratalog.log.reader import summaries
 from stratalog.reading.reader import StaticLog
 from stratalog.spi.cleanup import SegmentSummary
 from stratalog.tier.cost import tiny_segments
@@ -111,10 +112,11 @@ def delete_topic(place: Place, output: Output, topic: str, *, yes: bool) -> None
 def describe_topic(place: Place, output: Output, topic: str) -> int:
     """Show the bounds, segments, leader epochs and producers of every partition of TOPIC, and its settings.
 
-    The exit code is 1 if a partition cannot be read; the others are shown.
+    The exit code is 1 if a partition cannot be read; the others are shown. While the store of the tier is away a directory
+    is described as far as it knows.
     """
     sheet = Sheet()
-    with place.reader() as reader:
+    with place.reader(may_be_away=True) as reader:
         info = reader.topics().get(topic)
         if info is None:
             raise UnknownTopicError(f"there is no topic {topic} in {reader.location}")
@@ -143,11 +145,14 @@ class Sheet:
     def add(self, partition: int, log: StaticLog) -> None:
         """One partition."""
         found, epochs = log.offsets(), log.view().epochs.entries
-        segments = [
-            (partition, part.base_offset, part.end_offset, part.size_bytes, _where(part)) for part in log.segments()
-        ]
+        error = ""
+        try:
+            listed = log.segments()
+        except TierUnavailableError as away:
+            listed, error, self.failed = summaries(log.view()._replace(remote=None)), str(away), True
+        segments = [(partition, part.base_offset, part.end_offset, part.size_bytes, _where(part)) for part in listed]
         bounds = (found.log_start, found.local_log_start, found.recovery_point)
-        self.bounds.append((partition, *bounds, found.last_stable, found.high_watermark, found.log_end, ""))
+        self.bounds.append((partition, *bounds, found.last_stable, found.high_watermark, found.log_end, error))
         self.segments += segments
         self.epochs += [(partition, entry.epoch, entry.start_offset) for entry in epochs]
         for producer in log.producers:

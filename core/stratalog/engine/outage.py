@@ -23,7 +23,7 @@ _FORMAT_VERSION: Final = 1
 def refusal(error: StoreError, reason: str) -> TierUnavailableError:
     """What opening an engine raises because the store is away."""
     return TierUnavailableError(
-        f"the store of the tier is away, {error}; the engine does not open, as {reason}", error.key
+        f"the store of the tier is away, {error.reason}; the engine does not open, as {reason}", error.key
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from stratalog.config.topic import TopicConfig
+from stratalog.log.away import tier_of
 from stratalog.log.directory import partition_folders, read_directory, read_topic_id
 from stratalog.log.load import LoadedLog, LoadRequest, load
 from stratalog.log.remote import RemoteView
@@ -15,7 +16,7 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.reading.topics import TopicTable
 from stratalog.spi.layouts import StoredSegment
-from stratalog.spi.segments import SegmentStore
+from stratalog.spi.segments import LogFiles, SegmentStore
 from stratalog.tier.foreign import foreign_part
 from stratalog.tier.tier import Tier, TierLogName
 
@@ -61,7 +62,7 @@ class DirectoryReader(Reader):
         loaded = load(files, self._parts, TopicConfig(), request)
         tiered: RemoteView | None = None
         if self.tier is not None and topic_id is not None:
-            tiered = self._tiered(name, topic_id, loaded)
+            tiered = self._tiered(name, topic_id, files, loaded)
             if not loaded.segments and tiered.segments:
                 return StaticLog(tier_view(name, tiered, self._parts), topic_id, self._parts)
         stopped_in_disorder = not state.clean and not state.live
@@ -79,11 +80,12 @@ class DirectoryReader(Reader):
         )
         return StaticLog(view, topic_id, self._parts, tuple(loaded.producers.entries()))
 
-    def _tiered(self, name: TopicPartition, topic_id: TopicId, loaded: LoadedLog) -> RemoteView:
+    def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
         """What the tier has of a log's own history: ours, or what a broker moved there itself."""
         assert self.tier is not None
-        view = self.tier.log(name, topic_id).view()
-        if view.version:
+        remote = self.tier.log(name, topic_id)
+        view = tier_of(remote, files, loaded)
+        if view.version or remote.is_assumed:
             return view.within(loaded.epochs.entries)
         if self._foreign is None:
             self._foreign = self.tier.foreign(KAFKA_LAYOUT)

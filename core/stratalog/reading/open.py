@@ -70,8 +70,13 @@ def open_settled(
     as_of: AsOf | None = None,
     plugins: Sequence[object] = (),
     env: Env | None = None,
+    may_be_away: bool = False,
 ) -> Reader:
-    """``open_reader`` for who has the settings already."""
+    """``open_reader`` for who has the settings already.
+
+    ``may_be_away``: a directory is opened even if the store behind it does not answer. What is known of the tier there
+    says where logs begin, what it alone has raises ``TierUnavailableError``, and ``reader.tier.reach.away`` says why.
+    """
     if as_of is not None and not split_scheme(text)[0]:
         raise ConfigError("as_of is for a tier that is read alone: give its URI")
     host = open_host(settings, plugins, env)
@@ -82,7 +87,7 @@ def open_settled(
             opened = open_tier(host, text, tier_options, read_only=True)
             return BucketReader(text, host, opened, as_of)
         if tier is not None:
-            opened = open_tier(host, tier, tier_options, read_only=True)
+            opened = open_tier(host, tier, tier_options, read_only=True, may_be_away=may_be_away)
         store = host.segment_store(path, read_only=True)
         return DirectoryReader(path, host, store, opened)
     except BaseException:

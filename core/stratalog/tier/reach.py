@@ -53,6 +53,8 @@ class TierReach:
         self._trying = threading.Lock()
         self._tried_ns = clock.monotonic_ns()
         self._tell: Callable[[TierUnavailable | TierAvailable], None] | None = None
+        if away is not None:
+            _LOG.warning("the tier is not used: uri=%s error=%s", uri, away)
 
     @property
     def away(self) -> StoreError | None:
@@ -78,7 +80,7 @@ class TierReach:
         if away is None:
             return TierUnavailableError("the store of the tier is back, the log has not looked at it yet", self._uri)
         return TierUnavailableError(
-            f"the store of the tier has been away since the engine was opened, {away}", self._uri
+            f"the store of the tier has been away since it was opened: {away.reason}", self._uri
         )
 
     def may_open_without(self, error: StoreError) -> bool:

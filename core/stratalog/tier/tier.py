@@ -111,13 +111,10 @@ class Tier:
             StoreError: the store failed.
         """
         guarded = TierStore(store, env, config)
+        tried = partial(_listed, guarded) if read_only else partial(probe, guarded, env)
         probed, away = None, None
         try:
-            if read_only:
-                guarded.list("", limit=1)
-                probed = ProbeResult(shared=True)
-            else:
-                probed = probe(guarded, env)
+            probed = tried()
         except BaseException as error:
             if not (may_be_away and isinstance(error, StoreError) and error.retriable):
                 guarded.close()
@@ -127,8 +124,7 @@ class Tier:
             _LOG.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
         folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
         fetcher = Fetcher(guarded, layouts, limits, threads=config.reader_threads, folder=folder)
-        again = partial(probe, guarded, env)
-        reach = TierReach(store.uri, env.clock, again, probed, away, may_be_away=may_be_away)
+        reach = TierReach(store.uri, env.clock, tried, probed, away, may_be_away=may_be_away)
         return cls(guarded, fetcher, env=env, limits=limits, reach=reach, read_only=read_only)
 
     @property
@@ -264,6 +260,12 @@ class Tier:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _listed(store: TierStore) -> ProbeResult:
+    """What is tried for reading alone."""
+    store.list("", limit=1)
+    return ProbeResult(shared=True)
 
 
 def _prefix_of(key: str) -> str:

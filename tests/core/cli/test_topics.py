@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from outages import URI, Place, tiered
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 
@@ -76,3 +77,19 @@ def test_describing_goes_on_after_a_partition_that_cannot_be_read(
     bounds = [item for item in told if "log_end" in item]
     assert [item["log_end"] for item in bounds] == [3, None, 2]
     assert "leader-epoch-checkpoint" in bounds[1]["error"]
+
+
+def test_a_topic_is_described_as_far_as_it_is_known_while_its_store_is_away(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiered(Place(tmp_path))
+    config = tmp_path / "stratalog.toml"
+    config.write_text('"plugins.modules" = ["silent_store"]\n"store.retries" = 0\n')
+    place = ("--dir", str(tmp_path / "data"), "--tier", URI, "--config", str(config))
+    assert run(["topics", "describe", "t", *place, "--json"]) == 1
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (bounds,) = [item for item in told if "log_start" in item]
+    assert (bounds["log_start"], bounds["local_log_start"], bounds["log_end"]) == (0, 4, 6)
+    assert "the store of the tier has been away" in bounds["error"]
+    assert [item["base_offset"] for item in told if "where" in item] == [4, 5]
+    assert run(["topics", "list", *place]) == 2

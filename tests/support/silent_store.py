@@ -1,0 +1,18 @@
+"""A plugin for settings to name: a store under ``sim://`` that never answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
+from stratalog.testing.simobjects import Fault, SimObjectStore
+
+
+def _opened(context: OpenContext) -> ObjectStore:
+    return SimObjectStore(faults=lambda _: Fault.NOT_APPLIED, uri=context.location)
+
+
+@hookimpl
+def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
+    """Offer it."""
+    return (Provider(name="silent", open=_opened, schemes=frozenset({"sim"})),)
