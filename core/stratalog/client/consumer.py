@@ -88,7 +88,7 @@ class Consumer:
         for cursor in self._cursors.values():
             found = committed.get(cursor.name)
             if found is not None:
-                cursor.seek(found.offset)
+                cursor.seek_behind(found.offset, found.leader_epoch)
             elif self._reset is not OffsetReset.NONE:
                 self._reset_position(cursor)
 
@@ -106,7 +106,7 @@ class Consumer:
 
         Raises:
             NoOffsetError: ``auto_offset_reset`` is none, and the group has committed no offset of a partition.
-            OffsetOutOfRangeError: the same, and the log no longer has a position.
+            OffsetOutOfRangeError: the same, and the log no longer has a position, or was cut below what was committed.
             UnknownTopicError: a topic was deleted.
             CorruptBatchError: a partition is damaged at its position; all good records before it have been returned.
         """
@@ -170,13 +170,16 @@ class Consumer:
                     yield cursor.name, records[0]
 
     def _settle(self, cursor: Cursor) -> None:
-        """Give a cursor a position that its log has."""
-        if cursor.is_in_range():
+        """Give a cursor a position that its log has; where that was cut, what was written there since is not missed."""
+        if cursor.cut_at is not None and self._reset is not OffsetReset.NONE:
+            cursor.seek(cursor.cut_at)
+        if cursor.cut_at is None and cursor.is_in_range():
             return
         if self._reset is OffsetReset.NONE:
             if cursor.position is None:
                 raise NoOffsetError(f"group {self._group} has committed no offset of {cursor.name}")
-            raise OffsetOutOfRangeError(str(cursor.name), cursor.position, cursor.first(), cursor.last())
+            end = cursor.last() if cursor.cut_at is None else cursor.cut_at
+            raise OffsetOutOfRangeError(str(cursor.name), cursor.position, cursor.first(), end)
         self._reset_position(cursor)
 
     def _reset_position(self, cursor: Cursor) -> None:

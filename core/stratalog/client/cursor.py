@@ -27,7 +27,8 @@ class Cursor:
     Attributes:
         name: of the partition.
         position: offset of the next record; None before one was chosen.
-        leader_epoch: of the last record that was read, -1 before.
+        leader_epoch: of the record before the position, -1 if it is not known.
+        cut_at: where the log was cut below the position since that record was read, None if it was not.
         paused: whether a poll passes it over.
     """
 
@@ -35,6 +36,7 @@ class Cursor:
         self.name = name
         self.position: int | None = None
         self.leader_epoch, self.paused = NO_EPOCH, False
+        self.cut_at: int | None = None
         self._logs, self._isolation = logs, isolation
         self._records: Iterator[Record] | None = None
         self._source: LogReader | None = None  # of _records
@@ -46,7 +48,18 @@ class Cursor:
 
     def seek(self, position: int | None) -> None:
         """Go on elsewhere."""
-        self.position, self.leader_epoch, self._records = position, NO_EPOCH, None
+        self.position, self.leader_epoch, self.cut_at, self._records = position, NO_EPOCH, None, None
+
+    def seek_behind(self, position: int, leader_epoch: int) -> None:
+        """Go on behind a record of ``leader_epoch``, and see whether the log still has it.
+
+        A log that goes on from its tier, or that an unclean leader cut, gives the same offsets to other records, in
+        another epoch. Source: KIP-320, the consumer's validation of positions by OffsetsForLeaderEpoch.
+        """
+        self.seek(position)
+        self.leader_epoch = leader_epoch
+        end = self._log.end_offset_for_epoch(leader_epoch).end_offset
+        self.cut_at = end if 0 <= end < position else None
 
     def subscribe(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Have ``callback`` called when there may be more to read; what is returned ends that."""

@@ -363,6 +363,39 @@ def test_a_group_goes_on_where_it_committed(engine: Engine) -> None:
         assert [consumer.position(name) for name in T] == [0, 0, 0]
 
 
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_a_group_misses_nothing_of_a_log_that_was_cut_below_what_it_committed(
+    engine: Engine, reset: str, count: int
+) -> None:
+    """Whether what was written there since, by another leader, has come as far as that again or not."""
+    for _ in range(5):
+        fill(engine, ONE, 1)
+    with early(engine, "one", group="g") as consumer:
+        consumer.poll()
+        consumer.commit()
+    log = engine.log(*ONE)
+    log.truncate_to(3)
+    log.lead(1)
+    for _ in range(count):
+        fill(engine, ONE, 1)
+    with engine.consumer(topics=["one"], group="g", auto_offset_reset=reset) as consumer:
+        if reset == "none":
+            with pytest.raises(OffsetOutOfRangeError, match="offset=5 log_start=0 log_end=3"):
+                consumer.poll()
+            consumer.seek(ONE, 3)
+        assert offsets(consumer.poll()) == ({ONE: list(range(3, 3 + count))} if count else {})
+        assert consumer.position(ONE) == 3 + count
+
+
+def test_a_group_of_an_engine_without_epochs_in_its_commits_is_where_it_was(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine, "one", group="g") as consumer:
+        consumer.commit({ONE: 2})
+    with early(engine, "one", group="g") as consumer:
+        assert offsets(consumer.poll()) == {ONE: [2, 3, 4]}
+
+
 def test_offsets_may_be_named(engine: Engine) -> None:
     with early(engine, "t", group="g") as consumer:
         consumer.commit({T[0]: 3, T[1]: CommittedOffset(4, 7, "why")})
