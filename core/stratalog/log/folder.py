@@ -15,8 +15,7 @@ from stratalog.errors import CorruptBatchError
 from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.model.names import (
     DELETED_SUFFIX,
-    DIGEST_SUFFIX,
-    EXTRA_SUFFIX,
+    DESCRIBING_SUFFIXES,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
@@ -135,7 +134,7 @@ def set_aside(
         if name in there:
             files.rename(name, name + DELETED_SUFFIX)
             renamed.append(name + DELETED_SUFFIX)
-    for suffix in (DIGEST_SUFFIX, EXTRA_SUFFIX):
+    for suffix in DESCRIBING_SUFFIXES:
         beside = segment_file(segment.base_offset, suffix)
         if beside in there:
             files.remove(beside)

@@ -22,7 +22,7 @@ from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets
 from stratalog.log.roll import new_appender, next_segment
 from stratalog.log.state import LogState
 from stratalog.log.tiered import producers_at
-from stratalog.model.names import SNAPSHOT_SUFFIX, segment_file
+from stratalog.model.names import DESCRIBING_SUFFIXES, SNAPSHOT_SUFFIX, segment_file
 from stratalog.producers.state import ProducerState
 from stratalog.segment.search import find_batch
 from stratalog.segment.segment import Segment
@@ -199,6 +199,8 @@ class _Cut:
         """Cut the file, durably; the segment that is left."""
         old = self._old
         old.close()  # before its file is cut: it gives back what it had reserved
+        for suffix in DESCRIBING_SUFFIXES:
+            old.files.remove(old.file_name(suffix))
         self._log.truncate(self._size)
         self._log.sync()
         left = self._segment(None)

@@ -20,6 +20,7 @@ TRANSACTION_INDEX_SUFFIX: Final = ".txnindex"
 SNAPSHOT_SUFFIX: Final = ".snapshot"
 DIGEST_SUFFIX: Final = ".digest"  # what compaction knows of a segment; Kafka ignores it
 EXTRA_SUFFIX: Final = ".extra"  # EXTRA indexes of a closed segment; Kafka ignores it
+DESCRIBING_SUFFIXES: Final = (DIGEST_SUFFIX, EXTRA_SUFFIX)  # of files that are true of one state of a closed segment
 SEGMENT_SUFFIXES: Final = (LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 DELETED_SUFFIX: Final = ".deleted"
 CLEANED_SUFFIX: Final = ".cleaned"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -11,11 +12,12 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import PluginImportError, UnknownComponentError
+from stratalog.errors import PluginClashError, PluginImportError, UnknownComponentError
 from stratalog.registry.registry import Registry
 from stratalog.segment.cache import ByteCache
 from stratalog.segment.components import Components, ExtraTable, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import CodecTable
 from stratalog.spi.indexes import IndexFormat, IndexRole
 from stratalog.spi.layouts import TierLayout
@@ -70,9 +72,12 @@ class ComponentHost:
 
     def reading_parts(self) -> Components:
         """What reads logs of any settings: the usual indexes, and every EXTRA index that is installed, opened if it is met."""
-        offers = self.registry.extra_indexes().offers()
-        opened = {offer.provider.label: partial(self._open, "EXTRA index", offer.provider) for offer in offers}
-        return dataclasses.replace(self.parts(TopicConfig()), extras=ExtraTable(opened))
+        catalogue, offers = self.registry.extra_indexes(), dict[str, Callable[[], ExtraIndex]]()
+        for name in catalogue.names():
+            with contextlib.suppress(PluginClashError):  # a name that is used twice is nobody's: the records are read
+                provider = catalogue.by_name(name)
+                offers[provider.label] = partial(self._open, "EXTRA index", provider)
+        return dataclasses.replace(self.parts(TopicConfig()), extras=ExtraTable(offers))
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
         """A store for a log directory; the caller closes it."""

@@ -179,6 +179,18 @@ def test_a_tier_is_read_without_the_plugin(place: Bed) -> None:
             list(log.extra_index("keyset"))
 
 
+def test_a_name_that_two_plugins_use_is_nobodys(place: Bed) -> None:
+    with place.engine(tier=None, plugins=[place.plugin]) as engine:
+        log = filled(engine, "ab", "cd", config={"index.extra": "keyset"})
+        engine.make_extra_indexes()
+        assert offsets_of(log, "c") == [2]
+    with open_reader(place.folder, plugins=[place.plugin, ExtraPlugin()]) as reader:
+        found = reader.log("t", 0)
+        assert (offsets_of(found, "c"), offsets_of(found, "x")) == ([2], [])
+        with pytest.raises(UnknownComponentError, match="there are: none"):
+            list(found.extra_index("keyset"))
+
+
 def test_a_builder_that_fails_keeps_nothing_from_the_tier(place: Bed, caplog: pytest.LogCaptureFixture) -> None:
     with place.engine() as engine, caplog.at_level(logging.WARNING):
         log = filled(engine, "ab")

@@ -253,6 +253,7 @@ def test_an_index_of_a_segment_that_was_cut_is_none(extra_bed: LogBed) -> None:
     log.make_extra_indexes()
     assert offsets_of(log, "x") == []
     log.truncate_to(1)
+    assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
     log.append([Record(key=b"x", value=b"", timestamp_ms=1), Record(key=b"y", value=b"", timestamp_ms=1)])
     assert offsets_of(log, "x") == [1]
     log.roll()
