@@ -5,9 +5,11 @@ Two passes, both without the GIL: sizes, then bytes into buffers of exactly thes
 what it copies, because columns and arena may be a buffer that another thread writes meanwhile.
 """
 
-from libc.stdint cimport INT32_MAX, UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
+from stratalog.model.extent cimport OUTSIDE, OUTSIDE_HEADERS, TOO_LARGE, Extent, Fault, measure
+from stratalog.model.utf8 cimport clean
 from stratalog.model.views cimport (
     Cursor,
     Source,
@@ -22,141 +24,6 @@ from stratalog.model.record_py import null_name, outside, outside_headers, views
 
 cdef int64_t NO_TIMESTAMP = -1
 cdef int64_t LAST_MS = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too
-
-
-# --- sizes -------------------------------------------------------------------------------------------------------
-
-
-cdef struct Extent:  # of the records that are packed together
-    int64_t rows
-    int64_t headers
-    int64_t key_bytes
-    int64_t key_nulls
-    int64_t value_bytes
-    int64_t value_nulls
-    int64_t name_bytes
-    int64_t content_bytes
-    int64_t content_nulls
-
-cdef enum Fault:
-    FINE
-    OUTSIDE  # a key, a value or a header is not inside the arena, or a header has no name
-    OUTSIDE_HEADERS
-    TOO_LARGE
-
-
-cdef bint is_inside(
-    const int32_t* position, const int32_t* size, int64_t rows, int64_t arena_bytes, int64_t* total_bytes, int64_t* nulls
-) noexcept nogil:
-    """Whether all fields of a column are; without branches, so that the compiler does several at a time."""
-    cdef uint32_t end = <uint32_t>min(arena_bytes, <int64_t>UINT32_MAX), bad = 0, null, wrong
-    cdef int64_t i, total = 0, count = 0
-    for i in range(rows):
-        null = size[i] < 0
-        wrong = position[i] < 0
-        wrong |= <uint32_t>position[i] + <uint32_t>size[i] > end
-        bad |= wrong & (null ^ 1)
-        count += null
-        total += 0 if null else size[i]
-    total_bytes[0], nulls[0] = total, count
-    return not bad
-
-
-cdef bint have_headers(const int32_t* counts, int64_t rows) noexcept nogil:
-    cdef int32_t found = 0
-    cdef int64_t i
-    for i in range(rows):
-        found |= counts[i]
-    return found != 0
-
-
-cdef bint fits_at_once(const Source* source, int64_t start, int64_t limit, Extent* extent) noexcept nogil:
-    """Whether all records from ``start`` on are fine and fit, none of them with headers: what is usual, found fast."""
-    cdef int64_t rows = source.count - start
-    cdef bint fits = not have_headers(source.header_count + start, rows) and is_inside(
-        source.key_position + start,
-        source.key_size + start,
-        rows,
-        source.arena_bytes,
-        &extent.key_bytes,
-        &extent.key_nulls,
-    ) and is_inside(
-        source.value_position + start,
-        source.value_size + start,
-        rows,
-        source.arena_bytes,
-        &extent.value_bytes,
-        &extent.value_nulls,
-    ) and extent.key_bytes <= limit and extent.value_bytes <= limit
-    extent.rows = rows
-    return fits
-
-
-cdef inline Fault add_field(
-    int32_t position, int32_t size, int64_t arena_bytes, int64_t* total_bytes, int64_t* nulls
-) noexcept nogil:
-    if size < 0:
-        nulls[0] += 1
-    elif not inside(position, size, arena_bytes):
-        return OUTSIDE
-    else:
-        total_bytes[0] += size
-    return FINE
-
-
-cdef Fault add_headers(const Source* source, int64_t i, Extent* extent, int64_t* n) noexcept nogil:
-    """Add the headers of record ``i``; ``n`` is left at a bad one."""
-    cdef int64_t first = source.header_first[i], count = source.header_count[i]
-    if first < 0 or count < 0 or first + count > source.headers:
-        return OUTSIDE_HEADERS
-    for n[0] in range(first, first + count):
-        if source.name_size[n[0]] < 0 or not inside(source.name_position[n[0]], source.name_size[n[0]], source.arena_bytes):
-            return OUTSIDE
-        extent.name_bytes += clean(source.arena + source.name_position[n[0]], source.name_size[n[0]], NULL, 0)
-        if add_field(
-            source.content_position[n[0]],
-            source.content_size[n[0]],
-            source.arena_bytes,
-            &extent.content_bytes,
-            &extent.content_nulls,
-        ):
-            return OUTSIDE
-    extent.headers += count
-    return FINE
-
-
-cdef Fault measure(const Source* source, int64_t start, int64_t limit, Extent* extent, int64_t* n) noexcept nogil:
-    """As many records from ``start`` on as fit, at least one; ``extent.rows`` is left at a bad one."""
-    cdef Extent now
-    cdef Fault fault
-    cdef int64_t i
-    memset(&now, 0, sizeof(now))
-    if fits_at_once(source, start, limit, extent):
-        return FINE
-    extent[0] = now
-    for i in range(start, source.count):
-        fault = add_field(
-            source.key_position[i], source.key_size[i], source.arena_bytes, &now.key_bytes, &now.key_nulls
-        )
-        if fault == FINE:
-            fault = add_field(
-                source.value_position[i], source.value_size[i], source.arena_bytes, &now.value_bytes, &now.value_nulls
-            )
-        if fault == FINE and source.header_count[i]:
-            fault = add_headers(source, i, &now, n)
-        if fault == FINE and (
-            now.key_bytes > limit
-            or now.value_bytes > limit
-            or now.name_bytes > limit
-            or now.content_bytes > limit
-            or now.headers > limit
-        ):
-            return FINE if extent.rows else TOO_LARGE
-        if fault != FINE:
-            return fault
-        now.rows += 1
-        extent[0] = now
-    return FINE
 
 
 cdef int check(Fault fault, const Source* source, int64_t i, int64_t n) except -1:
@@ -176,73 +43,6 @@ cdef int check(Fault fault, const Source* source, int64_t i, int64_t n) except -
             outside(source.name_position[n], source.name_size[n])
         outside(source.content_position[n], source.content_size[n])
     return 0
-
-
-# --- text --------------------------------------------------------------------------------------------------------
-
-
-cdef inline int64_t sequence(Cursor text, int64_t size, bint* valid) noexcept nogil:
-    """The length of the UTF-8 sequence that ``text`` begins with or, if that is not valid, of what one U+FFFD replaces."""
-    cdef uint8_t first = text[0], low = 0x80, high = 0xBF
-    cdef int64_t wanted, length = 1
-    valid[0] = True
-    if first < 0x80:
-        return 1
-    if 0xC2 <= first <= 0xDF:
-        wanted = 2
-    elif 0xE0 <= first <= 0xEF:
-        wanted = 3
-        if first == 0xE0:
-            low = 0xA0
-    elif 0xF0 <= first <= 0xF4:
-        wanted = 4
-        if first == 0xF0:
-            low = 0x90
-        elif first == 0xF4:
-            high = 0x8F
-    else:
-        valid[0] = False
-        return 1
-    while length < wanted and length < size and low <= text[length] <= high:
-        length += 1
-        low, high = 0x80, 0xBF
-    valid[0] = length == wanted and not (first == 0xED and text[1] >= 0xA0)  # the latter: an encoded surrogate
-    return length
-
-
-cdef inline bint is_ascii(Cursor text, int64_t size) noexcept nogil:
-    cdef uint8_t found = 0
-    cdef int64_t i
-    for i in range(size):
-        found |= text[i]
-    return found < 0x80
-
-
-cdef int64_t clean(Cursor text, int64_t size, uint8_t* into, int64_t room) noexcept nogil:
-    """Copy text, with U+FFFD for what is no UTF-8; the size of the result, -1 if that is above ``room``.
-
-    With ``into`` NULL the size alone. The same as ``text_of`` of the pure twin.
-    """
-    cdef int64_t at = 0, used = 0, length
-    cdef bint valid
-    if is_ascii(text, size):
-        if into != NULL:
-            if size > room:
-                return -1
-            memcpy(into, text, size)
-        return size
-    while at < size:
-        length = sequence(text + at, size - at, &valid)
-        if into != NULL:
-            if (length if valid else 3) > room - used:
-                return -1
-            if valid:
-                memcpy(into + used, text + at, length)
-            else:
-                into[used], into[used + 1], into[used + 2] = 0xEF, 0xBF, 0xBD
-        used += length if valid else 3
-        at += length
-    return used
 
 
 # --- bytes -------------------------------------------------------------------------------------------------------
