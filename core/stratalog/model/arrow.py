@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from stratalog.errors import PluginImportError
 from stratalog.extensions import extension
 from stratalog.model.batches import NO_TIMESTAMP
-from stratalog.model.record_py import integer, outside_headers, views_of
+from stratalog.model.column_views import outside_headers, views_of
+from stratalog.model.record_py import integer
 from stratalog.model.records import RecordColumns
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from stratalog.model.views cimport (
     start_of,
 )
 
-from stratalog.model.record_py import null_name, outside, outside_headers, views_of
+from stratalog.model.column_views import null_name, outside, outside_headers, views_of
 
 cdef int64_t NO_TIMESTAMP = -1
 cdef int64_t LAST_MS = ((1 << 63) - 1) // 1000  # microseconds have 64 bits too

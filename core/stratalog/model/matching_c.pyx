@@ -7,7 +7,7 @@ from libc.string cimport memcmp
 
 from stratalog.model.views cimport Cursor, inside, size_of, start_of
 
-from stratalog.model.record_py import outside, typed_view
+from stratalog.model.column_views import outside, typed_view
 
 
 cdef int64_t compare_all(

@@ -27,21 +27,16 @@ from stratalog.model.views cimport (
 )
 
 from stratalog.model.batches import TimestampType
+from stratalog.model.column_views import FLAT_COLUMNS, null_name, outside, outside_headers, typed_view, views_of
 from stratalog.model.record_py import (
     Survey,
-    FLAT_COLUMNS,
     checked_fields,
     integer,
     name_bytes,
     no_record,
-    null_name,
-    outside,
-    outside_headers,
     restore_record,
     text_of,
     too_large,
-    typed_view,
-    views_of,
 )
 
 cdef extern from "Python.h":

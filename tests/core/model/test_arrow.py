@@ -19,7 +19,8 @@ from stratalog.extensions import extension
 from stratalog.model import arrow
 from stratalog.model.arrow import arrow_schema, to_arrow
 from stratalog.model.batches import TimestampType
-from stratalog.model.record_py import ROW_COLUMNS, text_of
+from stratalog.model.column_views import ROW_COLUMNS
+from stratalog.model.record_py import text_of
 from stratalog.model.records import Record, RecordColumns, int32_column
 
 LONG_MAX = (1 << 63) - 1

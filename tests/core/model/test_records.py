@@ -15,7 +15,7 @@ from record_columns import changed, columns_of, hostile_columns, outcome, record
 from stratalog.errors import ConfigError, InvalidRecordError
 from stratalog.model import record_py
 from stratalog.model.batches import TimestampType
-from stratalog.model.record_py import FLAT_COLUMNS, ROW_COLUMNS
+from stratalog.model.column_views import FLAT_COLUMNS, ROW_COLUMNS
 from stratalog.model.records import Fields, Record, RecordColumns, int32_column, int64_column
 
 ONE = Record(5, 1_700_000_000_123, TimestampType.CREATE_TIME, b"k", b"v", (("h", b"x"), ("h", None)), 7, 3)

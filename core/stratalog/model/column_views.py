@@ -1,0 +1,72 @@
+"""The columns of records: what they are, and what those get that are something else. For both twins of every kernel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Never
+
+from stratalog.errors import ConfigError
+from stratalog.model.batches import Buffer
+
+if TYPE_CHECKING:
+    from stratalog.model.records import RecordColumns
+
+ROW_COLUMNS: Final = {
+    "offset": "q",
+    "timestamp_ms": "q",
+    "timestamp_type": "i",
+    "leader_epoch": "i",
+    "key_position": "i",
+    "key_size": "i",
+    "value_position": "i",
+    "value_size": "i",
+    "header_first": "i",
+    "header_count": "i",
+}
+FLAT_COLUMNS: Final = {
+    "header_key_position": "i",
+    "header_key_size": "i",
+    "header_value_position": "i",
+    "header_value_size": "i",
+}
+_COLUMNS: Final = ROW_COLUMNS | FLAT_COLUMNS
+
+
+def views_of(columns: RecordColumns) -> list[memoryview]:
+    """Every column, its format and length checked, in the order of ``ROW_COLUMNS`` and ``FLAT_COLUMNS``.
+
+    Raises:
+        ConfigError: a column is absent: nobody asked for it when decoding.
+        TypeError: a column is not of its format.
+        ValueError: a column has another length than the others.
+    """
+    views = [typed_view(getattr(columns, name), code, name) for name, code in _COLUMNS.items()]
+    lengths = [columns.count] * len(ROW_COLUMNS) + [len(columns.header_key_position)] * len(FLAT_COLUMNS)
+    for name, view, length in zip(_COLUMNS, views, lengths, strict=True):
+        if not len(view) and length:
+            raise ConfigError(f"the column {name} is absent: decode with Fields.ALL")
+        if len(view) != length:
+            raise ValueError(f"the column {name} has {len(view)} rows instead of {length}")
+    return views
+
+
+def typed_view(column: Buffer, code: str, name: str) -> memoryview:
+    """A view of one column, which must be of this format; TypeError if it is not."""
+    view = memoryview(column)
+    if view.format != code or view.ndim != 1 or not view.c_contiguous:
+        raise TypeError(f"the column {name} is a memoryview of format {code}, not {view.format}")
+    return view
+
+
+def outside(position: int, size: int) -> Never:
+    """Raise what a field that is not inside the arena gets."""
+    raise IndexError(f"a field of {size} bytes at {position} is not inside the arena")
+
+
+def outside_headers(first: int, count: int, total: int) -> Never:
+    """Raise what headers that are not inside the flat columns get."""
+    raise IndexError(f"headers [{first}, {first + count}) are not inside {total}")
+
+
+def null_name() -> Never:
+    """Raise what a header without a name gets."""
+    raise IndexError("a header's name is null")
