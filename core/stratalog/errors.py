@@ -16,7 +16,8 @@
     │   └── UnknownComponentError
     ├── RecordError                 the records handed in are refused, nothing was written
     │   ├── InvalidRecordError
-    │   │   └── InvalidTimestampError
+    │   │   ├── InvalidTimestampError
+    │   │   └── UnsupportedForMessageFormatError
     │   ├── RecordTooLargeError
     │   ├── RecordBatchTooLargeError
     │   ├── OutOfOrderSequenceError
@@ -191,6 +192,12 @@ class InvalidTimestampError(InvalidRecordError):
     """A timestamp is outside ``message.timestamp.before.max.ms`` / ``after.max.ms``. Correct the clock."""
 
     kafka_code = 32
+
+
+class UnsupportedForMessageFormatError(InvalidRecordError):
+    """The topic's ``record.version`` has no place for producer ids and transactions. Set it to 2, or write without."""
+
+    kafka_code = 43
 
 
 class RecordTooLargeError(RecordError):

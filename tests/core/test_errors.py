@@ -34,6 +34,7 @@ KAFKA_CODES = {
     "INVALID_TIMESTAMP": (32, ["InvalidTimestampError"]),
     "TOPIC_ALREADY_EXISTS": (36, ["TopicExistsError"]),
     "INVALID_CONFIG": (40, ["ConfigError", "UnknownSettingError"]),
+    "UNSUPPORTED_FOR_MESSAGE_FORMAT": (43, ["UnsupportedForMessageFormatError"]),
     "POLICY_VIOLATION": (44, ["PolicyViolationError"]),
     "OUT_OF_ORDER_SEQUENCE_NUMBER": (45, ["OutOfOrderSequenceError"]),
     "INVALID_PRODUCER_EPOCH": (47, ["InvalidProducerEpochError"]),

@@ -46,6 +46,7 @@ from stratalog.errors import (
     UnknownLeaderEpochError,
     UnknownTopicError,
     UnsupportedCompressionError,
+    UnsupportedForMessageFormatError,
 )
 from stratalog.extensions import extension
 from stratalog.model.arrow import (
@@ -280,6 +281,7 @@ __all__ = [
     "UnknownLeaderEpochError",
     "UnknownTopicError",
     "UnsupportedCompressionError",
+    "UnsupportedForMessageFormatError",
     "Verdict",
     "Vfs",
     "arrow_allocator",

@@ -17,6 +17,7 @@ from stratalog.errors import (
     RecordTooLargeError,
     StorageError,
     UnsupportedCompressionError,
+    UnsupportedForMessageFormatError,
 )
 from stratalog.log.encoded import prepare_batches
 from stratalog.model.batches import Buffer, RecordBatch
@@ -59,7 +60,7 @@ ACCEPTED = {name for name, case in CASES.items() if case["expect"] == "accept"} 
 KINDS: dict[str, tuple[type[StorageError], ...]] = {
     "InvalidTimestampException": (InvalidTimestampError,),
     "InvalidRecordException": (InvalidRecordError,),
-    "UnsupportedForMessageFormatException": (InvalidRecordError,),
+    "UnsupportedForMessageFormatException": (UnsupportedForMessageFormatError,),
     "CorruptRecordException": (CorruptBatchError,),
     "IllegalArgumentException": (InvalidRecordError, UnsupportedCompressionError),
 }

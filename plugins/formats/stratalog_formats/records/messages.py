@@ -32,6 +32,7 @@ from stratalog.spi import (
     RecordFormat,
     TimestampType,
     UnsupportedCompressionError,
+    UnsupportedForMessageFormatError,
     Verdict,
 )
 from stratalog_formats.kernels.choice import KERNELS, Kernels
@@ -208,7 +209,7 @@ class MessageFormat(RecordFormat):
         if codec is not None and codec.id == ZSTD_ID:
             raise UnsupportedCompressionError(f"zstd does not exist in magic {self.magic}")
         if header.transactional or header.control or header.producer_id != NO_PRODUCER:
-            raise InvalidRecordError(f"magic {self.magic} has no producers and no transactions")
+            raise UnsupportedForMessageFormatError(f"magic {self.magic} has no producers and no transactions")
         largest = max(stamps)
         if min(stamps) < NO_TIMESTAMP or largest > _LAST_MS:
             for index, stamp in enumerate(stamps):
