@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Never, Self, TypeAlias
 
 from stratalog.errors import InvalidRecordError
 from stratalog.model.batches import NO_EPOCH, NO_TIMESTAMP, Buffer, TimestampType
-from stratalog.model.column_views import FLAT_COLUMNS, null_name, outside, outside_headers, typed_view, views_of
+from stratalog.model.column_views import (
+    FLAT_COLUMNS,
+    ROW_COLUMNS,
+    null_name,
+    outside,
+    outside_headers,
+    typed_view,
+    views_of,
+)
 
 if TYPE_CHECKING:
     from stratalog.model.records import RecordColumns
