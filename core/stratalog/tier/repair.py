@@ -3,9 +3,10 @@
 - A page is written again only if what is found makes the very bytes that its reference means, by hash.
 - Where that fails, a new root names all segments, if their footers are there.
 - A damaged root below a good one is history that is lost: it goes, with the roots below it, so that what is left is a chain.
-- A damaged head is made again from the newest good root and the footers of the segments that go on behind it; of a log
-  without a good root, from footers alone. Log start, settings and expiry that only the damaged root told are those
-  of the root before.
+- In the place of a damaged head comes a root of the next version, which is created as every root is, only if it is absent: what
+  a repair that was killed still has under way replaces nothing then. It is made from the newest good root, whose hash it names
+  as its parent's, and the footers of the segments that go on behind it; of a log without a good root, from footers alone. Log
+  start, settings and expiry that only the damaged root told are those of the root before. The damaged one goes afterwards.
 
 No engine may write to the log meanwhile. What was damaged is kept aside first. Whatever ends a repair, it can be done again.
 """
@@ -20,11 +21,19 @@ from itertools import islice
 from typing import Final
 
 from stratalog.env import Env
-from stratalog.errors import CorruptionError, CorruptManifestError, ObjectNotFoundError, StorageError, StoreError
+from stratalog.errors import (
+    CorruptionError,
+    CorruptManifestError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreError,
+    StoreTimeoutError,
+)
 from stratalog.log.leadership import MAX_EPOCH
 from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Created
+from stratalog.tier.fields import sha256_of
 from stratalog.tier.head import HeadFinder
 from stratalog.tier.layers import TierStore
 from stratalog.tier.layouts import LayoutTable
@@ -33,9 +42,10 @@ from stratalog.tier.pagejson import read_page
 from stratalog.tier.pages import Item, Pages, Whole, made_page
 from stratalog.tier.rebuild import REASON, Rebuilder
 from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root
-from stratalog.tier.scrub import Finding, Flaw, is_broken
+from stratalog.tier.scrub import Finding, Flaw, is_broken, leaves_out
 
 _EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
+_CREATES: Final = 4  # while replies are lost
 _TRIES: Final = 256  # ways in which the items of a page may join, of uploads made twice
 
 
@@ -53,6 +63,7 @@ class ManifestRepair:
     def __init__(self, store: TierStore, finder: HeadFinder, pages: Pages, layouts: LayoutTable, env: Env) -> None:
         self._store, self._finder, self._pages, self._layouts, self._env = store, finder, pages, layouts, env
         self._heads: dict[int, Head] = {}  # the good roots that are there, by version
+        self._replaced: set[int] = set()  # versions of damaged ones that a good one leaves out
 
     def run(self) -> Iterator[tuple[Finding, str]]:
         """What was wrong, and what was done about it; "" if nothing could be.
@@ -63,6 +74,10 @@ class ManifestRepair:
         """
         bad = self._look()
         newest = max(self._heads, default=0)
+        for version in sorted(self._replaced):
+            self._keep_aside(version)
+            self._delete(version)
+            yield bad.pop(version), "a repair before has made another root in its place"
         yield from self._cut_history({version: text for version, text in bad.items() if version <= newest})
         yield from self._make_head({version: text for version, text in bad.items() if version > newest})
         if not self._heads:
@@ -86,8 +101,11 @@ class ManifestRepair:
                 continue
             if read is None:
                 continue
+            good = self._heads.get(max(self._heads, default=0))
             self._heads[version] = read
-            if before and before + 1 != version:
+            if good is not None and leaves_out(good, read):
+                self._replaced |= {bad for bad in found if good.root.version < bad}
+            elif before and before + 1 != version:
                 found[version] = Finding(Flaw.ROOT, key, 0, f"versions {before + 1} to {version - 1} are gone")
             elif before in self._heads and is_broken(self._heads[before], read):
                 found[version] = Finding(Flaw.ROOT, key, 0, f"it does not follow version {before} as it is")
@@ -112,32 +130,44 @@ class ManifestRepair:
     def _make_head(self, bad: Mapping[int, Finding]) -> Iterator[tuple[Finding, str]]:
         if not bad:
             return
-        before = self._heads.get(max(self._heads, default=0))
+        before, version = self._heads.get(max(self._heads, default=0)), max(bad) + 1
         try:
-            made = self._next(before, max(self._told_epoch(version) for version in bad))
+            made = self._next(before, version, max(self._told_epoch(found) for found in bad))
         except StoreError:
             raise
         except StorageError as failure:
             for finding in bad.values():
                 yield replace(finding, text=f"{finding.text}; it cannot be made again: {failure}"), ""
             return
-        for version, finding in bad.items():
-            self._keep_aside(version)
-            source = "from footers alone" if before is None else f"from version {before.root.version} and footers"
-            yield finding, f"made again as version {made.root.version}, {source}"
-        for version in sorted(bad, reverse=True):
-            if version != made.root.version:
-                self._delete(version)
-        self._store.put(manifest_key(self._finder.prefix, made.root.version), Whole(encode_root(made.root)))
-        self._heads[made.root.version] = made
+        for found in bad:
+            self._keep_aside(found)
+        self._heads[version] = self._created(made)
+        source = "from footers alone" if before is None else f"from version {before.root.version} and footers"
+        for found, finding in sorted(bad.items()):
+            self._delete(found)
+            yield finding, f"version {version} is in its place, made {source}"
+
+    def _created(self, made: Root) -> Head:
+        """The root that has this version now: the one that was made, or that of a repair before, which came late.
+
+        Raises:
+            StoreTimeoutError: replies are lost; do it again.
+        """
+        key = manifest_key(self._finder.prefix, made.version)
+        for _ in range(_CREATES):
+            self._store.create(key, encode_root(made))
+            there = self._finder.read(made.version)
+            if there is not None:
+                return there
+        raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
 
     def _told_epoch(self, version: int) -> int:
         """The leader epoch as a damaged root still has it: whoever it had fenced stays fenced. 0 if it cannot be read."""
-        found = _EPOCH.search(self._store.read(manifest_key(self._finder.prefix, version)))
+        found = _EPOCH.search(self._read(version))
         return min(int(found[1]), MAX_EPOCH) if found else 0
 
-    def _next(self, before: Head | None, epoch: int) -> Head:
-        """The root that follows the newest good one, with the segments that go on where it ends; its pages are stored."""
+    def _next(self, before: Head | None, version: int, epoch: int) -> Root:
+        """What follows the newest good root, with the segments that go on where it ends; its pages are stored."""
         root = before.root if before is not None else None
         end = root.end_offset if root is not None else 0
         rebuilder = self._rebuilder(end)
@@ -149,7 +179,17 @@ class ManifestRepair:
         log_start = root.log_start if root is not None else chain[0].info.base_offset
         high = max(chain[-1].info.end_offset if chain else 0, root.high_watermark if root is not None else 0)
         epoch = max(epoch, rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
-        return Head(self._root(before, chain, log_start, high, epoch), "")
+        made = self._root(before, chain, log_start, high, epoch)
+        left_out = [
+            _stand_in(self._finder.prefix, one) for one in range(max(made.version, version - RECENT_COMMITS), version)
+        ]
+        known = root.recent_commits if root is not None else ()
+        return replace(
+            made,
+            version=version,
+            parent_sha256=made.parent_sha256 or sha256_of(self._read(version - 1)),
+            recent_commits=(*known, *left_out, made.commit_id)[-RECENT_COMMITS:],
+        )
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
         """The root that adds ``chain``; its pages are stored."""
@@ -174,7 +214,10 @@ class ManifestRepair:
 
     def _keep_aside(self, version: int) -> None:
         key = manifest_key(self._finder.prefix, version)
-        self._store.put(quarantined_key(self._finder.prefix, key), Whole(self._store.read(key)))
+        self._store.put(quarantined_key(self._finder.prefix, key), Whole(self._read(version)))
+
+    def _read(self, version: int) -> bytes:
+        return self._store.read(manifest_key(self._finder.prefix, version))
 
     def _delete(self, version: int) -> None:
         for error in self._store.delete([manifest_key(self._finder.prefix, version)]).values():
@@ -251,6 +294,11 @@ class ManifestRepair:
     def _rebuilder(self, start: int, end: int | None = None) -> Rebuilder:
         log, topic_id = self._finder.log, self._finder.topic_id
         return Rebuilder(self._store, self._layouts.all(), log, topic_id, start=start, end=end)
+
+
+def _stand_in(prefix: str, version: int) -> str:
+    """The commit id of a root that nobody can read any more."""
+    return sha256_of(f"{prefix}{version}".encode())[:32]
 
 
 def _chains(items: Sequence[Item], start: int, end: int) -> Iterator[list[Item]]:

@@ -114,13 +114,8 @@ class LogScrub:
         versions = [version for version, _ in self._finder.roots_above(0)]
         for each in (segments_prefix(prefix), pages_prefix(prefix)):
             self._sizes.update((info.key, info.size_bytes) for info in self._store.list_all(each))
-        for below, above in pairwise(versions):
-            if above != below + 1:
-                yield self._flaw(
-                    Flaw.ROOT, manifest_key(prefix, above), f"versions {below + 1} to {above - 1} are gone"
-                )
         before: Head | None = None
-        for version in versions:
+        for below, version in pairwise([0, *versions]):
             key = manifest_key(prefix, version)
             try:
                 read = self._finder.read(version)
@@ -128,6 +123,9 @@ class LogScrub:
                 yield self._flaw(Flaw.ROOT, key, error.reason, error.position)
                 read = None
                 self._is_whole = False
+            is_whole = read is not None and self._head is not None and leaves_out(self._head, read)
+            if below and version != below + 1 and not is_whole:
+                yield self._flaw(Flaw.ROOT, key, f"versions {below + 1} to {version - 1} are gone")
             if read is not None and before is not None and is_broken(before, read):
                 yield self._flaw(Flaw.ROOT, key, f"it does not follow version {before.root.version} as it is")
             before = read
@@ -282,6 +280,11 @@ class LogScrub:
 def is_broken(before: Head, after: Head) -> bool:
     """Whether two neighbours are no links of one chain."""
     return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
+
+
+def leaves_out(before: Head, after: Head) -> bool:
+    """Whether they are links of one chain though versions are between them: repairs leave out damaged ones."""
+    return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
 
 
 class _Streamed:

@@ -1,0 +1,148 @@
+"""Repairs of manifests that were killed, and what of them still comes to be: it replaces nothing that came after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog.errors import StoreError, StoreTimeoutError
+from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
+from stratalog.registry.registry import Registry
+from stratalog.segment.components import Components
+from stratalog.testing.logs import LogBed
+from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.tier.scrub import Finding
+from stratalog_formats.layouts.single import SingleLayout
+
+PREFIX = log_prefix(LOG, TOPIC_ID)
+
+
+class Broken:
+    """A log of four segments whose newest root is damaged."""
+
+    def __init__(self, parts: Components) -> None:
+        self.parts = parts
+        self.bed = TierBed(layout=SingleLayout(4096))
+        self.offload(0, 10, 20, 30, 40)
+        self.bed.bucket.write(manifest_key(PREFIX, 4), b"not a root")
+
+    def offload(self, *bounds: int) -> None:
+        with self.bed.open() as tier:
+            tier.log(LOG, TOPIC_ID).offload(
+                made_segments(*bounds),
+                layout="pair",
+                leader_epoch=0,
+                log_start=0,
+                high_watermark=bounds[-1],
+            )
+
+    def repair(
+        self,
+        faults: Callable[[SimRequest], Fault] | None = None,
+        before: Callable[[SimRequest], None] | None = None,
+    ) -> list[tuple[Finding, str]]:
+        store = SimObjectStore(self.bed.bucket)
+        with self.bed.open(store) as tier:
+            store.faults = faults or store.faults
+            store.before = before
+            return list(tier.log(LOG, TOPIC_ID).repair_manifest())
+
+    def versions(self) -> list[int]:
+        return [int(key.rpartition("/")[2]) for key in self.bed.bucket.keys(manifest_prefix(PREFIX))]
+
+    def check(self, *ends: int) -> None:
+        """The log is whole, as is its chain; all of its history can be read."""
+        with self.bed.open(read_only=True) as tier:
+            remote = tier.log(LOG, TOPIC_ID)
+            assert [segment.end_offset for segment in remote.view().segments] == list(ends)
+            assert [root.version for root in remote.history()] == self.versions()[::-1]
+            scrub = remote.scrub(self.parts, deep=False)
+            assert list(scrub.begin()) == []
+
+
+@pytest.fixture
+def broken(tmp_path: Path, installed: Registry) -> Iterator[Broken]:
+    bed = LogBed(tmp_path, installed)
+    yield Broken(bed.parts)
+    bed.close()
+
+
+def of_roots(kind: str, fault: Fault) -> Callable[[SimRequest], Fault]:
+    """Requests of one kind that are about roots meet a fault."""
+
+    def faults(request: SimRequest) -> Fault:
+        return fault if request.kind == kind and request.key.startswith(manifest_prefix(PREFIX)) else Fault.NONE
+
+    return faults
+
+
+def test_a_damaged_head_is_left_out_and_no_history_is_lost(broken: Broken) -> None:
+    ((finding, done),) = broken.repair()
+    assert finding.key == manifest_key(PREFIX, 4)
+    assert done.startswith("version 5 is in its place")
+    assert broken.versions() == [1, 2, 3, 5]
+    broken.check(10, 20, 30, 40)
+    assert broken.repair() == []
+    broken.offload(40, 50)
+    broken.check(10, 20, 30, 40, 50)
+
+
+def test_what_a_killed_repair_had_under_way_replaces_nothing(broken: Broken) -> None:
+    with pytest.raises(StoreTimeoutError):
+        broken.repair(of_roots("create", Fault.LATE))
+    assert broken.versions() == [1, 2, 3, 4]
+    broken.repair()
+    broken.offload(40, 50)
+    before = dict(broken.bed.bucket.objects)
+    assert broken.bed.bucket.deliver() > 0
+    assert broken.bed.bucket.objects == before
+    broken.check(10, 20, 30, 40, 50)
+
+
+def test_what_comes_late_while_another_repair_is_at_it_is_taken_for_its_own(broken: Broken) -> None:
+    with pytest.raises(StoreTimeoutError):
+        broken.repair(of_roots("create", Fault.LATE))
+
+    def deliver(request: SimRequest) -> None:
+        if request.kind == "create" and request.key.startswith(manifest_prefix(PREFIX)):
+            broken.bed.bucket.deliver()
+
+    assert len(broken.repair(before=deliver)) == 1
+    broken.check(10, 20, 30, 40)
+
+
+@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST])
+def test_a_reply_that_is_lost_leaves_one_root(broken: Broken, fault: Fault) -> None:
+    lost = [fault]
+
+    def faults(request: SimRequest) -> Fault:
+        is_root = request.kind == "create" and request.key.startswith(manifest_prefix(PREFIX))
+        return lost.pop() if is_root and lost else Fault.NONE
+
+    broken.repair(faults)
+    assert broken.versions() == [1, 2, 3, 5]
+    broken.check(10, 20, 30, 40)
+
+
+def test_a_repair_that_is_killed_before_the_damaged_root_goes_is_gone_on_with(broken: Broken) -> None:
+    with pytest.raises(StoreError):
+        broken.repair(of_roots("delete", Fault.NOT_APPLIED))
+    assert broken.versions() == [1, 2, 3, 4, 5]
+    ((finding, done),) = broken.repair()
+    assert finding.key == manifest_key(PREFIX, 4)
+    assert done == "a repair before has made another root in its place"
+    assert broken.versions() == [1, 2, 3, 5]
+    broken.check(10, 20, 30, 40)
+
+
+def test_a_log_without_a_good_root_begins_a_new_chain(broken: Broken) -> None:
+    for version in (1, 2, 3):
+        broken.bed.bucket.write(manifest_key(PREFIX, version), b"not a root")
+    broken.repair()
+    assert broken.versions() == [5]
+    broken.check(10, 20, 30, 40)
+    broken.offload(40, 50)
+    broken.check(10, 20, 30, 40, 50)
