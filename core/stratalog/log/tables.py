@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stratalog.env.helpers import HELPERS
 from stratalog.errors import CorruptIndexError
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 _PIECE_READS: Final = 3  # one piece's: less than is read at a time, so that it is one batch of the table
-_LEAST_PIECES: Final = 2  # of a thread: the last to finish is not waited for as long
+_LEAST_PIECES: Final = 3  # waking a thread is not worth less
 
 
 def read_table(
@@ -49,37 +48,54 @@ def read_table(
     return arrow_table(chain.from_iterable(found))
 
 
+class _Share(NamedTuple):
+    """What a segment has of a plan; how many bytes that are is a guess by the number of offsets."""
+
+    segment: Segment
+    span: range
+    size_bytes: int
+
+
 def _spans(plan: Plan, parts: Components, threads: int) -> list[range]:
-    """The plan's offsets in pieces; none if some of them are in the tier, which reads ahead by itself."""
-    wanted, spans = plan.span, list[range]()
-    position = wanted.start
-    while position < wanted.stop:
+    """The plan's offsets in pieces of about one size; none if they are short, or in the tier, which reads ahead by itself."""
+    shares = _shares(plan)
+    total_bytes = sum(share.size_bytes for share in shares)
+    pieces = -(-total_bytes // (_PIECE_READS * parts.limits.read_bytes))
+    if pieces < _LEAST_PIECES:
+        return []
+    if pieces > threads:  # so that all end at about the same time
+        pieces = -(-pieces // threads) * threads
+    cuts, first = [plan.span.start], 0
+    for share in shares:
+        numbers = range(-(-first * pieces // total_bytes), -(-(first + share.size_bytes) * pieces // total_bytes))
+        for number in numbers:
+            cut = _cut(share, number * total_bytes // pieces - first, parts)
+            if cuts[-1] < cut < plan.span.stop:
+                cuts.append(cut)
+        first += share.size_bytes
+    return [range(one, other) for one, other in pairwise([*cuts, plan.span.stop])]
+
+
+def _shares(plan: Plan) -> list[_Share]:
+    position, shares = plan.span.start, list[_Share]()
+    while position < plan.span.stop:
         segment = plan.view.segment_at(position)
         if not isinstance(segment, Segment):
             return []
-        last = min(wanted.stop, max(segment.end_offset, position + 1))
-        cuts = [position, *_cuts(segment, range(position, last), parts, threads), last]
-        spans += [range(one, other) for one, other in pairwise(cuts)]
+        last = min(plan.span.stop, max(segment.end_offset, position + 1))
+        offsets = max(segment.end_offset - segment.base_offset, last - position)
+        shares.append(_Share(segment, range(position, last), segment.size_bytes * (last - position) // offsets))
         position = last
-    return spans
+    return shares
 
 
-def _cuts(segment: Segment, span: range, parts: Components, threads: int) -> Iterator[int]:
-    """Where to cut, ascending: as the index tells, before batches that begin at about the same distance."""
-    offsets = segment.end_offset - segment.base_offset
-    if offsets <= 0:
-        return
-    piece_bytes = _PIECE_READS * parts.limits.read_bytes
-    wanted_bytes = segment.size_bytes * len(span) // offsets
-    rounds = -(-wanted_bytes // (threads * piece_bytes))
-    if rounds < _LEAST_PIECES:
-        return
-    count, last = rounds * threads, span.start
-    for number in range(1, count):
-        try:
-            cut = floor_offset(segment, span.start + number * len(span) // count, parts)
-        except CorruptIndexError:
-            return
-        if cut is not None and last < cut + 1 < span.stop:
-            last = cut + 1
-            yield last
+def _cut(share: _Share, distance_bytes: int, parts: Components) -> int:
+    """The offset that begins a batch about so far into the share, as the index tells; if it does not, the share's first."""
+    if distance_bytes <= 0:
+        return share.span.start
+    try:
+        wanted = share.span.start + len(share.span) * distance_bytes // share.size_bytes
+        before = floor_offset(share.segment, wanted, parts)
+    except CorruptIndexError:
+        before = None
+    return share.span.start if before is None else before + 1
