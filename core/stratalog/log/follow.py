@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import (
     NotLeaderOrFollowerError,
+    OffsetsExhaustedError,
     OffsetsOutOfOrderError,
     UnexpectedAppendOffsetError,
 )
@@ -20,7 +21,7 @@ from stratalog.log.leadership import store_epochs
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records
 from stratalog.log.truncate import truncate_fully
-from stratalog.log.write import Placed, by_segment, write_groups
+from stratalog.log.write import MAX_OFFSET, Placed, by_segment, write_groups
 from stratalog.model.batches import Buffer
 from stratalog.model.offsets import Durability, LogOffsets
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
@@ -46,6 +47,7 @@ def append_as_follower(
         CorruptBatchError: framing or a CRC is wrong; file is "append". Nothing was written.
         OffsetsOutOfOrderError: offsets do not ascend. Nothing was written.
         UnexpectedAppendOffsetError: the first batch begins below the log end. Nothing was written.
+        OffsetsExhaustedError: the last one does not end below 2^63 - 1. Nothing was written.
         DiskFullError, LogDirOfflineError: as ``append.write``; segments that were full before stay written.
     """
     batches = _checked(state, data)
@@ -84,6 +86,8 @@ def _checked(state: LogState, data: Buffer) -> list[Placed]:
             reason = f"offsets {batch.base_offset} to {batch.last_offset} do not follow {after} log={state.log}"
             raise OffsetsOutOfOrderError(f"{reason} position={batch.position}")
         after = batch.last_offset
+    if after >= MAX_OFFSET:
+        raise OffsetsExhaustedError(f"log {state.log} takes offsets up to {MAX_OFFSET - 1}, not {after}")
     return batches
 
 

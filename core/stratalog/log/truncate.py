@@ -22,6 +22,7 @@ from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets
 from stratalog.log.roll import new_appender, next_segment
 from stratalog.log.state import LogState
 from stratalog.log.tiered import producers_at
+from stratalog.log.write import MAX_OFFSET
 from stratalog.model.names import DESCRIBING_SUFFIXES, SNAPSHOT_SUFFIX, segment_file
 from stratalog.producers.state import ProducerState
 from stratalog.segment.search import find_batch
@@ -38,7 +39,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
     does, at or below ``offset``: the tier has what is before that, and it is fetched from there on.
 
     Raises:
-        ConfigError: ``offset`` is negative.
+        ConfigError: ``offset`` is negative, or above 2^63 - 1.
         OffsetInTierError: the log leads, and the tier has committed more than would be left.
         StoreError: what the tier has at ``offset`` cannot be asked for; nothing was cut.
         StorageError: the disk failed; the log is out of service, and is cut again after it is opened again.
@@ -74,7 +75,7 @@ def truncate_fully(state: LogState, offset: int, log_start: int | None = None) -
     far as it has the log up to there. Durable as ``truncate_to``.
 
     Raises:
-        ConfigError: ``offset`` is negative, or ``log_start`` above it.
+        ConfigError: ``offset`` is negative or above 2^63 - 1, or ``log_start`` above it.
         OffsetInTierError: the log leads, and the tier has committed more: it would be written a second time.
         StoreError, CorruptBatchError: the tier cannot tell the producers' state; nothing was cut.
         StorageError: as ``truncate_to``.
@@ -97,6 +98,8 @@ def _check(state: LogState, offset: int) -> None:
     state.check_writable()
     if offset < 0:
         raise ConfigError(f"offset {offset} is negative")
+    if offset > MAX_OFFSET:
+        raise ConfigError(f"offset {offset} is above {MAX_OFFSET}, where offsets end")
 
 
 def _end_in_tier(state: LogState, offset: int) -> int:

@@ -8,6 +8,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     CorruptBatchError,
     NotLeaderOrFollowerError,
+    OffsetsExhaustedError,
     OffsetsOutOfOrderError,
     UnexpectedAppendOffsetError,
 )
@@ -53,6 +54,16 @@ def test_the_high_watermark_may_fall_the_log_start_never(bed: LogBed, follower: 
     assert (offsets.high_watermark, offsets.log_start) == (3, 2)
     assert follower.append_as_follower(b"", 3, 9).log_start == 3  # not above the high watermark
     assert follower.append_as_follower(b"", 1, 0).high_watermark == 3
+
+
+def test_a_followers_offsets_end_where_a_leaders_do(bed: LogBed, follower: Log) -> None:
+    """A log's end has 63 bits: of a batch that would pass it nothing is written."""
+    last = (1 << 63) - 2
+    for beyond in (bed.batch(last + 1, records(1)), bed.batch(0, records(1)) + bed.batch(last, records(2))):
+        with pytest.raises(OffsetsExhaustedError):
+            follower.append_as_follower(beyond, 1, 0)
+    assert follower.offsets().log_end == 0
+    assert follower.append_as_follower(bed.batch(last, records(1)), 1, 0).log_end == last + 1
 
 
 def test_gaps_stay(bed: LogBed, follower: Log) -> None:
