@@ -89,11 +89,17 @@ def _picked(
     """Which batches of ``data`` are wanted, as ``RecordFormat.pick``; by a table of all where that cannot say."""
     offset, max_bytes, bound, check_crc = wanted
     base_offset = segment.base_offset
-    if not check_crc and len(data) >= FRAME_BYTES:
+    if len(data) >= FRAME_BYTES:
         known = parts.formats.get(data[FRAME_BYTES - 1])
         if known is not None:
             found = known.pick(
-                data, base_offset=base_offset, offset=offset, max_bytes=max_bytes, bound=bound, told=told
+                data,
+                base_offset=base_offset,
+                offset=offset,
+                max_bytes=max_bytes,
+                bound=bound,
+                told=told,
+                check_crc=check_crc,
             )
             if found is not None:
                 return found

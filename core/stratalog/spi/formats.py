@@ -228,11 +228,19 @@ class RecordFormat(ABC):
         return None
 
     def pick(
-        self, data: Buffer, *, base_offset: int, offset: int, max_bytes: int, bound: int, told: int | None
+        self,
+        data: Buffer,
+        *,
+        base_offset: int,
+        offset: int,
+        max_bytes: int,
+        bound: int,
+        told: int | None,
+        check_crc: bool = False,
     ) -> tuple[int, int, int] | None:
         """What a fetch returns of batches that were read to look for an offset, without a table of all of them.
 
-        Framing and offsets are looked at, CRCs are not: Kafka, too, checks none when it reads its own disk.
+        Framing and offsets are looked at. CRCs of a log's own disk are not, as Kafka checks none when it reads there.
 
         Args:
             data: whole batches from its first byte on, then perhaps a part of one. It may be anything: indexes may lie.
@@ -242,13 +250,15 @@ class RecordFormat(ABC):
             bound: no batch that ends at or above it is returned.
             told: the last offset of one of these batches, the first one's or a later one's, by the index entry that led
                 here; None if it was none.
+            check_crc: compare all batches up to the last that is returned with their CRC; the first that does not fit is
+                none, and so is what follows it.
 
         Returns:
             Where in ``data`` the batches begin and end, and their last offset; an empty range if the first one reaches
             the bound. None where a scan has to look closer: ``told`` is not true, the first batch is not there whole,
             what comes before it is damaged, or there is an entry of another magic; the default.
         """
-        del data, base_offset, offset, max_bytes, bound, told
+        del data, base_offset, offset, max_bytes, bound, told, check_crc
         return None
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from stratalog.config.engine import Limits
@@ -57,6 +57,7 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
+        self._last: tuple[Course, Mapping[str, int]] | None = None  # read of; who loses a race makes it again
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
     def read_log(
@@ -76,8 +77,7 @@ class Fetcher:
             ObjectNotFoundError: it is gone.
             UnknownComponentError: its layout is not installed.
         """
-        ends = known_ends(stored)
-        course = Course(stored, successor, self._chunks.chunk_bytes)
+        course, ends = self._way(stored, successor)
         room = into
 
         def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
@@ -128,6 +128,14 @@ class Fetcher:
     def index_metrics(self) -> CacheMetrics:
         """Of the cache of indexes in memory."""
         return self._indexes.metrics()
+
+    def _way(self, stored: StoredSegment, successor: Successor) -> tuple[Course, Mapping[str, int]]:
+        """Where reading a segment leads, and how far its objects reach at least; most reads are of the same segment."""
+        course, ends = self._last or (None, {})
+        if course is None or course.stored is not stored or course.successor != successor:
+            course, ends = Course(stored, successor, self._chunks.chunk_bytes), known_ends(stored)
+            self._last = course, ends
+        return course, ends
 
     def _load_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
         found = self._folder.indexes.get(self._group(stored), _index_item(stored, kind)) if self._folder else None

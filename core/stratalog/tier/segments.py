@@ -25,11 +25,12 @@ class PagedSegments(RemoteSegments):
         fetcher: reads the segments.
     """
 
-    __slots__ = ("_fetcher", "_pages", "_root")
+    __slots__ = ("_fetcher", "_last", "_pages", "_root")
 
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher = root, pages, fetcher
+        self._last: RemoteSegment | None = None  # that somebody asked for: most ask for the same again
 
     def __len__(self) -> int:
         return self._root.segments
@@ -80,8 +81,13 @@ class PagedSegments(RemoteSegments):
 
     def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
         """Those that end above ``offset``, ascending; of pages whose segments are all older than ``since_ms``, none."""
-        entries = walk(self._root, self._pages, offset, since_ms=since_ms)
-        return (self._readable(entry) for entry in entries)
+        last, start = self._last, max(offset, self._root.log_start)
+        if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:
+            yield last
+            offset = last.end_offset
+        for entry in walk(self._root, self._pages, offset, since_ms=since_ms):
+            self._last = found = self._readable(entry)
+            yield found
 
     def _readable(self, entry: StoredSegment) -> RemoteSegment:
         return RemoteSegment(entry, self._fetcher, self._after)

@@ -121,10 +121,16 @@ class FileStore(ObjectStore):
 
     def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
         """By a read that does not wait for the disk."""
-        if not self._closed:
-            with contextlib.suppress(OSError), self._opened(f"{self._root}/{check_key(key)}") as descriptor:
-                return self._files.read_cached(descriptor, start, into)
-        return False
+        if self._closed:
+            return False
+        try:
+            descriptor = self._files.open(f"{self._root}/{check_key(key)}")
+        except OSError:
+            return False
+        try:
+            return self._files.read_cached(descriptor, start, into)
+        finally:
+            self._files.close(descriptor)
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
         """One page, cut out of all files in the folder that ``prefix`` names."""

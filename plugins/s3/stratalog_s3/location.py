@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -74,6 +75,7 @@ def _holds_credentials(scheme: str, authority: str, path: str) -> bool:
     return bool(colon) and not port.isdigit() and "@" in path
 
 
+@functools.lru_cache(256)
 def check_key(key: str) -> str:
     """Return ``key`` if it may name an object.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import product
 
 import pytest
@@ -241,9 +242,9 @@ class RecordFormatContract(RecordRewritingContract):
             for bound in (0, 107, 114, 127, 1 << 40):
                 for told in (None, *lasts, 99, 115, 127, 1 << 70):
                     for max_bytes in limits:
-                        found = record_format.pick(
-                            data, base_offset=100, offset=offset, max_bytes=max_bytes, bound=bound, told=told
-                        )
+                        pick = partial(record_format.pick, data, base_offset=100, offset=offset, told=told)
+                        found = pick(max_bytes=max_bytes, bound=bound)
+                        assert pick(max_bytes=max_bytes, bound=bound, check_crc=True) == found
                         if found is not None:
                             assert told is None or told in lasts
                             assert found == _range(table, offset, max_bytes, bound)
@@ -256,11 +257,17 @@ class RecordFormatContract(RecordRewritingContract):
             damaged = bytearray(data)
             damaged[bit // 8] ^= 1 << bit % 8
             damages.append(bytes(damaged))
-        for bad in damages:
-            table = record_format.scan(bad, 0, len(bad), check_crc=False)
+        for bad, check_crc in product(damages, (False, True)):
+            table = record_format.scan(bad, 0, len(bad), check_crc=check_crc)
             for offset in (100, 101, 102):
                 found = record_format.pick(
-                    bad, base_offset=100, offset=offset, max_bytes=1 << 20, bound=1 << 62, told=None
+                    bad,
+                    base_offset=100,
+                    offset=offset,
+                    max_bytes=1 << 20,
+                    bound=1 << 62,
+                    told=None,
+                    check_crc=check_crc,
                 )
                 if found is not None:
                     good = _good_rows(table, 100)

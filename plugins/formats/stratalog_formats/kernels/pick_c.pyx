@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Choosing the batches that a fetch returns by their headers alone, and the record that a search by time is for.
+"""Choosing the batches that a fetch returns by their headers, checked or not, and the record that a search by time is for.
 
 As in ``pack_c``, what is unusual is left to others, here to a scan or to ``decode``, so this has no twin in pure Python.
 """
@@ -7,8 +7,11 @@ As in ``pack_c``, what is unusual is left to others, here to a scan or to ``deco
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from stratalog_formats.kernels.scan_c cimport checksum_of
 from stratalog_formats.kernels.wire cimport (
     ANOTHER_MAGIC,
+    BATCH_CHECKED_FROM,
+    BATCH_CRC_POSITION,
     BATCH_HEADER_BYTES,
     LOG_APPEND_TIME,
     MAX_INT32,
@@ -42,9 +45,10 @@ cdef int pick(
     int64_t bound,
     bint is_told,
     int64_t told,
+    bint check_crc,
     Picked* found,
 ) noexcept nogil:
-    """-1 if the first batch that is wanted is not seen, or something is wrong before it."""
+    """-1 if the first batch that is wanted is not seen, or something is wrong before it or with it."""
     cdef int64_t at = 0, length = 0, first, last, before = 0
     cdef bint begun = False
     cdef Stop stop
@@ -69,9 +73,11 @@ cdef int pick(
         if begun:
             if last >= bound or at + length - found.start > max_bytes:
                 return 0
-        elif last >= offset:
-            if is_told:
-                return -1
+        elif last >= offset and is_told:
+            return -1
+        if check_crc and checksum_of(p + BATCH_CHECKED_FROM, length - BATCH_CHECKED_FROM) != big_32(p + BATCH_CRC_POSITION):
+            break
+        if not begun and last >= offset:
             begun = True
             found.start = found.end = at
             if last >= bound:
@@ -83,7 +89,7 @@ cdef int pick(
     return 0 if begun else -1
 
 
-def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, int64_t bound, told):
+def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, int64_t bound, told, bint check_crc):
     """As ``RecordFormat.pick``."""
     cdef Picked found
     cdef int missing
@@ -96,7 +102,11 @@ def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, i
         if overflow:
             return None  # no batch ends there
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    missing = pick(<Cursor>view.buf, view.len, base_offset, offset, max_bytes, bound, is_told, known, &found)
+    if check_crc:  # which takes as long as reading the bytes
+        with nogil:
+            missing = pick(<Cursor>view.buf, view.len, base_offset, offset, max_bytes, bound, is_told, known, True, &found)
+    else:
+        missing = pick(<Cursor>view.buf, view.len, base_offset, offset, max_bytes, bound, is_told, known, False, &found)
     PyBuffer_Release(&view)
     return None if missing else (found.start, found.end, found.last_offset)
 

@@ -157,11 +157,19 @@ class BatchFormat(RecordFormat):
         return None if look is None else look(data, batches)
 
     def pick(
-        self, data: Buffer, *, base_offset: int, offset: int, max_bytes: int, bound: int, told: int | None
+        self,
+        data: Buffer,
+        *,
+        base_offset: int,
+        offset: int,
+        max_bytes: int,
+        bound: int,
+        told: int | None,
+        check_crc: bool = False,
     ) -> tuple[int, int, int] | None:
-        """What a compiled kernel picks by the headers."""
+        """What a compiled kernel picks."""
         pick = self._kernels.pick_batches
-        return None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told)
+        return None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told, check_crc)
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:
         """What a compiled kernel sees in one call."""
