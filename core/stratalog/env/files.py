@@ -7,16 +7,18 @@ into typed ones.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import mmap
 import os
 import stat
 import struct
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 try:
     import fcntl
@@ -28,6 +30,7 @@ _FOLDER_MODE: Final = 0o700
 # Open-file-description locks; other systems that have them lay the request out differently and get flock.
 _OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
 _OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
+_KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 _MAX_PARTS: Final = 1024  # IOV_MAX
 
 
@@ -79,6 +82,12 @@ class Vfs(Protocol):
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
         """Reserve disk space up to a size, so that writing through a map cannot fail. ENOSPC raises."""
+
+    def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
+        """Take disk space for bytes that are to come, behind the end of a file, whose size stays; ``truncate`` frees it.
+
+        A system without such a call does nothing. Who is refused (OSError) may write all the same.
+        """
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
         """Map the start of a file."""
@@ -212,6 +221,13 @@ class PosixVfs:
         while have < size_bytes:
             have += os.pwrite(descriptor, bytes(min(1 << 20, size_bytes - have)), have)
 
+    def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
+        """By Linux's ``fallocate``, for which Python has no name."""
+        allocate = _fallocate()
+        if allocate is not None and allocate(descriptor, _KEEP_SIZE, position, size_bytes) != 0:
+            failure = ctypes.get_errno()
+            raise OSError(failure, os.strerror(failure))
+
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
         """Map the start of a file."""
         return mmap.mmap(descriptor, size_bytes, access=mmap.ACCESS_WRITE if write else mmap.ACCESS_READ)
@@ -310,6 +326,18 @@ def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearra
         if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
             return 0
         raise
+
+
+@functools.cache
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    """The C library's, None if it has none."""
+    library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+    found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
+    if found is None:
+        return None
+    found.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    found.restype = ctypes.c_int
+    return cast(Callable[[int, int, int, int], int], found)
 
 
 def _described(name: str, status: os.stat_result) -> FileStat:

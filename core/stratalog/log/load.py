@@ -310,8 +310,8 @@ class _Loader:
         segment = self.segments[index]
         end = found.end_offset if last else segment.end_offset
         if self.request.writable:
-            if segment.log.size_bytes > found.valid_bytes:
-                segment.log.truncate(found.valid_bytes)
+            if last or segment.log.size_bytes > found.valid_bytes:
+                segment.log.truncate(found.valid_bytes)  # frees what was reserved behind the last, too
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
             self._write_snapshot(end, self.producers)

@@ -95,6 +95,13 @@ class FaultyVfs(PosixVfs):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         super().allocate(descriptor, size_bytes)
 
+    def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
+        """Take disk space behind a file's end."""
+        self._note("reserve", self._paths[descriptor])
+        if self.room_bytes is not None and size_bytes > self.room_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().reserve(descriptor, position, size_bytes)
+
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
         """Map a file."""
         self._note("map", self._paths[descriptor])

@@ -175,6 +175,11 @@ class PowerLossVfs(PosixVfs):
             file.change(_Write(size_bytes, None))
         super().allocate(descriptor, size_bytes)
 
+    def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
+        """Take disk space behind a file's end, which no loss of power shows."""
+        self._watched("reserve", descriptor)
+        super().reserve(descriptor, position, size_bytes)
+
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
         """Map a file."""
         if write and descriptor in self._opened:

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,6 +134,36 @@ def test_allocated_space_can_be_written_through_a_map(files: PosixVfs, descripto
     mapped.close()
     files.truncate(descriptor, 8)
     assert files.read(descriptor, 0, 99) == b"\0" * 5 + b"abc"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no such call elsewhere")
+def test_reserved_space_is_taken_and_not_seen(files: PosixVfs, descriptor: int) -> None:
+    files.write(descriptor, 0, [b"abc"])
+    files.reserve(descriptor, 3, 1 << 20)
+    assert files.size_bytes(descriptor) == 3
+    assert os.fstat(descriptor).st_blocks * 512 >= 1 << 20
+    files.write(descriptor, 3, [b"def"])
+    assert files.read(descriptor, 0, 99) == b"abcdef"
+    files.truncate(descriptor, 6)
+    assert os.fstat(descriptor).st_blocks * 512 < 1 << 20
+    assert files.read(descriptor, 0, 99) == b"abcdef"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no such call elsewhere")
+def test_space_that_cannot_be_reserved_is_an_error_of_the_system(files: PosixVfs, tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(b"abc")
+    descriptor = files.open(str(tmp_path / "there"))
+    with pytest.raises(OSError, match="Bad file descriptor"):  # it is open for reading
+        files.reserve(descriptor, 3, 100)
+    files.close(descriptor)
+
+
+def test_reserving_without_a_call_for_it_does_nothing(
+    files: PosixVfs, descriptor: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stratalog.env.files._fallocate", lambda: None)
+    files.reserve(descriptor, 0, 1 << 20)
+    assert os.fstat(descriptor).st_blocks == files.size_bytes(descriptor) == 0
 
 
 def test_allocating_without_a_call_for_it_writes_zeros(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
 
 from stratalog.config.topic import TopicConfig
+from stratalog.env import PosixVfs
 from stratalog.errors import CorruptBatchError
 from stratalog.log.reader import LogReader
 from stratalog.model.offsets import EpochEntry
@@ -275,3 +277,19 @@ def test_the_read_only_view_of_a_crash_is_what_recovery_gives(small: LogBed) -> 
         log = small.open(clean=False)
         assert seen == (log.offsets().log_end, offsets_in(log), log.view().epochs.entries)
         small.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no space is taken ahead elsewhere")
+def test_recovery_frees_the_space_that_a_crash_left_behind_the_end(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(3))
+    log.close()
+    files, path = PosixVfs(), bed.path(0)
+    size_bytes = path.stat().st_size
+    descriptor = files.open(str(path), write=True)
+    files.reserve(descriptor, size_bytes, 1 << 20)
+    files.close(descriptor)
+    assert path.stat().st_blocks * 512 >= 1 << 20
+    assert bed.open(clean=False).offsets().log_end == 3
+    assert path.stat().st_blocks * 512 < 1 << 20
+    assert path.stat().st_size == size_bytes

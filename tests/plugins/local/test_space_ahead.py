@@ -1,0 +1,137 @@
+"""Space that large segments take before they need it: nobody sees it, and nothing of it stays."""
+
+from __future__ import annotations
+
+import errno
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stratalog.errors import DiskFullError
+from stratalog.spi.segments import LogFiles, SegmentFile
+from stratalog.testing.faults import StoreBench, failing
+from stratalog_local.segment_file import AHEAD_BYTES, LARGE_BYTES
+
+NAME = "00000000000000000000.log"
+LARGE = bytes(LARGE_BYTES)
+BLOCK_BYTES = 512
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="no space is taken ahead elsewhere")
+
+
+@pytest.fixture
+def files(bench: StoreBench) -> Iterator[LogFiles]:
+    """The folder of one log, in an acquired directory."""
+    with bench.acquired() as store:
+        yield store.open_log("a-0", create=True)
+
+
+@pytest.fixture
+def segment(files: LogFiles) -> Iterator[SegmentFile]:
+    """A large one, just before it takes space."""
+    segment = files.open_segment(NAME, create=True)
+    segment.append([LARGE])
+    yield segment
+    segment.close()
+
+
+@pytest.fixture
+def path(files: LogFiles) -> Path:
+    return Path(files.path(NAME))
+
+
+def taken(path: Path) -> int:
+    return path.stat().st_blocks * BLOCK_BYTES
+
+
+@linux
+def test_a_large_segment_has_space_ahead_that_no_size_shows(
+    bench: StoreBench, segment: SegmentFile, path: Path
+) -> None:
+    assert bench.files.names("reserve") == []
+    segment.append([b"abc"])
+    assert segment.size_bytes == path.stat().st_size == LARGE_BYTES + 3
+    assert taken(path) >= LARGE_BYTES + AHEAD_BYTES
+    segment.append([bytes(AHEAD_BYTES)])
+    assert bench.files.names("reserve") == [("reserve", NAME)]
+    segment.append([b"x"])
+    assert len(bench.files.names("reserve")) == 2
+    assert path.stat().st_size == segment.size_bytes
+    assert bytes(segment.read(LARGE_BYTES, 3)) == b"abc"
+
+
+@linux
+@pytest.mark.parametrize(
+    "end",
+    [lambda segment: segment.close(), lambda segment: segment.trim(), lambda segment: segment.truncate(LARGE_BYTES)],
+    ids=["close", "trim", "truncate"],
+)
+def test_what_was_not_needed_is_given_back(
+    segment: SegmentFile, path: Path, end: Callable[[SegmentFile], object]
+) -> None:
+    segment.append([b"abc"])
+    assert not end(segment)  # nothing that has to be made durable
+    assert path.stat().st_size in {LARGE_BYTES, LARGE_BYTES + 3}
+    assert taken(path) < LARGE_BYTES + AHEAD_BYTES
+
+
+@linux
+def test_giving_back_leaves_the_time_of_the_last_append(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
+    """Retention goes by it where records have no time."""
+    segment.append([b"abc"])
+    bench.files.set_modified(str(path), 1_600_000_000_123)
+    segment.trim()
+    segment.close()
+    assert path.stat().st_mtime_ns == 1_600_000_000_123_000_000
+
+
+def test_what_is_appended_after_that_takes_space_again(bench: StoreBench, segment: SegmentFile) -> None:
+    segment.append([b"abc"])
+    segment.trim()
+    segment.append([b"def"])
+    assert len(bench.files.names("reserve")) == 2
+    assert bytes(segment.read(LARGE_BYTES, 9)) == b"abcdef"
+
+
+@linux
+def test_a_short_write_gives_back_what_is_ahead(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
+    segment.append([b"abc"])
+    bench.files.room_bytes = 2
+    with pytest.raises(DiskFullError):
+        segment.append([b"defg"])
+    assert path.stat().st_size == LARGE_BYTES + 3
+    assert taken(path) < LARGE_BYTES + AHEAD_BYTES
+    bench.files.room_bytes = None
+    assert segment.append([b"defg"]) == LARGE_BYTES + 3
+
+
+def test_a_disk_with_little_room_takes_what_fits_and_is_asked_again_later(
+    bench: StoreBench, segment: SegmentFile
+) -> None:
+    bench.files.room_bytes = 2 * AHEAD_BYTES
+    bench.files.rule = failing("reserve", errno.ENOSPC)
+    segment.append([b"abc"])
+    segment.append([b"def"])
+    assert len(bench.files.names("reserve")) == 1
+    bench.files.rule = None
+    segment.append([bytes(AHEAD_BYTES)])
+    assert len(bench.files.names("reserve")) == 2
+    assert bytes(segment.read(LARGE_BYTES, 6)) == b"abcdef"
+
+
+def test_a_file_system_that_has_no_such_call_is_asked_once(bench: StoreBench, segment: SegmentFile) -> None:
+    bench.files.rule = failing("reserve", errno.EOPNOTSUPP)
+    for _ in range(4):
+        segment.append([bytes(AHEAD_BYTES)])
+    assert len(bench.files.names("reserve")) == 1
+    assert segment.size_bytes == LARGE_BYTES + 4 * AHEAD_BYTES
+
+
+def test_a_preallocated_segment_needs_none(bench: StoreBench, files: LogFiles) -> None:
+    segment = files.open_segment(NAME, create=True, preallocate_bytes=2 * LARGE_BYTES)
+    segment.append([LARGE])
+    segment.append([b"abc"])
+    segment.close()
+    assert bench.files.names("reserve") == []
