@@ -96,7 +96,7 @@ def test_two_reads_discover_an_object(layout: SingleLayout, stored: StoredSegmen
     key, data = only(objects)
     objects.reads.clear()
     list(layout.discover(objects.infos(), objects.fetch))
-    last = stored.slices[FileKind.LEADER_EPOCHS]
+    last = stored.slices[FileKind.EXTRA]
     assert objects.reads == [
         (key, len(data) - 16, len(data)),
         (key, last.position + last.size_bytes, len(data) - 16),
@@ -185,7 +185,7 @@ def test_every_flipped_bit_of_the_footer_shows(
 ) -> None:
     """A footer with another truth in it would attach a log with other offsets; one without magic is passed over."""
     key, data = only(objects)
-    last = stored.slices[FileKind.LEADER_EPOCHS]
+    last = stored.slices[FileKind.EXTRA]
     for position in range(last.position + last.size_bytes, len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 1 << (position % 8)
@@ -237,7 +237,7 @@ def test_a_sealed_footer_that_speaks_of_other_bytes_is_corrupt(
 ) -> None:
     """The hash is right, as a copied footer's would be: the slices must still tile this very object."""
     key, data = only(objects)
-    last = stored.slices[FileKind.LEADER_EPOCHS]
+    last = stored.slices[FileKind.EXTRA]
     entry = stored_to_json(dataclasses.replace(stored, layout="single@1"))
     body = data[: last.position + last.size_bytes]
     assert discovered(layout, key, body + sealed(entry)), "the footer made here is a good one before the change"
@@ -261,7 +261,7 @@ def test_footers_of_other_layouts_and_later_versions_are_passed_over(
 ) -> None:
     """They are sound, and somebody else's to read: an error would stop the rebuild of what is ours."""
     key, data = only(objects)
-    last = stored.slices[FileKind.LEADER_EPOCHS]
+    last = stored.slices[FileKind.EXTRA]
     entry = stored_to_json(dataclasses.replace(stored, layout=label))
     assert discovered(layout, key, data[: last.position + last.size_bytes] + sealed(entry)) == []
 

@@ -29,6 +29,7 @@ FILES: Final = {
     FileKind.TRANSACTION_INDEX: b"",
     FileKind.SNAPSHOT: b"producers",
     FileKind.LEADER_EPOCHS: b"0\n1\n0 100\n",
+    FileKind.EXTRA: b"what a plugin noted",
 }
 DATA: Final = bytes(range(256)) * 300  # larger than any piece that the tests ask for
 FLIPS: Final = 60  # bits of each object that the tests flip
