@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
 from stratalog.config.files import read_settings
+from stratalog.errors import ConfigError
 from stratalog.reading.open import open_host, open_tier
 from stratalog.tier.rebuild import RebuildReport
+from stratalog.tier.tier import Tier, TierLogName
 
 COLUMNS = (
     "topic", "partition", "topic_id", "start_offset", "end_offset", "segments", "bytes", "leader_epoch", "ignored",
@@ -26,6 +29,8 @@ COLUMNS = (
 def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | None, *, dry_run: bool) -> int:
     """Make the manifests of logs again that have objects in the tier at URI and no manifest.
 
+    If it is interrupted, do it again.
+
     Segments are found by their footers. Objects that were replaced, or uploaded and never committed, are told and left alone;
     nothing is deleted. No engine may write to these logs meanwhile. A root that is damaged is not replaced:
     `stratalog verify URI --repair` does that.
@@ -36,7 +41,7 @@ def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | Non
     host = open_host(read_settings(config, os.environ), (), None)
     try:
         with open_tier(host, uri, None, read_only=dry_run) as tier:
-            names = [name for name in tier.lost() if not topics or name.log.topic in topics]
+            names = _chosen(tier, topics)
             with output.progress("rebuilding", len(names)) as steps:
                 for name in names:
                     reports.append(tier.rebuild(name, dry_run=dry_run))
@@ -61,3 +66,11 @@ def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | Non
     if ignored:
         output.table("ignored", ("topic", "partition", "key", "reason"), ignored)
     return 1 if ignored else 0
+
+
+def _chosen(tier: Tier, topics: Collection[str]) -> list[TierLogName]:
+    lost = tier.lost()
+    unknown = set(topics) - {name.log.topic for name in (*lost, *tier.logs())} if topics else ()
+    if unknown:
+        raise ConfigError(f"there is no topic {', '.join(sorted(unknown))} in {tier.uri}")
+    return [name for name in lost if not topics or name.log.topic in topics]

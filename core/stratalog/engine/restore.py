@@ -25,7 +25,7 @@ from stratalog.errors import AttachError, ConfigError
 from stratalog.log.directory import read_topic_id
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.log import Log
-from stratalog.model.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE, TopicId, TopicPartition
+from stratalog.model.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE, TopicId, TopicPartition, check_topic
 from stratalog.model.offsets import Durability
 from stratalog.reading.bucket import tier_view
 from stratalog.reading.open import open_host, open_tier
@@ -111,7 +111,7 @@ def restore(
 
     Raises:
         AttachError: the directory holds logs of these names, or an unfinished restore of something else.
-        ConfigError, StorageError: the tier has no such log, or not up to that offset.
+        ConfigError, StorageError: the tier has no such log, or not up to that offset; a new name is none, or taken.
         CorruptObjectError, CorruptManifestError: the tier is damaged.
         LogDirLockedError: a broker or an engine runs on the directory.
         StoreError, DiskFullError, LogDirError: do it again.
@@ -156,7 +156,24 @@ class _Restore:
         unknown = set(self._wanted.to_offsets or ()) - {name.log for name in chosen}
         if unknown:
             raise ConfigError(f"there is no {min(unknown)} in {self._tier.uri}")
+        self._check_targets(chosen)
         return [self._plan(name, versions.get(str(name.log))) for name in chosen]
+
+    def _check_targets(self, chosen: Sequence[TierLogName]) -> None:
+        """Refuse new names that are none, and those by which two logs would go to one folder."""
+        renamed, sources = self._wanted.rename or {}, dict[TopicPartition, TopicPartition]()
+        for topic in renamed.values():
+            check_topic(topic)
+        unknown = set(renamed) - {name.log.topic for name in chosen}
+        if unknown:
+            raise ConfigError(f"topic {min(unknown)} gets another name, and is not among those to restore")
+        for name in chosen:
+            first = sources.setdefault(self._target(name.log), name.log)
+            if first != name.log:
+                raise ConfigError(f"{first} and {name.log} would both become {self._target(name.log)}")
+
+    def _target(self, log: TopicPartition) -> TopicPartition:
+        return TopicPartition((self._wanted.rename or {}).get(log.topic, log.topic), log.partition)
 
     def _plan(self, name: TierLogName, version: int | None) -> RestorePlan:
         remote = self._tier.log(*name)
@@ -169,8 +186,8 @@ class _Restore:
             log = StaticLog(tier_view(name.log, view, self._parts), name.topic_id, self._parts)
             found = log.offset_for_timestamp(moment_ms, "log_end")
             end = end if found is None else min(end, found)
-        target = TopicPartition((self._wanted.rename or {}).get(name.log.topic, name.log.topic), name.log.partition)
-        return planned(name.log, name.topic_id, target, view, end, self._host.settings.limits.fetch_chunk_bytes)
+        chunk_bytes = self._host.settings.limits.fetch_chunk_bytes
+        return planned(name.log, name.topic_id, self._target(name.log), view, end, chunk_bytes)
 
     # --- copying -------------------------------------------------------------------------------------------------
 

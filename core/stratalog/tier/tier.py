@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self
 
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
-from stratalog.errors import ClosedError, ConfigError, StoreError, UnknownComponentError
+from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError
 from stratalog.model.names import (
     TopicId,
     TopicPartition,
@@ -20,6 +20,7 @@ from stratalog.model.names import (
     log_prefix,
     manifest_prefix,
     parse_log_prefix,
+    segments_prefix,
 )
 from stratalog.segment.cache import CacheMetrics
 from stratalog.spi.layouts import StoredSegment
@@ -167,8 +168,11 @@ class Tier:
         return tuple(name for name, has_manifest in self._listed() if has_manifest)
 
     def lost(self) -> tuple[TierLogName, ...]:
-        """Logs that have objects and no manifest: ``rebuild`` is for them, unless they are being begun just now."""
-        return tuple(name for name, has_manifest in self._listed() if not has_manifest)
+        """Logs for ``rebuild``: those that have objects and no manifest, and those of which it did not come to its end.
+
+        A log that is being begun just now has objects and no manifest, too. Asks for the head of all others.
+        """
+        return tuple(name for name, has_manifest in self._listed() if not has_manifest or self._is_half_rebuilt(name))
 
     def rebuild(
         self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
@@ -221,6 +225,19 @@ class Tier:
     def fetcher(self) -> Fetcher:
         """What reads the bytes of segments."""
         return self._fetcher
+
+    def _is_half_rebuilt(self, name: TierLogName) -> bool:
+        """Whether a manifest that was made again ends where there are more objects."""
+        remote = self.log(*name)
+        try:
+            remote.refresh()
+        except (CorruptManifestError, UnknownComponentError):
+            return False
+        root = remote.root
+        if root is None or root.change != ChangeKind.REBUILD:
+            return False
+        prefix = segments_prefix(root.prefix)
+        return bool(self._store.list(prefix, after=f"{prefix}{root.end_offset:020d}", limit=1))
 
     def _listed(self) -> Iterator[tuple[TierLogName, bool]]:
         seen = after = ""

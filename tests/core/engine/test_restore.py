@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -218,6 +219,30 @@ def test_what_the_tier_does_not_have_is_told(tmp_path: Path, uri: str) -> None:
         restore(uri, tmp_path / "new", Wanted(to_offsets={TopicPartition("t", 9): 1}))
     with pytest.raises(AttachError, match="there is no topic u"):
         restore(uri, tmp_path / "new", Wanted(topics=["u"]))
+
+
+@pytest.mark.parametrize(
+    ("rename", "text"),
+    [
+        ({"t": "u"}, "t-0 and u-0 would both become u-0"),
+        ({"t": "x", "u": "x"}, "t-0 and u-0 would both become x-0"),
+        ({"t": "../x"}, "topic name '../x' is not allowed"),
+        ({"t": "x" * 250}, "is not allowed"),
+        ({"v": "x"}, "topic v gets another name, and is not among those to restore"),
+    ],
+)
+def test_names_that_cannot_be_are_refused_before_anything_is_there(
+    tmp_path: Path, uri: str, rename: dict[str, str], text: str
+) -> None:
+    with open_engine(tmp_path / "other", tier=uri) as engine:
+        engine.create_topic("u", config={"retention.ms": -1})
+        engine.log("u", 0).append([record(0)])
+        engine.log("u", 0).roll()
+        engine.offload()
+    with pytest.raises(StorageError, match=re.escape(text)):
+        restore(uri, tmp_path / "new", Wanted(rename=rename))
+    restore(uri, tmp_path / "new", Wanted(rename={"t": "u", "u": "t"}))
+    assert values(tmp_path / "new", "u") == numbers(12)
 
 
 @pytest.mark.parametrize(

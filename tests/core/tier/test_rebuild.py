@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StorageError
 from stratalog.tier.head import WARM_HEAD_MS
+from stratalog.tier.log import TierLog
 from stratalog.tier.rebuild import RebuildReport
 from stratalog.tier.tier import Tier
 
@@ -150,5 +152,39 @@ def test_the_command_tells_and_rebuilds(bucket: Path, capsys: pytest.CaptureFixt
         assert run(["rebuild", bucket.as_uri(), *arguments, "--json"]) == 0
         (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert (row["topic"], row["end_offset"], row["segments"]) == ("t", 5, 5)
+    assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
+    assert capsys.readouterr().out == ""
+    assert run(["rebuild", bucket.as_uri(), "--topic", "t"]) == 0
+    assert run(["rebuild", bucket.as_uri(), "--topic", "u"]) == 2
+    assert "there is no topic u" in capsys.readouterr().err
+
+
+def test_what_was_interrupted_between_two_commits_is_gone_on_with(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = records(bucket)
+    lose_manifests(bucket)
+    monkeypatch.setattr("stratalog.tier.rebuild.PAGE_ITEMS", 2)
+    add, calls = TierLog.add_rebuilt, [0]
+
+    def interrupted(self: TierLog, *arguments: Any, **others: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+        add(self, *arguments, **others)
+
+    monkeypatch.setattr(TierLog, "add_rebuilt", interrupted)
+    assert run(["rebuild", bucket.as_uri()]) == 130
+    assert records(bucket) == before[:2]
+    capsys.readouterr()
+    assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["segments"] == 5
+    assert records(bucket) == before
+    assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_manifest_that_is_damaged_is_no_lost_one(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    max(bucket.glob("*/0/manifest/*")).write_bytes(b"{}")
     assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
     assert capsys.readouterr().out == ""
