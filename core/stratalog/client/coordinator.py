@@ -297,4 +297,4 @@ class _TransactionsTopic(StateTopic):
             self.states[parsed.key.transactional_id] = parsed.value
 
     def forget(self, partition: int) -> None:
-        self.states = {found: state for found, state in self.states.items() if self.partition_of(found) != partition}
+        self.states = {found: state for found, state in self.states.items() if self.place_of(found) != partition}

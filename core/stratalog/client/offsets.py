@@ -64,7 +64,7 @@ class GroupOffsets:
         with self._lock:
             if not self._topic.exists():
                 return {}
-            self._topic.refresh(self._topic.partition_of(group))
+            self._topic.refresh(self._topic.place_of(group))
             return {name: found.committed for name, found in self._topic.groups.get(group, {}).items()}
 
     def groups(self) -> tuple[str, ...]:
@@ -115,12 +115,18 @@ class GroupOffsets:
         for wanted, given in offsets.items():
             if given is not None:
                 self._check_here(TopicPartition(*wanted))
-        with self._lock:
-            partition = self._topic.partition_of(group)
-        now = self._clock.now_ms()
+        partition, now = self._partition_of(group), self._clock.now_ms()
         return self._topic.name(partition), [
             _record(group, TopicPartition(*name), given, now) for name, given in offsets.items()
         ]
+
+    def _partition_of(self, group: str) -> int:
+        """Where a group's offsets stand. The topic is created with no lock held: the engine's comes before ours."""
+        while True:
+            with self._lock:
+                if self._topic.exists():
+                    return self._topic.place_of(group)
+            self._topic.create()
 
     def _check_here(self, name: TopicPartition) -> None:
         """Raise UnknownTopicError unless there is such a log, whether or not it can be opened."""

@@ -88,10 +88,18 @@ class StateTopic(ABC):
     def partition_of(self, name: str) -> int:
         """Where the state of a group, or of a transactional id, stands; the topic is created if it is missing."""
         if not self.exists():
-            with contextlib.suppress(TopicExistsError):
-                self._logs.create_topic(self._topic, partitions=PARTITIONS, config=CONFIG)
+            self.create()
         assert self.exists()
+        return self.place_of(name)
+
+    def place_of(self, name: str) -> int:
+        """As ``partition_of``, of a topic that is there."""
         return partition_of_name(name, self._count)
+
+    def create(self) -> None:
+        """Create the topic, unless somebody has. Takes the engine's lock, which whoever deletes a topic holds."""
+        with contextlib.suppress(TopicExistsError):
+            self._logs.create_topic(self._topic, partitions=PARTITIONS, config=CONFIG)
 
     def append(self, partition: int, records: Sequence[Record], durability: str | None) -> AppendResult:
         """Append records to a partition."""

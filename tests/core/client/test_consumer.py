@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -277,6 +278,24 @@ def test_what_was_committed_goes_where_a_crash_ended_the_deletion_of_a_topic(
     fill(engine, ONE, 8)
     with early(engine, group="g") as consumer:
         assert offsets(consumer.poll()) == {ONE: list(range(8))}
+
+
+def test_a_topic_can_be_deleted_while_the_first_commit_makes_the_offsets_topic(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deleting waits for the lock of the offsets, making a topic for the engine's: they never wait for each other."""
+    create = engine.create_topic
+
+    def meanwhile(*arguments: Any, **options: Any) -> object:
+        assert not engine._clients.offsets._lock.locked()
+        engine.delete_topic("t")
+        return create(*arguments, **options)
+
+    with early(engine, group="g") as consumer, monkeypatch.context() as patched:
+        patched.setattr(engine, "create_topic", meanwhile)
+        consumer.commit({ONE: 3})
+        assert consumer.committed() == {ONE: CommittedOffset(3)}
+    assert "t" not in engine.topics()
 
 
 def test_the_offsets_topic_itself_may_be_deleted(engine: Engine) -> None:

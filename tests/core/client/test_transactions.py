@@ -475,3 +475,18 @@ def test_a_running_engine_looks_for_transactions_that_take_too_long(engine: Engi
     assert stable(engine.log("t", 0))
     with pytest.raises(ProducerFencedError):
         producer.commit_transaction()
+
+
+def test_the_topic_of_transactions_may_be_deleted_and_is_made_again(engine: Engine) -> None:
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        write(producer, b"a")
+        producer.commit_transaction()
+    engine.delete_topic(TRANSACTIONS_TOPIC)
+    assert clients(engine).coordinator.states() == {}
+    assert clients(engine).coordinator.abort_expired() == ()
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        write(producer, b"b")
+        producer.commit_transaction()
+    assert committed(engine) == [b"a", b"b"]
