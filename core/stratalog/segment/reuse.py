@@ -80,7 +80,7 @@ class ReusedReads:
 
 
 class SharedRooms:
-    """Buffers for readers of any thread, used again once nobody looks at what is in them. Thread-safe.
+    """A few buffers for readers of any thread, used again once nobody looks at what is in them. Thread-safe.
 
     Args:
         usual_bytes: of a read; larger ones get none.

@@ -212,9 +212,10 @@ class DiskCache:
 
     def _remove(self, name: str) -> None:
         self._checked.pop(name, None)
+        self._handles.drop(name)  # Windows removes nothing that is open
         with contextlib.suppress(OSError):
             self._files.remove(f"{self._folder}/{name}")
-        self._handles.drop(name)  # afterwards: nobody opens it any more
+        self._handles.drop(name)  # once more: from now on nobody can open it
 
 
 class CacheFolder:
