@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import stratalog
-from stratalog.errors import ConfigError, CorruptObjectError, StorageError
+from stratalog.errors import ConfigError, CorruptBatchError, CorruptObjectError, StorageError
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed, records
 
@@ -60,6 +61,68 @@ def test_a_log_that_was_cut_is_told_of(tmp_path: Path, batches: list[bytes]) -> 
 def test_an_index_that_leads_nowhere_is_told_of(tmp_path: Path, batches: list[bytes], position: int) -> None:
     put(tmp_path, 0, batches[0], index=struct.pack(">ii", 4, position))
     with pytest.raises(CorruptObjectError, match="offset index"):
+        offsets(tmp_path)
+
+
+# --- offsets that 31 bits do not span ------------------------------------------------------------------------------
+
+
+FAR = 5_000_000_000
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[LogBed]:
+    with LogBed(tmp_path / "unused", Registry.load()) as made:
+        yield made
+
+
+def filled(bed: LogBed, *bases: int) -> bytes:
+    """Batches of five records of 400 bytes each."""
+    return b"".join(bed.batch(base, records(5, start=base, value_bytes=400)) for base in bases)
+
+
+def expected(*bases: int) -> list[int]:
+    return [offset for base in bases for offset in range(base, base + 5)]
+
+
+@pytest.mark.parametrize("chunk_bytes", [4096, 1 << 20])
+def test_a_segment_that_reaches_too_far_is_read_as_kafka_reads_it(
+    tmp_path: Path, bed: LogBed, chunk_bytes: int
+) -> None:
+    bases = (0, 5, FAR, FAR + 5, FAR + 10, 3 * FAR, 3 * FAR + 5)
+    first = filled(bed, 0)
+    index = struct.pack(">ii", 9, len(first))
+    put(tmp_path, 0, filled(bed, *bases), index=index, leader_epoch_checkpoint=f"0\n2\n0 0\n4 {FAR + 5}\n".encode())
+    put(tmp_path, 3 * FAR + 10, filled(bed, 3 * FAR + 10), "CCCCCCCCCCCCCCCCCCCCCA")
+    config = {"limits.fetch.chunk.bytes": chunk_bytes}
+    with stratalog.open_reader(f"file://{tmp_path}", config=config) as reader:
+        log = reader.log("orders", 0)
+        everything = expected(*bases, 3 * FAR + 10)
+        assert [record.offset for record in log.records()] == everything
+        for start in (4, 7, 100, FAR - 1, FAR + 7, 2 * FAR, 3 * FAR + 4, 3 * FAR + 12):
+            assert [record.offset for record in log.records(start)] == [
+                offset for offset in everything if offset >= start
+            ]
+            with log.fetch(start) as fetched:
+                assert fetched.next_offset > start
+        assert [(entry.epoch, entry.start_offset) for entry in log.view().epochs.entries] == [(0, 0), (4, FAR + 5)]
+
+
+def test_a_batch_far_ahead_is_believed_if_the_next_segment_lies_behind_it(tmp_path: Path, bed: LogBed) -> None:
+    put(tmp_path, 0, filled(bed, 0, FAR))
+    put(tmp_path, FAR + 5, filled(bed, FAR + 5), "CCCCCCCCCCCCCCCCCCCCCA")
+    assert offsets(tmp_path) == expected(0, FAR, FAR + 5)
+
+
+def test_a_batch_far_ahead_of_which_nothing_else_tells_is_damage(tmp_path: Path, bed: LogBed) -> None:
+    put(tmp_path, 0, filled(bed, 0, FAR))
+    with pytest.raises(CorruptBatchError, match="do not lie between"):
+        offsets(tmp_path)
+
+
+def test_a_damaged_offset_in_the_middle_is_damage(tmp_path: Path, bed: LogBed) -> None:
+    put(tmp_path, 0, filled(bed, 0, FAR, 10, 15))
+    with pytest.raises(CorruptBatchError, match="do not lie between"):
         offsets(tmp_path)
 
 

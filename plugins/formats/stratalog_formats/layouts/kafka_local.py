@@ -5,6 +5,9 @@
 Kafka keeps the rest of what is known of a segment in the topic ``__remote_log_metadata``. Here it follows from the files: the
 end offset from the last batches of the log, the largest timestamp from the time index. There are no hashes.
 
+A segment whose offsets reach further than 31 bits above its base, as Kafka before 2.0 made them, shows as pieces that share the
+file. Its indexes name offsets of the first piece alone, as they can say no others.
+
 Source: apache/kafka storage tests LocalTieredStorage, RemoteLogSegmentFileset, RemoteTopicPartitionDirectory.
 """
 
@@ -12,7 +15,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from stratalog.spi import (
@@ -50,9 +54,12 @@ _KEY: Final = re.compile(
     r"(?P<base>\d{20})-(?P<segment>[A-Za-z0-9_-]{22})\.(?P<suffix>[a-z_]+)\Z"
 )
 _FRAME: Final = struct.Struct(">qiib")  # offset, size, CRC or leader epoch, magic
+_SIZE_AT_BYTES: Final = 12  # of a batch, before what its size counts
 _DELTA: Final = struct.Struct(">i")  # how far the last offset of a V2 batch lies above the first; at byte 23
 _DELTA_AT: Final = 23
 _TAIL_LIMIT_BYTES: Final = 64 << 20
+_MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+_HEAD_BYTES: Final = _DELTA_AT + _DELTA.size
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
@@ -84,7 +91,7 @@ class KafkaLocalLayout(TierLayout):
         return None if place is None else exactly(fetch, place, 0, place.size_bytes)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments whose files are among ``objects``; at most four ranged reads each.
+        """The segments whose files are among ``objects``; four ranged reads each, more only where the end is far from the index's.
 
         Raises:
             CorruptObjectError: a ``.log`` file has no whole batch at its end, or the epochs are malformed.
@@ -95,28 +102,95 @@ class KafkaLocalLayout(TierLayout):
             if named and named["suffix"] in _SUFFIXES:
                 key = (named["topic"], named["partition"], named["id"], named["base"], named["segment"])
                 found.setdefault(key, {})[_SUFFIXES[named["suffix"]]] = info
+        begun: dict[tuple[str, str, str], set[int]] = {}
+        for *log_name, base, _ in found:
+            begun.setdefault((log_name[0], log_name[1], log_name[2]), set()).add(int(base))
         for (topic, partition, topic_id, base, _), files in found.items():
             if FileKind.LOG in files:
-                log = TopicPartition(topic, int(partition))
-                yield _described(log, TopicId(topic_id), int(base), files, fetch)
+                log, others = TopicPartition(topic, int(partition)), begun[topic, partition, topic_id]
+                yield from _described(log, TopicId(topic_id), int(base), files, others, self._ranged(fetch))
+
+    def _ranged(self, fetch: RangeReader) -> _Heads:
+        return _Heads(fetch, self._fetch_chunk_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Where a batch is in its file, and the last offset in it."""
+
+    position: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Reads the heads of batches, some bytes at a time."""
+
+    fetch: RangeReader
+    step_bytes: int
+
+    def batches(self, place: ObjectSlice, position: int) -> Iterator[_Batch]:
+        """Those from a position to the end; CorruptObjectError if it does not end with a whole batch."""
+        data, begun = b"", position
+        while position < place.size_bytes:
+            if position + _HEAD_BYTES > begun + len(data) < place.size_bytes:
+                begun = position
+                data = exactly(self.fetch, place, begun, min(begun + self.step_bytes, place.size_bytes))
+            at = position - begun
+            if len(data) - at < _FRAME.size:
+                raise _cut_off(place, position)
+            offset, size_bytes, _, magic = _FRAME.unpack_from(data, at)
+            end = position + _SIZE_AT_BYTES + size_bytes
+            if size_bytes <= 0 or end > place.size_bytes or (magic >= 2 and size_bytes < _HEAD_BYTES):
+                raise _cut_off(place, position)
+            yield _Batch(position, offset + (_DELTA.unpack_from(data, at + _DELTA_AT)[0] if magic >= 2 else 0))
+            position = end
+
+
+def _cut_off(place: ObjectSlice, position: int) -> CorruptObjectError:
+    return CorruptObjectError("the log does not end with a whole batch", place.key, position)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Offsets [base, end) in bytes [start, stop) of the file."""
+
+    base: int
+    end: int
+    start: int
+    stop: int
 
 
 def _described(
-    log: TopicPartition, topic_id: TopicId, base: int, files: Mapping[FileKind, ObjectInfo], fetch: RangeReader
-) -> StoredSegment:
+    log: TopicPartition,
+    topic_id: TopicId,
+    base: int,
+    files: Mapping[FileKind, ObjectInfo],
+    others: Collection[int],
+    heads: _Heads,
+) -> Iterator[StoredSegment]:
     slices = {kind: ObjectSlice(info.key, 0, info.size_bytes) for kind, info in files.items()}
-    end = _end_offset(slices, base, fetch)
-    info = SegmentInfo(
-        log=log,
-        topic_id=topic_id,
-        base_offset=base,
-        end_offset=end,
-        size_bytes=files[FileKind.LOG].size_bytes,
-        max_timestamp_ms=_last_entry(slices.get(FileKind.TIME_INDEX), _TIME_ENTRY, (-1, 0), fetch)[0],
-        modified_ms=files[FileKind.LOG].modified_ms,
-        leader_epochs=_epochs(slices.get(FileKind.LEADER_EPOCHS), base, end, fetch),
-    )
-    return StoredSegment(info, LABEL, slices, UNKNOWN_SHA256)
+    newest_ms = _last_entry(slices.get(FileKind.TIME_INDEX), _TIME_ENTRY, (-1, 0), heads.fetch)[0]
+    pieces = _pieces(slices, base, others, heads)
+    for piece in pieces:
+        own = dict(slices)
+        own[FileKind.LOG] = ObjectSlice(slices[FileKind.LOG].key, piece.start, piece.stop - piece.start)
+        if piece is not pieces[0]:
+            own.pop(FileKind.OFFSET_INDEX, None)
+            own.pop(FileKind.TIME_INDEX, None)
+        if piece is not pieces[-1]:
+            own.pop(FileKind.SNAPSHOT, None)  # it is that of the end
+        info = SegmentInfo(
+            log=log,
+            topic_id=topic_id,
+            base_offset=piece.base,
+            end_offset=piece.end,
+            size_bytes=piece.stop - piece.start,
+            max_timestamp_ms=newest_ms,
+            modified_ms=files[FileKind.LOG].modified_ms,
+            leader_epochs=_epochs(slices.get(FileKind.LEADER_EPOCHS), piece.base, piece.end, heads.fetch),
+        )
+        yield StoredSegment(info, LABEL, own, UNKNOWN_SHA256)
 
 
 def _last_entry(
@@ -129,22 +203,33 @@ def _last_entry(
     return first, second
 
 
-def _end_offset(slices: Mapping[FileKind, ObjectSlice], base: int, fetch: RangeReader) -> int:
-    """The offset behind the last batch, found from the last entry of the offset index on."""
+def _pieces(slices: Mapping[FileKind, ObjectSlice], base: int, others: Collection[int], heads: _Heads) -> list[_Piece]:
+    """The segment, or what it must be split into; found from the last entry of the offset index on.
+
+    No CRC covers an offset. One that lies too far ahead is believed if another batch follows in order, or if another
+    segment begins behind it; else the segment stays in one piece, and whoever reads it is told of the damage.
+    """
     place = slices[FileKind.LOG]
-    start = _last_entry(slices.get(FileKind.OFFSET_INDEX), _OFFSET_ENTRY, (0, 0), fetch)[1]
-    if not 0 <= start <= place.size_bytes or place.size_bytes - start > _TAIL_LIMIT_BYTES:
+    start = _last_entry(slices.get(FileKind.OFFSET_INDEX), _OFFSET_ENTRY, (0, 0), heads.fetch)[1]
+    if not 0 <= start <= place.size_bytes:
         raise CorruptObjectError("the offset index does not lead to the end of the log", place.key, start)
-    data, at, end = exactly(fetch, place, start, place.size_bytes), 0, base
-    while len(data) - at >= _FRAME.size:
-        offset, size_bytes, _, magic = _FRAME.unpack_from(data, at)
-        if size_bytes <= 0 or at + 12 + size_bytes > len(data) or (magic >= 2 and size_bytes < _DELTA_AT + 4):
-            break
-        end = offset + 1 + (_DELTA.unpack_from(data, at + _DELTA_AT)[0] if magic >= 2 else 0)
-        at += 12 + size_bytes
-    if at != len(data) or end < base:
-        raise CorruptObjectError("the log does not end with a whole batch", place.key, start + at)
-    return end
+    borders, last, in_order, count = [(base, 0)], base - 1, True, 0
+    for batch in heads.batches(place, start):
+        if batch.position - start > _TAIL_LIMIT_BYTES and len(borders) == 1:
+            raise CorruptObjectError("the offset index does not lead to the end of the log", place.key, start)
+        in_order = in_order and batch.last_offset > last
+        if batch.last_offset - borders[-1][0] > _MAX_RELATIVE_OFFSET:
+            borders.append((max(last + 1, batch.last_offset - _MAX_RELATIVE_OFFSET), batch.position))
+            count = 0
+        last, count = batch.last_offset, count + 1
+    end = last + 1
+    is_believed = in_order and (count > 1 or end in others)
+    if len(borders) > 1 and not is_believed:
+        borders = borders[:1]
+    ends = [*borders[1:], (end, place.size_bytes)]
+    return [
+        _Piece(first, following, begun, stop) for (first, begun), (following, stop) in zip(borders, ends, strict=True)
+    ]
 
 
 def _epochs(place: ObjectSlice | None, base: int, end: int, fetch: RangeReader) -> tuple[EpochEntry, ...]:
