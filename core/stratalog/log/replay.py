@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from stratalog.errors import CorruptSnapshotError
+from stratalog.errors import CorruptSnapshotError, InvalidRecordError
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
 from stratalog.model.control import EndMarker
 from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
@@ -40,8 +40,13 @@ def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Compon
 def admit(
     state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components, *, in_sequence: bool = True
 ) -> AbortedTransaction | None:
-    """As ``replay``, of what a leader is about to write: ``state`` is a draft. Errors as ``ProducerState.check``."""
+    """As ``replay``, of what a leader is about to write: ``state`` is a draft. Errors as ``ProducerState.check``.
+
+    A control batch that holds something else than an end marker is an InvalidRecordError; one that holds nothing passes.
+    """
     marker = read_marker(data, batch, parts)
+    if marker is None and batch.is_control and batch.record_count > 0 and batch.producer_id > NO_PRODUCER:
+        raise InvalidRecordError(f"a producer's control batch holds an end marker producer_id={batch.producer_id}")
     state.check(batch, marker, in_sequence=in_sequence)
     return _noted(state, batch, marker)
 

@@ -13,7 +13,8 @@ from stratalog.errors import (
     RecordTooLargeError,
     TransactionCoordinatorFencedError,
 )
-from stratalog.model.control import ControlType
+from stratalog.model.control import ControlType, control_key
+from stratalog.model.records import Record
 from stratalog.testing.logs import LogBed, records
 
 PRODUCER = 7
@@ -91,6 +92,18 @@ def test_the_rules_that_are_not_about_sequences_hold_for_coordinators(bed: LogBe
         with pytest.raises(error):
             log.append_as_leader(batch, origin="coordinator")
     assert log.offsets().log_end == 1
+
+
+def test_a_producers_control_batch_holds_an_end_marker_or_nothing(bed: LogBed) -> None:
+    """Others would be written, and end nothing: readers would wait for a marker that its coordinator believes is there."""
+    log = bed.open()
+    log.append_as_leader(bed.batch(0, records(1), producer=(PRODUCER, 0, 0), transactional=True))
+    for key in (None, b"", b"zz", control_key(ControlType.LEADER_CHANGE)):
+        wrong = Record(key=key, value=b"\0" * 6, timestamp_ms=1_700_000_000_000)
+        batch = bed.batch(0, [wrong], producer=(PRODUCER, 0, -1), transactional=True, control=True)
+        with pytest.raises(InvalidRecordError, match="end marker"):
+            log.append_as_leader(batch, origin="coordinator")
+    assert (log.offsets().last_stable, log.offsets().log_end) == (0, 1)
 
 
 def test_there_is_no_other_origin(bed: LogBed) -> None:
