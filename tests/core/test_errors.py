@@ -202,3 +202,9 @@ def test_codes_are_those_of_kafkas_protocol(code: str) -> None:
 
 def test_no_other_codes_are_used() -> None:
     assert {kind.kafka_code for kind in CLASSES} == {number for number, _ in KAFKA_CODES.values()}
+
+
+def test_errors_live_where_they_are_public() -> None:
+    """However the tree is spread over files: tracebacks and pickles name what can be imported."""
+    assert {found.__module__ for found in CLASSES} == {"stratalog.errors"}
+    assert [found.__name__ for found in CLASSES] == sorted(errors.__all__)

@@ -1,0 +1,214 @@
+"""Every error that stratalog raises, in one tree.
+
+::
+
+    StorageError
+    ├── ConfigError                 a setting, a name or an argument is wrong: fix the call
+    │   ├── UnknownSettingError
+    │   ├── InvalidTopicError
+    │   ├── TopicExistsError
+    │   ├── AttachError
+    │   ├── UnknownTopicError
+    │   └── PolicyViolationError
+    ├── PluginError                 a plugin cannot be used: install, block or choose
+    │   ├── PluginImportError
+    │   ├── PluginClashError
+    │   └── UnknownComponentError
+    ├── RecordError                 the records handed in are refused, nothing was written
+    │   ├── InvalidRecordError
+    │   │   ├── InvalidTimestampError
+    │   │   └── UnsupportedForMessageFormatError
+    │   ├── RecordTooLargeError
+    │   ├── RecordBatchTooLargeError
+    │   ├── OutOfOrderSequenceError
+    │   ├── InvalidProducerEpochError
+    │   │   └── ProducerFencedError
+    │   ├── InvalidTxnStateError
+    │   ├── TransactionCoordinatorFencedError
+    │   ├── OffsetsExhaustedError
+    │   ├── TransactionAbortedError
+    │   ├── UnsupportedCompressionError
+    │   ├── OffsetsOutOfOrderError
+    │   └── UnexpectedAppendOffsetError
+    ├── OffsetOutOfRangeError       ask for an offset that the log has
+    ├── NoOffsetError               a group has committed nothing here: seek, or set auto_offset_reset
+    ├── CorruptionError             bytes are not what they should be: repair, never retry
+    │   ├── CorruptBatchError
+    │   ├── CorruptIndexError
+    │   ├── CorruptSnapshotError
+    │   ├── CorruptCheckpointError
+    │   ├── CorruptManifestError
+    │   ├── CorruptObjectError
+    │   └── DecompressedSizeError
+    ├── LogDirError                 a log directory cannot be used
+    │   ├── LogDirNotFoundError
+    │   ├── LogDirLockedError
+    │   ├── LogDirPermissionError
+    │   ├── LogDirOfflineError
+    │   ├── DiskFullError
+    │   ├── SegmentGoneError        retriable
+    │   └── ReadOnlyError
+    ├── StoreError                  an object store refused or failed
+    │   ├── ObjectNotFoundError
+    │   ├── StorePermissionError
+    │   ├── BucketNotFoundError
+    │   ├── StoreTimeoutError       retriable
+    │   ├── StoreThrottledError     retriable
+    │   ├── TierUnavailableError    retriable; the store was away when the engine was opened
+    │   └── StoreUntrustedError
+    ├── LocalLimitError             retriable; appends wait for the tier
+    ├── FencedEpochError            another writer owns this log's tier now: stop
+    ├── ReplicaError                the log is not in the role or epoch that the call takes for granted
+    │   ├── NotLeaderOrFollowerError    retriable
+    │   ├── StaleLeaderEpochError
+    │   ├── UnknownLeaderEpochError     retriable
+    │   └── OffsetInTierError
+    └── ClosedError                 used after close
+
+``retriable`` says whether the same call may succeed later; ``kafka_code`` is the code that Kafka's protocol gives the
+same condition (-1 where it has none). Arguments are positional and handed to ``super()``, so errors cross process
+borders.
+"""
+
+from __future__ import annotations
+
+from stratalog.errors.base import (
+    AttachError,
+    ConfigError,
+    InvalidTopicError,
+    PluginClashError,
+    PluginError,
+    PluginImportError,
+    PolicyViolationError,
+    StorageError,
+    TopicExistsError,
+    UnknownComponentError,
+    UnknownSettingError,
+    UnknownTopicError,
+)
+from stratalog.errors.corruption import (
+    CorruptBatchError,
+    CorruptCheckpointError,
+    CorruptIndexError,
+    CorruptionError,
+    CorruptManifestError,
+    CorruptObjectError,
+    CorruptSnapshotError,
+    DecompressedSizeError,
+)
+from stratalog.errors.places import (
+    BucketNotFoundError,
+    DiskFullError,
+    LocalLimitError,
+    LogDirError,
+    LogDirLockedError,
+    LogDirNotFoundError,
+    LogDirOfflineError,
+    LogDirPermissionError,
+    ObjectNotFoundError,
+    ReadOnlyError,
+    SegmentGoneError,
+    StoreError,
+    StorePermissionError,
+    StoreThrottledError,
+    StoreTimeoutError,
+    StoreUntrustedError,
+    TierUnavailableError,
+)
+from stratalog.errors.records import (
+    InvalidProducerEpochError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTxnStateError,
+    NoOffsetError,
+    OffsetOutOfRangeError,
+    OffsetsExhaustedError,
+    OffsetsOutOfOrderError,
+    OutOfOrderSequenceError,
+    ProducerFencedError,
+    RecordBatchTooLargeError,
+    RecordError,
+    RecordTooLargeError,
+    TransactionAbortedError,
+    TransactionCoordinatorFencedError,
+    UnexpectedAppendOffsetError,
+    UnsupportedCompressionError,
+    UnsupportedForMessageFormatError,
+)
+from stratalog.errors.roles import (
+    ClosedError,
+    FencedEpochError,
+    NotLeaderOrFollowerError,
+    OffsetInTierError,
+    ReplicaError,
+    StaleLeaderEpochError,
+    UnknownLeaderEpochError,
+)
+
+__all__ = [
+    "AttachError",
+    "BucketNotFoundError",
+    "ClosedError",
+    "ConfigError",
+    "CorruptBatchError",
+    "CorruptCheckpointError",
+    "CorruptIndexError",
+    "CorruptManifestError",
+    "CorruptObjectError",
+    "CorruptSnapshotError",
+    "CorruptionError",
+    "DecompressedSizeError",
+    "DiskFullError",
+    "FencedEpochError",
+    "InvalidProducerEpochError",
+    "InvalidRecordError",
+    "InvalidTimestampError",
+    "InvalidTopicError",
+    "InvalidTxnStateError",
+    "LocalLimitError",
+    "LogDirError",
+    "LogDirLockedError",
+    "LogDirNotFoundError",
+    "LogDirOfflineError",
+    "LogDirPermissionError",
+    "NoOffsetError",
+    "NotLeaderOrFollowerError",
+    "ObjectNotFoundError",
+    "OffsetInTierError",
+    "OffsetOutOfRangeError",
+    "OffsetsExhaustedError",
+    "OffsetsOutOfOrderError",
+    "OutOfOrderSequenceError",
+    "PluginClashError",
+    "PluginError",
+    "PluginImportError",
+    "PolicyViolationError",
+    "ProducerFencedError",
+    "ReadOnlyError",
+    "RecordBatchTooLargeError",
+    "RecordError",
+    "RecordTooLargeError",
+    "ReplicaError",
+    "SegmentGoneError",
+    "StaleLeaderEpochError",
+    "StorageError",
+    "StoreError",
+    "StorePermissionError",
+    "StoreThrottledError",
+    "StoreTimeoutError",
+    "StoreUntrustedError",
+    "TierUnavailableError",
+    "TopicExistsError",
+    "TransactionAbortedError",
+    "TransactionCoordinatorFencedError",
+    "UnexpectedAppendOffsetError",
+    "UnknownComponentError",
+    "UnknownLeaderEpochError",
+    "UnknownSettingError",
+    "UnknownTopicError",
+    "UnsupportedCompressionError",
+    "UnsupportedForMessageFormatError",
+]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__  # the public place: in tracebacks, and where another process finds it

@@ -1,0 +1,129 @@
+"""Log directories and object stores that cannot be used."""
+
+from __future__ import annotations
+
+from stratalog.errors.base import StorageError
+
+
+class LogDirError(StorageError):
+    """A log directory cannot be used. ``path`` names it, or the file in it."""
+
+    kafka_code = 56
+
+    def __init__(self, reason: str, path: str) -> None:
+        super().__init__(reason, path)
+        self.path = path
+
+    def _where(self) -> str:
+        return f" path={self.path}"
+
+
+class LogDirNotFoundError(LogDirError):
+    """There is no log directory here."""
+
+    advice = "check the path; a log directory holds one folder a partition, named topic-partition"
+
+
+class LogDirLockedError(LogDirError):
+    """Another engine or a running Kafka broker holds the directory."""
+
+    advice = "stop the other process, or read with open_reader, which takes no lock"
+
+
+class LogDirPermissionError(LogDirError):
+    """The operating system does not let this user do what was asked."""
+
+    advice = "let this user read and write the directory, or read a copy of it"
+
+
+class LogDirOfflineError(LogDirError):
+    """An I/O error took the directory out of service. Repair the disk, then open again."""
+
+    advice = "repair the disk and open the engine again; nothing is retried on a file that failed"
+
+
+class DiskFullError(LogDirError):
+    """No space is left. The append was cut back; reads go on."""
+
+    advice = "free space or offload and evict, then append again"
+
+
+class SegmentGoneError(LogDirError):
+    """A segment's file was deleted by retention while it was read. Read again from the same offset."""
+
+    retriable = True
+    advice = "read again from the same offset: retention took the file, the log goes on without it or from the tier"
+
+
+class ReadOnlyError(LogDirError):
+    """A write was asked of something opened for reading."""
+
+    advice = "open the directory with open_engine to write"
+
+
+class StoreError(StorageError):
+    """An object store refused or failed. ``key`` names the object or prefix."""
+
+    kafka_code = 56
+
+    def __init__(self, reason: str, key: str) -> None:
+        super().__init__(reason, key)
+        self.key = key
+
+    def _where(self) -> str:
+        return f" key={self.key}"
+
+
+class ObjectNotFoundError(StoreError):
+    """There is no such object."""
+
+
+class StorePermissionError(StoreError):
+    """The credentials do not allow the request."""
+
+    advice = "grant list, get, put and delete on the prefix, or correct the credentials"
+
+
+class BucketNotFoundError(StoreError):
+    """The bucket, or the root folder of the store, is missing."""
+
+    advice = "create it first, or correct the tier URI; stratalog creates no buckets"
+
+
+class StoreTimeoutError(StoreError):
+    """The store did not answer inside the deadline."""
+
+    retriable = True
+    advice = "check the network and the endpoint; the same call may succeed later"
+
+
+class StoreThrottledError(StoreError):
+    """The store asks for fewer requests; for none at all during ``retry_after_ms``, if it said so (else 0)."""
+
+    retriable = True
+    advice = "lower the request rate; the same call may succeed later"
+    retry_after_ms: int = 0
+
+
+class TierUnavailableError(StoreError):
+    """The store of the tier was away when the engine was opened, and has not been back since.
+
+    What is on local disk is served. What the tier alone has is neither lost nor out of range: ask again later.
+    """
+
+    retriable = True
+    advice = "see to the store and the network; an engine that is open looks for the store by itself, then ask again"
+
+
+class StoreUntrustedError(StoreError):
+    """The store came back and does not keep what it promises, so the engine leaves it alone until it is opened again."""
+
+    advice = "correct the store or the tier URI, then open the engine again; what is on local disk is served meanwhile"
+
+
+class LocalLimitError(StorageError):
+    """Local disk holds as much of a tiered log as it may, and the tier takes nothing. Later the append may succeed."""
+
+    retriable = True
+    kafka_code = 89
+    advice = "see to the tier, or raise local.hard.limit.bytes, or set tier.outage.policy=grow"
