@@ -6,7 +6,7 @@ Source: the filter for aborted transactions is that of apache/kafka's consumer (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from stratalog.errors import CorruptionError, SegmentGoneError
@@ -105,9 +105,9 @@ def planned(views: ViewSource, parts: Components, start: int, end: int | None, i
 def planned_arrow(
     plan: Plan, views: ViewSource, parts: Components, span: range, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """What ``read_arrow`` gives of a part of a plan, but for the damage at its end."""
+    """What ``read_arrow`` gives of a part of a plan; damage at the plan's end is told by the part that ends there."""
     read_bytes = ARROW_READS * parts.limits.read_bytes
-    return _planned(plan._replace(span=span), views, parts, _arrow_decoder(parts, partition), read_bytes)
+    return _planned(plan, span, views, parts, _arrow_decoder(parts, partition), read_bytes)
 
 
 def segment_arrow(
@@ -166,21 +166,20 @@ def read_pieces(
     Closed segments of which ``is_without`` says so are left out.
     """
     plan = planned(views, parts, start, end, isolation)
-    view = yield from _planned(plan, views, parts, decoded, read_bytes, is_without)
-    if view.damage is not None and plan.meets_damage:
-        raise view.damage.with_traceback(None)
+    yield from _planned(plan, plan.span, views, parts, decoded, read_bytes, is_without)
 
 
 def _planned(
     plan: Plan,
+    span: range,
     views: ViewSource,
     parts: Components,
     decoded: Decoded[_T],
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
-) -> Generator[_T, None, LogView]:
-    """The same of a plan, and the view that was read last."""
-    view, position, stop, again = plan.view, plan.span.start, plan.span.stop, Again(views)
+) -> Iterator[_T]:
+    """The same of a part of a plan."""
+    view, position, stop, again = plan.view, span.start, span.stop, Again(views)
     with ReusedReads(read_bytes) as reads:
         while position < stop:
             segment = view.segment_at(position)
@@ -207,7 +206,8 @@ def _planned(
                 view = again.after(error, view, segment)
                 continue
             position = max(position, segment.end_offset)
-    return view
+    if view.damage is not None and plan.meets_damage and stop == plan.span.stop:
+        raise view.damage.with_traceback(None)
 
 
 def _segment_pieces(

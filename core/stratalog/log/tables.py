@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from stratalog.env.helpers import HELPERS
 from stratalog.errors import CorruptIndexError
 from stratalog.log.again import ViewSource
-from stratalog.log.columns import Plan, planned, planned_arrow, read_arrow
+from stratalog.log.columns import Plan, planned, planned_arrow
 from stratalog.model.arrow import arrow_table
 from stratalog.segment.components import Components
 from stratalog.segment.search import floor_offset
@@ -34,18 +34,13 @@ def read_table(
         As ``read_arrow``: of several things that are wrong, the first in the log.
     """
     threads = parts.limits.arrow_threads
-    plan = planned(views, parts, start, end, isolation) if threads > 1 else None
-    spans = [] if plan is None else _spans(plan, parts, threads)
-    if plan is None or len(spans) < 2:
-        return arrow_table(read_arrow(views, parts, start, end, isolation, partition))
+    plan = planned(views, parts, start, end, isolation)
+    spans = _spans(plan, parts, threads) if threads > 1 else []
 
     def read(span: range) -> list[pyarrow.RecordBatch]:
         return list(planned_arrow(plan, views, parts, span, partition))
 
-    found = HELPERS.results(spans, read, threads)
-    if plan.view.damage is not None and plan.meets_damage:
-        raise plan.view.damage.with_traceback(None)
-    return arrow_table(chain.from_iterable(found))
+    return arrow_table(chain.from_iterable(HELPERS.results(spans or [plan.span], read, threads)))
 
 
 class _Share(NamedTuple):

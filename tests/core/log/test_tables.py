@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from itertools import pairwise
 from struct import Struct
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -18,8 +19,10 @@ from stratalog.errors import CorruptBatchError
 from stratalog.log import tables
 from stratalog.log.columns import Plan, read_arrow
 from stratalog.log.reader import LogReader
+from stratalog.log.view import LogView
 from stratalog.model.control import ControlType
 from stratalog.segment.components import Components
+from stratalog.segment.readable import ReadableSegment
 from stratalog.testing.logs import LogBed, records
 from stratalog.testing.parts import seal
 
@@ -120,6 +123,21 @@ def test_what_is_short_is_read_by_the_caller_alone(wide: LogBed, pieces: list[li
     wide.write_segment(0, batches(wide))
     same(wide.open(clean=False))
     assert pieces == [[]]
+
+
+def test_what_the_tier_has_is_read_by_the_caller_alone(wide: LogBed) -> None:
+    """Who reads a tier reads ahead."""
+
+    class Far(LogView):
+        def segment_at(self, offset: int) -> ReadableSegment | None:
+            found = super().segment_at(offset)
+            return found if offset >= 10 * SPAN else cast("ReadableSegment", object())
+
+    wide.write_segment(0, batches(wide))
+    log = wide.open(clean=False)
+    for start, is_cut in ((0, False), (10 * SPAN, True)):
+        plan = Plan(Far(*log.view()), range(start, BATCHES * SPAN), {}, meets_damage=False)
+        assert bool(tables._spans(plan, log.parts, 2)) is is_cut
 
 
 @pytest.mark.parametrize("threads", [2, 3, 16])
