@@ -13,6 +13,7 @@ import bloom_index
 from bloom_index.index import BloomIndex, BloomReader
 from bloom_index.settings import BloomSection
 from stratalog import Record, open_engine, open_reader
+from stratalog.registry.check import check_plugin
 from stratalog.spi import ExtraIndex, RecordColumns, TopicConfig
 from stratalog.testing.contracts import ExtraIndexContract
 
@@ -78,6 +79,10 @@ def test_a_key_is_found_without_reading_the_segments_that_lack_it(tmp_path: Path
             entry.reader is not None and entry.reader.may_hold_key(b"3-7") for entry in found.extra_index("bloom_index")
         ]
         assert answers == [False, False, False, True, False]
+
+
+def test_its_structure_is_right() -> None:
+    assert check_plugin(bloom_index) == []
 
 
 def test_it_imports_the_contract_and_nothing_else_of_stratalog() -> None:

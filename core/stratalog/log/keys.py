@@ -58,7 +58,9 @@ def records_with_key(
     isolation: str,
     partition: int,
 ) -> Iterator[Record]:
-    """The records with this key and offsets in [start, end); errors as ``read_columns``."""
+    """The records with this key and offsets in [start, end); errors as ``LogReader.records_with_key``."""
+    if not isinstance(key, bytes):  # another type would be equal to no key, and pass for one that nobody has
+        raise TypeError(f"a key is bytes, not {type(key).__name__}")
 
     def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[tuple[Record, int]]:
         keys = decode(chunk, table, segment, parts, Fields.OFFSET | Fields.KEY)

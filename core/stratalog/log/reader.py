@@ -106,6 +106,7 @@ class LogReader(ABC):
 
         Raises:
             As ``records``; damage in a segment that is not read is not met.
+            TypeError: the key is no bytes.
         """
         return records_with_key(self.view, self._parts, key, start, end, isolation, self.name.partition)
 

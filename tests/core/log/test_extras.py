@@ -188,6 +188,13 @@ def test_only_segments_that_may_hold_the_key_are_read(extra_bed: LogBed) -> None
     assert [record.value for record in log.records_with_key(b"g")] == [b"G" * 9000]
 
 
+def test_a_key_is_bytes(extra_bed: LogBed) -> None:
+    """Else it would be equal to none, and look like one that nobody has."""
+    log = extra_bed.open()
+    with pytest.raises(TypeError, match="a key is bytes, not str"):
+        log.records_with_key("a")  # type: ignore[arg-type]  # on purpose
+
+
 def test_without_an_index_every_segment_is_read(extra_bed: LogBed) -> None:
     log = extra_bed.open()
     fill(log, "ab", "cd", "ce")
