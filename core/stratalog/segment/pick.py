@@ -13,9 +13,8 @@ from stratalog.model.offsets import OffsetPosition
 from stratalog.model.segments import FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME_BYTES, MAX_RELATIVE_OFFSET, ascending, scan
-from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.readable import ReadableSegment, ReadOn
 from stratalog.segment.search import WINDOW_BYTES, agrees, find_batch
-from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 
 _APART_BYTES: Final = 8 << 10  # entries further apart are those of large batches: each has one, as a rule
@@ -49,7 +48,7 @@ def read_batches(
     for place in _places(segment, offset, parts):
         found = _read_at(segment, place, wanted, parts)
         if found is not None:
-            if max_bytes > WINDOW_BYTES and isinstance(segment, Segment):  # else it is no reader that goes on
+            if max_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # else it is no reader that goes on
                 segment.left_at = OffsetPosition(found[1] + 1, found[0].position + len(found[0].data))
             return found
     careful = find_batch(segment, offset, parts)
@@ -162,7 +161,7 @@ def _places(segment: ReadableSegment, offset: int, parts: Components) -> Iterato
     if offset <= base_offset:
         yield _FIRST_BATCH
         return
-    if isinstance(segment, Segment) and (left := segment.left_at) is not None and left.offset == offset:
+    if isinstance(segment, ReadOn) and (left := segment.left_at) is not None and left.offset == offset:
         yield _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True)
     try:
         entries = segment.index_entries(IndexRole.OFFSET)

@@ -5,8 +5,23 @@ from __future__ import annotations
 from typing import Protocol
 
 from stratalog.model.batches import Buffer
+from stratalog.model.offsets import OffsetPosition
 from stratalog.model.segments import FileSlice
 from stratalog.spi.indexes import IndexRole
+
+
+class ReadOn:
+    """A segment that knows where its last reader stopped.
+
+    Attributes:
+        left_at: where the last fetch ended, that is where a batch begins, and the offset after it: most fetches go on
+            there, and need no index. Set without a lock.
+    """
+
+    __slots__ = ("left_at",)
+
+    def __init__(self) -> None:
+        self.left_at: OffsetPosition | None = None
 
 
 class ReadableSegment(Protocol):

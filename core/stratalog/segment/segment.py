@@ -11,10 +11,11 @@ from typing import Any, Final
 from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, segment_file
-from stratalog.model.offsets import OffsetPosition, TimestampOffset
+from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import FileSlice
 from stratalog.segment.components import Components
 from stratalog.segment.extra import stored_extras
+from stratalog.segment.readable import ReadOn
 from stratalog.segment.rebuild import rebuilt_entries
 from stratalog.segment.search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
@@ -26,7 +27,7 @@ _NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # what nearly all of many segments have
 
 
-class Segment:
+class Segment(ReadOn):
     """One segment of a log directory, a ReadableSegment.
 
     The bounds of a closed segment never change. Those of the active one are moved by the appender, under the log's
@@ -45,8 +46,6 @@ class Segment:
 
     Attributes:
         known_extras: the EXTRA indexes that were seen to be there and to fit, by label; for who makes those that are missing.
-        left_at: where the last fetch ended, that is where a batch begins, and the offset after it: most fetches go on
-            there. Set without a lock.
     """
 
     __slots__ = (
@@ -60,7 +59,6 @@ class Segment:
         "end_offset",
         "files",
         "known_extras",
-        "left_at",
         "log",
         "names",
         "parts",
@@ -80,6 +78,7 @@ class Segment:
         index_entries: Mapping[IndexRole, Buffer] | None = None,
         start: int = 0,
     ) -> None:
+        super().__init__()
         self.files, self.log, self.parts, self.start = files, log, parts, start
         self.base_offset, self.end_offset = base_offset, end_offset
         self._size_bytes = size_bytes
@@ -90,7 +89,6 @@ class Segment:
         self._closed = False
         self.known_extras = _NO_EXTRAS
         self._largest: TimestampOffset | None = None
-        self.left_at: OffsetPosition | None = None
 
     def __repr__(self) -> str:
         return f"Segment({self.label}, offsets=[{self.base_offset}, {self.end_offset}), bytes={self.size_bytes})"

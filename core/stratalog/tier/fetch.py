@@ -14,6 +14,7 @@ from stratalog.model.segments import FileKind, FileSlice, SegmentInfo
 from stratalog.segment.cache import ByteCache, CacheMetrics
 from stratalog.segment.extra import unpack_extras
 from stratalog.segment.identity import Identity
+from stratalog.segment.readable import ReadOn
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.admission import TwoQueues
@@ -207,12 +208,13 @@ class _Together:
         return self._data[start - self._start : end - self._start]
 
 
-class RemoteSegment:
+class RemoteSegment(ReadOn):
     """A ``ReadableSegment`` whose bytes are in the tier. Batch CRCs are the reader's to check, sizes are checked here."""
 
     __slots__ = ("_fetcher", "_successor", "stored")
 
     def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
+        super().__init__()
         self.stored, self._fetcher, self._successor = stored, fetcher, successor
 
     @property

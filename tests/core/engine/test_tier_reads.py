@@ -17,7 +17,10 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptBatchError, CorruptObjectError, ObjectNotFoundError
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
+from stratalog.model.batches import Buffer
 from stratalog.spi.formats import BatchHeader
+from stratalog.spi.indexes import IndexRole
+from stratalog.tier.fetch import RemoteSegment
 
 START_MS = 1_700_000_000_000
 ISOLATIONS = ("read_uncommitted", "read_committed")
@@ -167,6 +170,39 @@ def test_what_a_cache_on_disk_has_may_be_larger_than_what_is_made_of_it(tmp_path
         twins.fill(engine, 80)
         for seed in range(3):  # from the store, from files that are then sound, and from parts of them
             assert_same(twins.logs[0], twins.logs[1], seed)
+
+
+def test_who_fetches_on_in_the_tier_needs_no_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be one more read a segment, behind all that is read ahead."""
+    asked = list[IndexRole]()
+    with opened(tmp_path) as engine:
+        engine.create_topic("tiered", config={"remote.storage.enable": True, "local.retention.bytes": 1})
+        log = engine.log("tiered", 0)
+        for part in range(2):
+            for number in range(100):
+                log.append([Record(timestamp_ms=START_MS, value=b"%d" % part * 600 + b"%d" % number)])
+            log.roll()
+        log.append([Record(timestamp_ms=START_MS, value=b"local")])
+        engine.offload()
+        engine.apply_retention()
+        assert log.offsets().local_log_start == 200
+        entries_of = RemoteSegment.index_entries
+
+        def index_entries(segment: RemoteSegment, role: IndexRole) -> Buffer:
+            asked.append(role)
+            return entries_of(segment, role)
+
+        monkeypatch.setattr(RemoteSegment, "index_entries", index_entries)
+        offset, fetches, found = 0, 0, b""
+        while offset < 200:
+            with log.fetch(offset, max_bytes=40_000) as fetched:
+                assert fetched.next_offset > offset
+                offset, fetches, found = fetched.next_offset, fetches + 1, found + fetched.read()
+        assert fetches >= 4
+        assert not asked
+        with log.fetch(150, max_bytes=40_000) as fetched:
+            assert found.endswith(fetched.read())
+        assert asked == [IndexRole.OFFSET], "who goes elsewhere does"
 
 
 def test_a_damaged_cache_on_disk_changes_no_answer(tmp_path: Path) -> None:
