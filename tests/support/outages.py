@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ class Place:
 
     Attributes:
         fault: of every request, as long as it is set.
+        during: called inside each request, if it is set.
         asked: the requests, in order, whatever became of them.
     """
 
@@ -36,6 +37,7 @@ class Place:
     asked: list[SimRequest] = field(default_factory=list)
     events: list[object] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
+    during: Callable[[], None] | None = None
     bucket: SimBucket = field(init=False)
     _seed: int = 0
 
@@ -64,6 +66,8 @@ class Place:
 
     def _fault(self, request: SimRequest) -> Fault:
         self.asked.append(request)
+        if self.during is not None:
+            self.during()
         return self.fault
 
     def engine(self, name: str = "data", *, attach: bool = False, uri: str = URI, files: Vfs | None = None) -> Engine:

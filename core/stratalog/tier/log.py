@@ -7,8 +7,6 @@ import threading
 from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
-from stratalog.config.engine import Limits
-from stratalog.env import Env
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
@@ -17,14 +15,11 @@ from stratalog.tier.bulk import Appending, Replacing, settled
 from stratalog.tier.collect import GRACE_MS, Collector, CollectReport
 from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
-from stratalog.tier.fetch import Fetcher
-from stratalog.tier.layers import TierStore
-from stratalog.tier.loghead import LogHead
+from stratalog.tier.loghead import LogHead, TierParts
 from stratalog.tier.mend import mend, quarantine
 from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, cutting
 from stratalog.tier.orphans import Owner
 from stratalog.tier.pages import PageCache, Pages
-from stratalog.tier.reach import TierReach
 from stratalog.tier.rebuild import adding
 from stratalog.tier.repair import ManifestRepair
 from stratalog.tier.replace import Replacer
@@ -42,33 +37,16 @@ class TierLog(LogHead):
     Made by ``Tier.log``, with the arguments of ``LogHead``; it owns nothing that needs closing.
     """
 
-    def __init__(
-        self,
-        log: TopicPartition,
-        topic_id: TopicId,
-        *,
-        store: TierStore,
-        fetcher: Fetcher,
-        page_cache: PageCache,
-        env: Env,
-        limits: Limits,
-        reach: TierReach,
-        read_only: bool,
-    ) -> None:
-        super().__init__(
-            log,
-            topic_id,
-            store=store,
-            fetcher=fetcher,
-            page_cache=page_cache,
-            env=env,
-            limits=limits,
-            reach=reach,
-            read_only=read_only,
-        )
+    def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
+        super().__init__(log, topic_id, parts)
         self._duty = threading.Lock()  # one offload or collection at a time; taken before _lock
         self._committer = Committer(
-            store, self._finder, self._pages, env, limit_bytes=limits.manifest_bytes, shared=reach.shared
+            self._store,
+            self._finder,
+            self._pages,
+            self._env,
+            limit_bytes=self._limit_bytes,
+            shared=self._reach.shared,
         )
         self._uploads = Uploads()
 

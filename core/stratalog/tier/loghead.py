@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import takewhile
 
 from stratalog.config.engine import Limits
@@ -25,6 +26,19 @@ from stratalog.tier.segments import PagedSegments
 from stratalog.tier.tree import walk
 
 
+@dataclass(frozen=True, slots=True)
+class TierParts:
+    """What the logs of one tier share; all of it is borrowed."""
+
+    store: TierStore
+    fetcher: Fetcher
+    page_cache: PageCache
+    env: Env
+    limits: Limits
+    reach: TierReach
+    read_only: bool
+
+
 class LogHead:
     """What of a ``TierLog`` changes nothing in the tier. Thread-safe; ``view`` never waits.
 
@@ -32,26 +46,14 @@ class LogHead:
     needs the head itself raises ``TierUnavailableError`` until then.
     """
 
-    def __init__(
-        self,
-        log: TopicPartition,
-        topic_id: TopicId,
-        *,
-        store: TierStore,
-        fetcher: Fetcher,
-        page_cache: PageCache,
-        env: Env,
-        limits: Limits,
-        reach: TierReach,
-        read_only: bool,
-    ) -> None:
+    def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
         self.log, self.topic_id = log, topic_id
-        self._store, self._fetcher, self._env, self._read_only = store, fetcher, env, read_only
-        self._reach = reach
+        self._store, self._fetcher, self._env = parts.store, parts.fetcher, parts.env
+        self._read_only, self._reach = parts.read_only, parts.reach
         self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen and _assumed
-        self._limit_bytes = limits.manifest_bytes
+        self._limit_bytes = parts.limits.manifest_bytes
         self._finder = self._new_finder()
-        self._pages = Pages(store, log, topic_id, page_cache, limit_bytes=limits.manifest_bytes)
+        self._pages = Pages(parts.store, log, topic_id, parts.page_cache, limit_bytes=self._limit_bytes)
         self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None
@@ -141,8 +143,8 @@ class LogHead:
         self._again = again
 
     def wanted(self) -> StoreError:
-        """Ask the store again, unless that was done a moment ago; what to raise whatever came of it."""
-        if self._again is not None:
+        """Ask the store again, unless somebody does or did a moment ago; what to raise whatever came of it."""
+        if self._again is not None and not self._reach.is_trying:
             with contextlib.suppress(StorageError):  # one that is fenced has stopped, and told so
                 self._again()
         return self.unavailable()

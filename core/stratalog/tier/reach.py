@@ -61,6 +61,11 @@ class TierReach:
         """What the store failed with, or did wrong, so that the tier is not used; None while it is."""
         return self._away
 
+    @property
+    def is_trying(self) -> bool:
+        """Whether somebody is trying the store out now, which may take as long as a store may take that says nothing."""
+        return self._trying.locked()
+
     def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:
         """Tell of changes from now on, and of an outage that there is."""
         self._tell = tell

@@ -30,6 +30,7 @@ from stratalog.tier.fetch import Fetcher
 from stratalog.tier.layers import LIST_LIMIT, TierStore
 from stratalog.tier.layouts import LayoutTable
 from stratalog.tier.log import TierLog
+from stratalog.tier.loghead import TierParts
 from stratalog.tier.metrics import StoreMetrics
 from stratalog.tier.pages import PageCache
 from stratalog.tier.probe import ProbeResult, probe
@@ -73,8 +74,8 @@ class Tier:
         read_only: bool,
     ) -> None:
         self.reach, self.read_only = reach, read_only
-        self._store, self._env, self._limits = store, env, limits
-        self._fetcher, self._page_cache = fetcher, PageCache()
+        self._store, self._fetcher = store, fetcher
+        self._parts = TierParts(store, fetcher, PageCache(), env, limits, reach, read_only)
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
         self._closed = False
@@ -150,17 +151,7 @@ class Tier:
             if self._closed:
                 raise ClosedError(f"the tier is closed uri={self.uri}")
             if name not in self._logs:
-                self._logs[name] = TierLog(
-                    log,
-                    topic_id,
-                    store=self._store,
-                    fetcher=self._fetcher,
-                    page_cache=self._page_cache,
-                    env=self._env,
-                    limits=self._limits,
-                    reach=self.reach,
-                    read_only=self.read_only,
-                )
+                self._logs[name] = TierLog(log, topic_id, self._parts)
             return self._logs[name]
 
     def logs(self) -> tuple[TierLogName, ...]:

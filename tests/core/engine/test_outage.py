@@ -308,6 +308,26 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
         assert numbers(log) == list(range(6))
 
 
+def test_readers_do_not_wait_for_one_that_asks_the_store(place: Place) -> None:
+    tiered(place)
+    place.fault = Fault.NOT_APPLIED
+    met = list[BaseException]()
+    with place.engine() as engine:
+        log = engine.log("t", 0)
+
+        def read_meanwhile() -> None:
+            place.during = None
+            with pytest.raises(TierUnavailableError) as caught:
+                log.fetch(0)
+            met.append(caught.value)
+
+        place.wait()
+        place.during = read_meanwhile
+        with pytest.raises(TierUnavailableError):
+            engine.offload()
+    assert len(met) == 1
+
+
 def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place) -> None:
     tiered(place)
     place.fault = Fault.NOT_APPLIED
