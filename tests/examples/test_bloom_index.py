@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
 import bloom_index
 from bloom_index.index import BloomIndex, BloomReader
 from bloom_index.settings import BloomSection
+from example_plugins import imported_of_stratalog, wheel_of
 from stratalog import Record, open_engine, open_reader
 from stratalog.registry.check import check_plugin
 from stratalog.spi import ExtraIndex, RecordColumns, TopicConfig
 from stratalog.testing.contracts import ExtraIndexContract
-
-FOLDER = Path(__file__).parents[2] / "examples" / "bloom_index"
 
 
 def filter_of(count: int, section: BloomSection) -> bytes:
@@ -86,27 +82,10 @@ def test_its_structure_is_right() -> None:
 
 
 def test_it_imports_the_contract_and_nothing_else_of_stratalog() -> None:
-    lines = [line for path in (FOLDER / "bloom_index").glob("*.py") for line in path.read_text().splitlines()]
-    imported = {line.split()[1] for line in lines if line.startswith(("import stratalog", "from stratalog"))}
-    assert imported == {"stratalog.spi"}
+    assert imported_of_stratalog("bloom_index") == {"stratalog.spi"}
 
 
 def test_it_can_be_installed(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-    ]
-    subprocess.run([*command, str(FOLDER)], check=True, capture_output=True)  # noqa: S603 - our own command
-    (wheel,) = tmp_path.glob("*.whl")
-    with ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        (points,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+    names, points = wheel_of("bloom_index", tmp_path)
     assert {"bloom_index/__init__.py", "bloom_index/index.py", "bloom_index/py.typed"} <= names
     assert points.split() == ["[stratalog.v1]", "bloom_index", "=", "bloom_index"]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
-from zipfile import ZipFile
 
 import pytest
 
 pytest.importorskip("obstore", reason="obstore is not installed: the example that stands on it cannot run")
 
 import obstore_tier
+from example_plugins import wheel_of
 from obstore_tier.store import PART_BYTES
 from stratalog.engine.open import open_engine
 from stratalog.model.records import Record
@@ -37,7 +35,6 @@ from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed, fault_proxy
 from stratalog.testing.s3 import LocalS3
 from stratalog.testing.tiers import TierBed
 
-FOLDER = Path(__file__).parents[2] / "examples" / "obstore_tier"
 CANARY = "cAnArY9876543210"
 OpenStore = Callable[..., ObjectStore]
 
@@ -175,10 +172,6 @@ def test_an_engine_prefers_it(tmp_path: Path, local_s3: LocalS3, s3_tier: str) -
 
 
 def test_it_is_installable_by_itself(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
-    subprocess.run([*command, str(FOLDER)], check=True)  # noqa: S603 - our own folder
-    (wheel,) = tmp_path.glob("*.whl")
-    with ZipFile(wheel) as built:
-        points = next(name for name in built.namelist() if name.endswith("entry_points.txt"))
-        assert "[stratalog.v1]\nobstore_tier = obstore_tier" in built.read(points).decode()
-        assert "obstore_tier/store.py" in built.namelist()
+    names, points = wheel_of("obstore_tier", tmp_path)
+    assert "[stratalog.v1]\nobstore_tier = obstore_tier" in points
+    assert "obstore_tier/store.py" in names

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 
 import ttl_header
+from example_plugins import imported_of_stratalog, wheel_of
 from stratalog import Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -17,7 +15,6 @@ from stratalog.spi import CleanupPolicy
 from stratalog.testing.contracts import CleanupPolicyContract
 from ttl_header.policy import TtlHeaderPolicy
 
-FOLDER = Path(__file__).parents[2] / "examples" / "ttl_header"
 CONFIG = {"cleanup.policy": "ttl_header", "min.cleanable.dirty.ratio": 0, "file.delete.delay.ms": 0}
 
 
@@ -66,27 +63,10 @@ def test_the_header_is_the_topics_choice_and_policies_join(tmp_path: Path) -> No
 
 
 def test_it_imports_the_contract_and_nothing_else_of_stratalog() -> None:
-    lines = [line for path in (FOLDER / "ttl_header").glob("*.py") for line in path.read_text().splitlines()]
-    imported = {line.split()[1] for line in lines if line.startswith(("import stratalog", "from stratalog"))}
-    assert imported == {"stratalog.spi"}
+    assert imported_of_stratalog("ttl_header") == {"stratalog.spi"}
 
 
 def test_it_can_be_installed(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-    ]
-    subprocess.run([*command, str(FOLDER)], check=True, capture_output=True)  # noqa: S603 - our own command
-    (wheel,) = tmp_path.glob("*.whl")
-    with ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        (points,) = (archive.read(name).decode() for name in names if name.endswith("entry_points.txt"))
+    names, points = wheel_of("ttl_header", tmp_path)
     assert {"ttl_header/__init__.py", "ttl_header/policy.py", "ttl_header/py.typed"} <= names
     assert points.split() == ["[stratalog.v1]", "ttl_header", "=", "ttl_header"]

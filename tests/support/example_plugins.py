@@ -1,0 +1,27 @@
+"""The plugins in ``examples/`` as a stranger gets them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def wheel_of(name: str, folder: Path) -> tuple[set[str], str]:
+    """Build the wheel of ``examples/NAME``; the names in it, and what its entry points say."""
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(EXAMPLES / name)], check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    with ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (points,) = (archive.read(found).decode() for found in names if found.endswith("entry_points.txt"))
+    return names, points
+
+
+def imported_of_stratalog(name: str) -> set[str]:
+    """Which modules of stratalog the package of ``examples/NAME`` imports."""
+    lines = [line for path in (EXAMPLES / name / name).glob("*.py") for line in path.read_text().splitlines()]
+    return {line.split()[1] for line in lines if line.startswith(("import stratalog", "from stratalog"))}
