@@ -28,9 +28,9 @@ class Limits(Section):
     )
     arrow_threads: int = key(
         "limits.arrow.threads",
-        2,
+        1,
         at_least=1,
-        doc="Threads that read one Arrow table, the caller's included, if it is long; what the others leave it does.",
+        doc="Threads that read one long Arrow table, the caller's included; two save wall time and take more of the processor.",
     )
     batch_bytes: int = key(
         "limits.batch.bytes",
