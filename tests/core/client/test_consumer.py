@@ -407,6 +407,17 @@ def test_a_group_misses_nothing_of_a_log_that_was_cut_below_what_it_committed(
         assert consumer.position(ONE) == 3 + count
 
 
+def test_a_group_that_has_read_all_there_is_is_not_taken_for_one_that_was_cut(engine: Engine) -> None:
+    fill(engine, ONE, 5)
+    with early(engine, "one", group="g") as consumer:
+        consumer.poll()
+        consumer.commit()
+    with engine.consumer(topics=["one"], group="g", auto_offset_reset="none") as consumer:
+        assert consumer.poll() == {}
+        fill(engine, ONE, 1)
+        assert offsets(consumer.poll()) == {ONE: [5]}
+
+
 def test_a_group_of_an_engine_without_epochs_in_its_commits_is_where_it_was(engine: Engine) -> None:
     fill(engine, ONE, 5)
     with early(engine, "one", group="g") as consumer:

@@ -14,6 +14,7 @@ from stratalog.env import Env
 from stratalog.errors import AttachError, ConfigError, CorruptObjectError, DiskFullError, StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.testing.faults import FaultyVfs
+from stratalog.tier.restore import UNFINISHED
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 START_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
@@ -169,6 +170,18 @@ def test_a_full_disk_is_told_and_the_restore_goes_on(tmp_path: Path, uri: str) -
         restore(uri, tmp_path / "new", env=Env(files=files))
     restore(uri, tmp_path / "new")
     assert values(tmp_path / "new") == numbers(12)
+
+
+def test_a_segment_is_durable_before_it_gets_its_name(tmp_path: Path, uri: str) -> None:
+    """A loss of power must not leave a name with less than all behind it: who repeats would take it for whole."""
+    files = FaultyVfs()
+    restore(uri, tmp_path / "new", env=Env(files=files))
+    named = [(at, path) for at, (what, path) in enumerate(files.done) if what == "rename" and path.endswith("0.log")]
+    assert len(named) == 2
+    for at, path in named:
+        mine = [(what, where) for what, where in files.done[:at] if where == path + UNFINISHED]
+        assert mine[-1][0] != "write"
+        assert ("sync", path + UNFINISHED) in mine
 
 
 @pytest.mark.parametrize("piece_bytes", [64, 4 << 20])

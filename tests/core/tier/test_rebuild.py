@@ -118,6 +118,18 @@ def test_damaged_and_foreign_objects_are_told(bucket: Path, tmp_path: Path) -> N
     assert [offset for offset, _, _ in records(bucket)] == [1, 2, 3, 4]
 
 
+def test_a_segment_of_which_the_end_is_missing_is_left_out(bucket: Path, tmp_path: Path) -> None:
+    """In a layout of several objects the footer may be whole, and what it tells of not."""
+    lose_manifests(bucket)
+    base = max(path.name.split("-")[0] for path in bucket.rglob("segments/*"))
+    log = next(path for path in bucket.rglob(f"segments/{base}-*") if path.suffix in {".seg", ".log"})
+    log.write_bytes(log.read_bytes()[:-1])
+    report = rebuilt(bucket, tmp_path)
+    assert (report.start_offset, report.end_offset, report.segments) == (0, 4, 4)
+    assert report.ignored
+    assert len(records(bucket)) == 4
+
+
 def test_a_log_with_a_manifest_is_not_rebuilt(bucket: Path, tmp_path: Path) -> None:
     with open_engine(tmp_path / "x", tier=bucket.as_uri()) as engine:
         assert isinstance(engine.tier, Tier)
