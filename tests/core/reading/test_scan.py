@@ -158,7 +158,7 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
             engine.offload()
             engine.apply_retention()
     read: list[int] = []
-    whole, ranged = PosixVfs.read, TierStore.read_exactly
+    whole, ranged, at_hand = PosixVfs.read, TierStore.read_exactly, TierStore.read_at_hand
 
     def local(self: PosixVfs, *arguments: object) -> object:
         data = whole(self, *arguments)  # type: ignore[arg-type]  # counted, and passed on as it came
@@ -170,6 +170,11 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
         read.append(len(data))
         return data
 
+    def near(self: TierStore, key: str, start: int, into: memoryview) -> bool:
+        found = at_hand(self, key, start, into)
+        read.append(len(into) if found else 0)
+        return found
+
     source = ReadSource(tier or str(tmp_path / "data"))
     with source.open() as reader:
         total = sum(segment.size_bytes for segment in reader.log("orders", 0).segments())
@@ -177,6 +182,7 @@ def test_a_hundredth_of_the_time_reads_at_most_three_hundredths_of_the_bytes(
         monkeypatch.setattr(PosixVfs, "read", local)
     else:
         monkeypatch.setattr(TierStore, "read_exactly", remote)
+        monkeypatch.setattr(TierStore, "read_at_hand", near)
     with source.open(peek=True) as reader:
         log_ = reader.log("orders", 0)
         start, end = log_.offset_for_timestamp(30_000), log_.offset_for_timestamp(30_640)
