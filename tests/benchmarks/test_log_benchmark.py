@@ -14,7 +14,7 @@ from quick_run import quick_run, verdicts
 
 CASES = {
     *(appending.RECORDS, appending.SMALL, appending.LARGE),
-    *(reading.FETCH, reading.RECORDS, reading.ARROW),
+    *(reading.FETCH, reading.RECORDS, reading.ARROW, reading.ARROW_READ_IN),
     *(lookups.OFFSETS, lookups.TIMESTAMPS),
     *(recovering.BARE, recovering.INDEXED, recovering.NEAR_END),
 }
