@@ -87,6 +87,8 @@ def _cases(
         with ExitStack() as stack:
             yield from lookup_cases(made, many, scratch, jvm, options.wants, stack)
     yield from recovery_cases(made, scratch, jvm, options.wants)
+    with ExitStack() as stack:
+        yield from read_cases(made, scratch, aiokafka, jvm, options.wants, stack, read_in=True)
 
 
 if __name__ == "__main__":

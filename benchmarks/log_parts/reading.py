@@ -52,6 +52,8 @@ def read_cases(
     jvm: Worker | None,
     wants: Callable[[str], bool],
     stack: ExitStack,
+    *,
+    read_in: bool = False,
 ) -> Iterator[Case]:
     """The cases that somebody wants; a call reads all of the log.
 
@@ -62,8 +64,9 @@ def read_cases(
         jvm: None if there is none.
         wants: by name.
         stack: closes what is opened.
+        read_in: the cases of a log that was read in from disk, which it is from then on: they come last.
     """
-    names = [name for name in _TITLES if wants(name)]
+    names = [name for name in _TITLES if wants(name) and (name == ARROW_READ_IN) == read_in]
     if not names:
         return
     log = stack.enter_context(opened(made))
@@ -87,9 +90,9 @@ def read_cases(
             _sum_side(AIOKAFKA, made, lambda: _arrow_sum(_peer_tables(parts)), lambda: _drop(_peer_tables(parts)))
         )
     local[ARROW_READ_IN] = list(local[ARROW])
+    if read_in:
+        _read_in(descriptor)
     for name in names:
-        if name == ARROW_READ_IN:
-            _read_in(descriptor)
         sides = local[name]
         if jvm is not None:
             job, check = ("fetch", check_bytes) if name == FETCH else ("iterate", _check_java_sum)
