@@ -168,7 +168,7 @@ class KafkaBroker:
             NewTopic(name, count, 1, config={"retention.ms": "-1", **own.get(name, {})})
             for name, count in topics.items()
         ]
-        admin = AdminClient(self._client())  # lives until its futures are done
+        admin = self._admin()
         for future in admin.create_topics(new).values():
             future.result()
 
@@ -251,7 +251,7 @@ class KafkaBroker:
         with closing(Consumer(settings)) as consumer:
             start, end = consumer.get_watermark_offsets(name, CLIENT_SECONDS)
         name.offset = start + int((end - start) * share)
-        admin = AdminClient(self._client())  # lives until its future is done
+        admin = self._admin()
         (future,) = admin.delete_records([name]).values()
         return int(future.result(CLIENT_SECONDS).low_watermark)
 
@@ -296,6 +296,25 @@ class KafkaBroker:
                 else:
                     raise KafkaException(error)
         return records
+
+    def _admin(self) -> AdminClient:
+        """One that knows the controller; to be kept until its futures are done.
+
+        A broker that has just started may know of none, nor of itself. A client whose first look is then never looks
+        again, and its requests time out (seen with librdkafka 2.16): hence another one for each look.
+        """
+        clock = SystemClock()
+        end_ns = clock.monotonic_ns() + CLIENT_SECONDS * 1_000_000_000
+        while True:
+            admin = AdminClient(self._client())
+            try:
+                if admin.list_topics(timeout=CLIENT_SECONDS).controller_id >= 0:
+                    return admin
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._PARTIAL:
+                    raise
+            assert clock.monotonic_ns() < end_ns, f"no controller; {self.remarks()[-3:]}"
+            clock.sleep_ms(50)
 
     def _client(self) -> dict[str, str | int | float | bool]:
         return {"bootstrap.servers": self.address, "log_level": SYSLOG_ERROR}

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import TracebackType
 
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented there, but imported without "as"
-    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -50,7 +49,7 @@ class ZooKeeperBroker(KafkaBroker):
 
     def alter(self, topic: str, key: str, value: str) -> None:
         """Change a setting of a topic."""
-        admin = AdminClient(self._client())  # lives until its future is done
+        admin = self._admin()
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         for future in admin.incremental_alter_configs([resource]).values():
