@@ -27,7 +27,8 @@ from stratalog.log.write import AppendResult
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
 from stratalog.segment.components import Components
-from stratalog.spi.formats import BatchHeader, Codec
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import BatchHeader
 
 MAGIC: Final = 2
 RETRY_BACKOFF_MS: Final = 100

@@ -26,7 +26,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 from stratalog.segment.components import Components
-from stratalog.spi.formats import Codec
+from stratalog.spi.codecs import Codec
 
 UNCOMPRESSED: Final = "none"
 RECORD_OVERHEAD_BYTES: Final = 21  # of a record with its numbers at their usual sizes

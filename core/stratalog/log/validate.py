@@ -14,7 +14,8 @@ from stratalog.errors import InvalidRecordError, InvalidTimestampError, RecordTo
 from stratalog.model.batches import BATCH_COLUMNS, NO_TIMESTAMP, BatchTable, TimestampType
 from stratalog.model.records import Record, RecordColumns, Survey, int64_column, survey
 from stratalog.segment.components import Components
-from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import BatchHeader, RecordFormat
 
 BATCH_BYTES_WANTED: Final = 1 << 20
 RECORD_OVERHEAD_BYTES: Final = 30

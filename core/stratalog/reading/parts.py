@@ -17,8 +17,8 @@ from stratalog.registry.registry import Registry
 from stratalog.segment.cache import ByteCache
 from stratalog.segment.components import Components, ExtraTable, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.codecs import CodecTable
 from stratalog.spi.extra import ExtraIndex
-from stratalog.spi.formats import CodecTable
 from stratalog.spi.indexes import IndexFormat, IndexRole
 from stratalog.spi.layouts import TierLayout
 from stratalog.spi.providers import OpenContext, Provider

@@ -34,8 +34,9 @@ from stratalog.registry.discover import Candidate, find_candidates
 from stratalog.registry.host import Host
 from stratalog.registry.kinds import Kind
 from stratalog.registry.load import LoadedPlugin, ask_all
+from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.extra import ExtraIndex
-from stratalog.spi.formats import Codec, CodecTable, RecordFormat
+from stratalog.spi.formats import RecordFormat
 from stratalog.spi.indexes import IndexFormat, IndexRole
 from stratalog.spi.providers import OpenContext, Provider
 

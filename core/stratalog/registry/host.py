@@ -37,8 +37,9 @@ from stratalog.model.events import (
 )
 from stratalog.spi import hooks
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.codecs import Codec
 from stratalog.spi.extra import ExtraIndex
-from stratalog.spi.formats import Codec, RecordFormat
+from stratalog.spi.formats import RecordFormat
 from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import TierLayout
 from stratalog.spi.objects import ObjectStore

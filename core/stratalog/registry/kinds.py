@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.codecs import Codec
 from stratalog.spi.extra import ExtraIndex
-from stratalog.spi.formats import Codec, RecordFormat
+from stratalog.spi.formats import RecordFormat
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import TierLayout

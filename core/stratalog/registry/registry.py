@@ -15,8 +15,9 @@ from stratalog.registry.load import LoadedPlugin, explained, load_plugins
 from stratalog.registry.plugins import PluginInfo, PluginStatus
 from stratalog.registry.resolve import Catalogue, Offer, Shelf, check_requires
 from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.codecs import Codec
 from stratalog.spi.extra import ExtraIndex
-from stratalog.spi.formats import Codec, RecordFormat
+from stratalog.spi.formats import RecordFormat
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import TierLayout

@@ -10,8 +10,9 @@ from stratalog.config.engine import Limits
 from stratalog.env import Env
 from stratalog.errors import CorruptBatchError
 from stratalog.segment.cache import ByteCache
+from stratalog.spi.codecs import CodecTable
 from stratalog.spi.extra import ExtraIndex
-from stratalog.spi.formats import CodecTable, RecordFormat
+from stratalog.spi.formats import RecordFormat
 from stratalog.spi.indexes import IndexFormat, IndexRole
 
 

@@ -14,7 +14,8 @@ from stratalog.model.batches import CODEC_MASK, BatchTable, Buffer, RecordBatch,
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.components import FormatTable
 from stratalog.segment.framing import scan
-from stratalog.spi.formats import BatchHeader, CodecTable, RecordFormat
+from stratalog.spi.codecs import CodecTable
+from stratalog.spi.formats import BatchHeader, RecordFormat
 
 BATCH_MAGIC: Final = 2  # with it came headers, producers, control batches and zstd
 _ZSTD_ID: Final = 4

@@ -105,9 +105,10 @@ from stratalog.spi.cleanup import (
     RewriteJob,
     SegmentSummary,
 )
+from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.commands import CommandOutput, CommandSteps, taken_together
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
-from stratalog.spi.formats import BatchHeader, BatchSurvey, Codec, CodecTable, PlainBatch, RecordFormat, Verdict
+from stratalog.spi.formats import BatchHeader, BatchSurvey, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout

@@ -1,4 +1,4 @@
-"""Record formats and codecs: what turns records into bytes and back.
+"""Record formats: what turns records into batches of bytes, and back.
 
 Implementations are pure and thread-safe, and work in bulk: one call a fetch or append, never one a batch.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from stratalog.errors import InvalidRecordError, PluginClashError, UnsupportedCompressionError
+from stratalog.errors import InvalidRecordError
 from stratalog.model.arrow import arrow_batches
 from stratalog.model.batches import (
     NO_EPOCH,
@@ -24,6 +24,7 @@ from stratalog.model.batches import (
 )
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.records import Fields, Record, RecordColumns
+from stratalog.spi.codecs import Codec
 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
@@ -53,69 +54,6 @@ class Verdict(IntEnum):
     KEEP = 0
     DROP = 1
     DROP_AT_HORIZON = 2
-
-
-class Codec(ABC):
-    """One compression codec.
-
-    Attributes:
-        id: bits 0 to 2 of the attributes; persistent.
-        levels: the levels allowed, None if the codec has none.
-    """
-
-    id: ClassVar[int]
-    levels: ClassVar[range | None]
-
-    @abstractmethod
-    def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
-        """Compress one batch's records. ``level`` None is the codec's default; ``magic`` matters to lz4 alone."""
-
-    @abstractmethod
-    def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
-        """The decompressed bytes.
-
-        Raises:
-            DecompressedSizeError: the result would pass ``limit_bytes``; raised before allocating past it.
-            CorruptBatchError: the data is no valid stream of this codec; position is 0.
-        """
-
-
-class CodecTable:
-    """The codecs of an engine, by id and by name.
-
-    Raises:
-        PluginClashError: two have the same id: batches would be decompressed by whichever came last.
-    """
-
-    def __init__(self, codecs: Iterable[tuple[str, Codec]] = ()) -> None:
-        self._by_name = dict(codecs)
-        self._by_id = dict[int, Codec]()
-        for name, codec in self._by_name.items():
-            if self._by_id.setdefault(codec.id, codec) is not codec:
-                raise PluginClashError(
-                    f"codec {name!r} and codec {self.name_of(codec.id)!r} have the same id {codec.id}"
-                )
-
-    def by_id(self, codec_id: int) -> Codec:
-        """The codec with this id; UnsupportedCompressionError if none is installed."""
-        try:
-            return self._by_id[codec_id]
-        except KeyError:
-            raise UnsupportedCompressionError(f"no codec with id {codec_id} is installed") from None
-
-    def by_name(self, name: str) -> Codec:
-        """The codec with this name; UnsupportedCompressionError if none is installed."""
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise UnsupportedCompressionError(f"no codec {name!r} is installed") from None
-
-    def name_of(self, codec_id: int) -> str:
-        """The name of the codec with this id, ``none`` for 0; UnsupportedCompressionError if none is installed."""
-        if codec_id == 0:
-            return "none"
-        codec = self.by_id(codec_id)
-        return next(name for name, found in self._by_name.items() if found is codec)
 
 
 class BatchSurvey(NamedTuple):

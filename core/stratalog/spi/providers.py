@@ -15,7 +15,7 @@ from stratalog.errors import PluginError
 from stratalog.spi.layouts import NO_LAYOUTS, LayoutLookup
 
 if TYPE_CHECKING:
-    from stratalog.spi.formats import CodecTable
+    from stratalog.spi.codecs import CodecTable
 
 C = TypeVar("C")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")

@@ -12,7 +12,7 @@ from stratalog.config.engine import Limits
 from stratalog.env import Env
 from stratalog.env.files import PosixVfs
 from stratalog.env.handles import HandlePool
-from stratalog.spi.formats import CodecTable
+from stratalog.spi.codecs import CodecTable
 from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segments import SegmentStore
 

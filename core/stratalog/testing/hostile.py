@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from stratalog.spi.formats import Codec
+from stratalog.spi.codecs import Codec
 from stratalog.testing.parts import (
     BATCH_ATTRIBUTES_POSITION,
     MAGIC_POSITION,

@@ -24,7 +24,8 @@ from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import decode, transaction_index
 from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, RewriteJob
-from stratalog.spi.formats import BatchHeader, Codec
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import BatchHeader
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segments import SegmentStore

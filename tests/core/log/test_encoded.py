@@ -25,7 +25,8 @@ from stratalog.model.control import ControlType
 from stratalog.model.offsets import AppendOrigin
 from stratalog.model.records import Record
 from stratalog.segment.framing import scan
-from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import BatchHeader, RecordFormat
 from stratalog.testing.logs import LogBed, records
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from stratalog.env.handles import HandlePool
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.segments import AbortedTransaction
-from stratalog.spi.formats import CodecTable
+from stratalog.spi.codecs import CodecTable
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat
 from stratalog.spi.providers import OpenContext
 from stratalog.testing.contracts import IndexFormatContract

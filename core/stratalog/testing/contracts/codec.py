@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from stratalog.errors import ConfigError, CorruptBatchError, DecompressedSizeError, StorageError
-from stratalog.spi.formats import Codec
+from stratalog.spi.codecs import Codec
 from stratalog.testing.memory import peak_bytes
 
 LIMIT_BYTES = 1 << 22

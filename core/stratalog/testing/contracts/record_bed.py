@@ -8,7 +8,8 @@ import pytest
 
 from stratalog.model.batches import BatchTable
 from stratalog.model.records import Fields, Record
-from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import BatchHeader, RecordFormat
 
 LIMIT_BYTES = 1 << 24
 START_MS = 1_700_000_000_000

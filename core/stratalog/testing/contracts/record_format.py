@@ -11,7 +11,8 @@ from stratalog.errors import CorruptBatchError, CorruptionError, DecompressedSiz
 from stratalog.model.arrow import arrow_table, to_arrow
 from stratalog.model.batches import CODEC_MASK, BatchTable, RecordBatch, ScanStop, TimestampType
 from stratalog.model.records import Fields, Record
-from stratalog.spi.formats import BatchHeader, Codec, RecordFormat
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import BatchHeader, RecordFormat
 from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS
 from stratalog.testing.contracts.record_rewriting import RecordRewritingContract
 

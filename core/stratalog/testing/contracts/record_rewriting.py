@@ -14,7 +14,8 @@ from stratalog.model.batches import ScanStop, TimestampType
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import FormatTable
 from stratalog.segment.convert import convert
-from stratalog.spi.formats import BatchHeader, Codec, CodecTable, RecordFormat, Verdict
+from stratalog.spi.codecs import Codec, CodecTable
+from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
 from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, RecordFormatBed, Row
 
 DROP, KEEP, AT_HORIZON = Verdict.DROP, Verdict.KEEP, Verdict.DROP_AT_HORIZON
