@@ -16,12 +16,11 @@ from stratalog.config.engine import EngineConfig
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.move import moved_request
 from stratalog.engine.opening import LogOpener
-from stratalog.engine.restore import NOTE as RESTORE_NOTE
 from stratalog.engine.shelf import LogShelf
 from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError
 from stratalog.log.log import Log
-from stratalog.model.names import INTERNAL_TOPICS, TopicPartition, partition_folder
+from stratalog.model.names import ATTACH_NOTE_FILE, INTERNAL_TOPICS, RESTORE_NOTE_FILE, TopicPartition, partition_folder
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.topics import KEEP_EVERYTHING, TopicEntry, TopicTable
 from stratalog.tier.attach import AttachedLog, chosen_logs, has_log, is_empty_folder, take_over, untiered, write_folder
@@ -30,7 +29,6 @@ from stratalog.tier.tier import Tier
 
 R = TypeVar("R")
 
-NOTE: Final = "stratalog-attach.json"  # a plain file: Kafka ignores it
 _NOTE_VERSION: Final = 1
 AttachProgress = Callable[[TopicPartition, int, int], None]
 """Told while logs are taken over, on the threads that do it: which is done, how many are, and of how many."""
@@ -51,12 +49,12 @@ class Attach:
 
 def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
     """Raise AttachError if an attach, or a restore, did not end: the directories hold less than they should."""
-    if first.store.read_small(NOTE) is not None:
+    if first.store.read_small(ATTACH_NOTE_FILE) is not None:
         raise AttachError(
             f"taking over a tier into {first.store.path()} was interrupted: do it again (attach=True, `stratalog attach`)"
         )
     for directory in (first, *others):
-        if directory.store.read_small(RESTORE_NOTE) is not None:
+        if directory.store.read_small(RESTORE_NOTE_FILE) is not None:
             raise AttachError(
                 f"a restore into {directory.store.path()} was interrupted: do it again (`stratalog restore`)"
             )
@@ -100,7 +98,9 @@ class Attacher:
         """
         self._make_room()
         remotes = self._remotes()
-        self._first.replace_small(NOTE, json.dumps({"version": _NOTE_VERSION, "tier": self._tier.uri}).encode())
+        self._first.replace_small(
+            ATTACH_NOTE_FILE, json.dumps({"version": _NOTE_VERSION, "tier": self._tier.uri}).encode()
+        )
         found = self._take_over(remotes)
         found += untiered(found)
         self._topics.put_all(self._entries(found))
@@ -114,7 +114,7 @@ class Attacher:
             for _, made in opened:
                 made.abandon()
             raise
-        self._first.remove_small(NOTE)
+        self._first.remove_small(ATTACH_NOTE_FILE)
         self._shelf.publish(opened)
         for directory in self._shelf.dirs:
             directory.arriving.clear()
@@ -122,7 +122,7 @@ class Attacher:
 
     def _make_room(self) -> None:
         """Remove what an attach left that was interrupted. A folder with a record in it is never removed."""
-        note = self._first.read_small(NOTE)
+        note = self._first.read_small(ATTACH_NOTE_FILE)
         folders = [(directory, log) for directory in self._shelf.dirs for log in directory.folders]
         if note is None:
             taken = [directory.store.path(directory.folders[log]) for directory, log in folders]
@@ -142,7 +142,7 @@ class Attacher:
             directory.discard(log)
 
     def _check_same_tier(self, note: bytes) -> None:
-        path = self._first.path(NOTE)
+        path = self._first.path(ATTACH_NOTE_FILE)
         try:
             body = json.loads(note)
             version, uri = body["version"], body["tier"]

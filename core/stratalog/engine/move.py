@@ -19,11 +19,10 @@ from stratalog.env import Env
 from stratalog.errors import StorageError
 from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
-from stratalog.model.names import TopicPartition, future_folder, parse_partition_folder, partition_folder
+from stratalog.model.names import MOVED_FILE, TopicPartition, future_folder, parse_partition_folder, partition_folder
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segments import LogFiles
 
-NOTE: Final = "stratalog-moved"  # Kafka passes over files whose names it does not know
 _CHUNK_BYTES: Final = 1 << 20
 
 
@@ -35,7 +34,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
     """
     name = log.name
     files = source.store.open_log(source.folders[name])
-    files.remove(NOTE)
+    files.remove(MOVED_FILE)
     files.sync()
     if not log.close():
         log.flush()  # raises what took it out of service
@@ -61,7 +60,7 @@ def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: 
     """Set the old copy aside and forget that there were two."""
     source.set_aside(name, delay_ms)
     files = target.store.open_log(target.folders[name])
-    files.remove(NOTE)
+    files.remove(MOVED_FILE)
     files.sync()
 
 
@@ -101,7 +100,7 @@ def settle_moves(dirs: Iterable[LogDir]) -> None:
 
 
 def _has_note(directory: LogDir, name: TopicPartition) -> bool:
-    return directory.store.open_log(directory.folders[name]).read_small(NOTE) is not None
+    return directory.store.open_log(directory.folders[name]).read_small(MOVED_FILE) is not None
 
 
 def _copy_files(source: LogFiles, target: LogFiles) -> None:
@@ -113,4 +112,4 @@ def _copy_files(source: LogFiles, target: LogFiles) -> None:
             for position in range(0, file.size_bytes, _CHUNK_BYTES):
                 new.append([old.read(position, _CHUNK_BYTES)])
             new.sync()
-    target.replace_small(NOTE, b"")
+    target.replace_small(MOVED_FILE, b"")

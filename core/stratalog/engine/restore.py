@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
 
 from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
@@ -25,7 +24,15 @@ from stratalog.errors import AttachError, ConfigError
 from stratalog.log.directory import read_topic_id
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.log import Log
-from stratalog.model.names import META_PROPERTIES_FILE, PARTITION_METADATA_FILE, TopicId, TopicPartition, check_topic
+from stratalog.model.names import (
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RESTORE_NOTE_FILE,
+    RESTORING_FILE,
+    TopicId,
+    TopicPartition,
+    check_topic,
+)
 from stratalog.model.offsets import Durability
 from stratalog.reading.bucket import tier_view
 from stratalog.reading.open import open_host, open_tier
@@ -36,8 +43,6 @@ from stratalog.tier.attach import chosen_logs, has_log, is_empty_folder
 from stratalog.tier.restore import RestorePlan, check_bound, copy_segment, planned, write_epochs_of
 from stratalog.tier.tier import Tier, TierLogName
 
-NOTE: Final = "stratalog-restore.json"  # a plain file: Kafka ignores it
-MARK: Final = "stratalog-restoring"  # in a log's folder: nothing is left in it of what was there before
 RestoreProgress = Callable[[TopicPartition, int, int], None]
 """Told while segments are copied, on the threads that do it: of which log, how many bytes of all logs are there, of how many."""
 
@@ -197,12 +202,12 @@ class _Restore:
         note = _Note.of(self._tier.uri, plans)
         if before is not None and before != note:
             raise AttachError(
-                f"{directory.store.path(NOTE)} tells of another restore that was not finished: repeat that, or use "
+                f"{directory.store.path(RESTORE_NOTE_FILE)} tells of another restore that was not finished: repeat that, or use "
                 "another directory"
             )
         if before is None:
             self._check_room(directory, plans)
-            directory.store.replace_small(NOTE, note.to_json())
+            directory.store.replace_small(RESTORE_NOTE_FILE, note.to_json())
         self._make_folders(directory, plans)
         copied = self._copy(directory, plans)
         found = [self._cut(directory, plan) for plan in plans]
@@ -211,9 +216,9 @@ class _Restore:
         directory.write_checkpoints()
         for plan in plans:
             files = directory.store.open_log(directory.folders[plan.target])
-            files.remove(MARK)
+            files.remove(RESTORING_FILE)
             files.sync()
-        directory.store.remove_small(NOTE)
+        directory.store.remove_small(RESTORE_NOTE_FILE)
         return tuple(replace(log, copied=count) for log, count in zip(found, copied, strict=True))
 
     def _check_room(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
@@ -243,9 +248,9 @@ class _Restore:
                     ids[topic] = self._topic_id(directory, plan)
                 create_partition(directory, plan.target, ids[topic])
             files = directory.store.open_log(directory.folders[plan.target])
-            if files.read_small(MARK) is None:
+            if files.read_small(RESTORING_FILE) is None:
                 _clear(files)
-                files.replace_small(MARK, b"")
+                files.replace_small(RESTORING_FILE, b"")
 
     def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
         """The tier's, unless it gets another name: then that of its partitions that are here, or a new one."""
@@ -333,7 +338,7 @@ class _Note:
 
 
 def _read_note(directory: LogDir) -> _Note | None:
-    data = directory.store.read_small(NOTE)
+    data = directory.store.read_small(RESTORE_NOTE_FILE)
     if data is None:
         return None
     try:
@@ -342,7 +347,9 @@ def _read_note(directory: LogDir) -> _Note | None:
         logs = {name: (text, int(version), to, int(end)) for name, (text, version, to, end) in items}
         return _Note(str(body["tier"]), logs)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise AttachError(f"{directory.store.path(NOTE)} is malformed ({error}): use another directory") from error
+        raise AttachError(
+            f"{directory.store.path(RESTORE_NOTE_FILE)} is malformed ({error}): use another directory"
+        ) from error
 
 
 def _clear(files: LogFiles) -> None:

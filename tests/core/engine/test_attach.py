@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from stratalog import Engine, Record, open_engine, open_reader
-from stratalog.engine.attach import NOTE
 from stratalog.env import Env
 from stratalog.errors import (
     AttachError,
@@ -20,7 +19,7 @@ from stratalog.errors import (
     OutOfOrderSequenceError,
     StorageError,
 )
-from stratalog.model.names import TOPICS_FILE, TopicPartition
+from stratalog.model.names import ATTACH_NOTE_FILE, TOPICS_FILE, TopicPartition
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
 from stratalog.testing.powercut import PowerCutVfs
@@ -118,7 +117,7 @@ def test_an_attached_directory_opens_again_even_if_nothing_was_appended(
         fill(engine, 1, 1)
         assert [result.segments for result in engine.offload()] == [0, 1]  # it is not fenced by itself
         assert values(engine, 1) == [b"0", b"1", b"2", b"0"]
-    assert not (tmp_path / "new" / NOTE).exists()
+    assert not (tmp_path / "new" / ATTACH_NOTE_FILE).exists()
 
 
 def test_producers_go_on_and_their_retries_are_known(tmp_path: Path, producer_batch: Callable[[int], bytes]) -> None:
@@ -315,12 +314,12 @@ def test_an_attach_that_was_killed_anywhere_is_repeated(tmp_path: Path, uri: str
             pass
         else:
             break
-        if (folder / NOTE).exists():
+        if (folder / ATTACH_NOTE_FILE).exists():
             with pytest.raises(AttachError, match="was interrupted: do it again"):
                 open_engine(folder, tier=uri)
             refused += 1
         with open_engine(
-            folder, tier=uri, attach=not (folder / TOPICS_FILE).exists() or (folder / NOTE).exists()
+            folder, tier=uri, attach=not (folder / TOPICS_FILE).exists() or (folder / ATTACH_NOTE_FILE).exists()
         ) as engine:
             assert [values(engine, partition) for partition in range(2)] == [[b"0", b"1", b"2"]] * 2
             assert engine.log("t", 0).append([Record(value=b"next")]).base_offset == 3
@@ -343,7 +342,7 @@ def test_a_loss_of_power_in_the_midst_leaves_what_can_be_repeated(tmp_path: Path
         files.rule = None
     assert len(states) > 5
     for state in states:
-        repeat = (state / NOTE).exists() or not (state / TOPICS_FILE).exists()
+        repeat = (state / ATTACH_NOTE_FILE).exists() or not (state / TOPICS_FILE).exists()
         with open_engine(state, tier=uri, attach=repeat) as engine:
             assert [values(engine, partition) for partition in range(2)] == [[b"0", b"1", b"2"]] * 2
 
@@ -361,7 +360,7 @@ def test_a_folder_with_records_is_never_removed(tmp_path: Path, uri: str) -> Non
     with open_engine(tmp_path / "other") as engine:
         engine.create_topic("mine")
         engine.log("mine", 0).append([Record(value=b"x")])
-    (tmp_path / "other" / NOTE).write_text(f'{{"version": 1, "tier": "{uri}"}}')
+    (tmp_path / "other" / ATTACH_NOTE_FILE).write_text(f'{{"version": 1, "tier": "{uri}"}}')
     with pytest.raises(AttachError, match="mine-0"):
         open_engine(tmp_path / "other", tier=uri, attach=True)
     assert any(file.stat().st_size for file in (tmp_path / "other" / "mine-0").glob("*.log"))
@@ -370,8 +369,8 @@ def test_a_folder_with_records_is_never_removed(tmp_path: Path, uri: str) -> Non
 @pytest.mark.parametrize("note", ["", "[]", '{"version": 1}', '{"version": 1, "tier": "s3://other"}', '{"version": 2}'])
 def test_a_note_of_another_attach_is_refused(tmp_path: Path, uri: str, note: str) -> None:
     (tmp_path / "new").mkdir()
-    (tmp_path / "new" / NOTE).write_text(note)
-    with pytest.raises(AttachError, match=NOTE):
+    (tmp_path / "new" / ATTACH_NOTE_FILE).write_text(note)
+    with pytest.raises(AttachError, match=ATTACH_NOTE_FILE):
         open_engine(tmp_path / "new", tier=uri, attach=True)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine, open_reader
-from stratalog.engine.restore import MARK, NOTE, Wanted, restore
+from stratalog.engine.restore import Wanted, restore
 from stratalog.env import Env
 from stratalog.errors import AttachError, ConfigError, CorruptObjectError, DiskFullError, StorageError
-from stratalog.model.names import TopicPartition
+from stratalog.model.names import RESTORE_NOTE_FILE, RESTORING_FILE, TopicPartition
 from stratalog.testing.faults import FaultyVfs
 from stratalog.tier.restore import UNFINISHED
 
@@ -60,7 +60,7 @@ def test_everything_comes_back_and_the_tier_is_not_touched(tmp_path: Path, uri: 
     assert told[-1][1] == told[-1][2] == sum(log.size_bytes for log in found)
     assert values(tmp_path / "new") == values(tmp_path / "new", partition=1) == numbers(12)
     assert contents(tmp_path / "bucket") == before
-    assert not (tmp_path / "new" / NOTE).exists()
+    assert not (tmp_path / "new" / RESTORE_NOTE_FILE).exists()
     for path in (tmp_path / "new" / "t-0").glob("*.log"):
         assert path.read_bytes() == (tmp_path / "source" / "t-0" / path.name).read_bytes()
     with open_engine(tmp_path / "new") as engine:
@@ -160,7 +160,7 @@ def test_nothing_of_what_is_replaced_is_mixed_with_what_comes(tmp_path: Path, ur
     restore(uri, tmp_path / "new", Wanted(overwrite=["t"]))
     with open_reader(tmp_path / "new") as reader:
         assert {found.key for partition in range(2) for found in reader.log("t", partition).records()} == {b"k"}
-    assert not list((tmp_path / "new").rglob(MARK))
+    assert not list((tmp_path / "new").rglob(RESTORING_FILE))
 
 
 def test_a_full_disk_is_told_and_the_restore_goes_on(tmp_path: Path, uri: str) -> None:
@@ -263,6 +263,6 @@ def test_names_that_cannot_be_are_refused_before_anything_is_there(
 )
 def test_a_malformed_note_is_refused(tmp_path: Path, uri: str, note: str) -> None:
     (tmp_path / "new").mkdir()
-    (tmp_path / "new" / NOTE).write_text(note)
+    (tmp_path / "new" / RESTORE_NOTE_FILE).write_text(note)
     with pytest.raises(AttachError, match="malformed"):
         restore(uri, tmp_path / "new")
