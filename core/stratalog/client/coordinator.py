@@ -132,6 +132,16 @@ class Coordinator:
                 )
             self._complete(transactional_id, state, durability)
 
+    def is_committing(self, transactional_id: str, identity: ProducerId) -> bool:
+        """Whether it is settled that the transaction counts: nothing but its commit is left then, or it is done.
+
+        Raises:
+            ProducerFencedError: another producer has the transactional id now.
+        """
+        with self._lock:
+            status = self._state_of(transactional_id, identity).status
+            return status in {TransactionStatus.PREPARE_COMMIT, TransactionStatus.COMPLETE_COMMIT}
+
     # --- what others left ----------------------------------------------------------------------------------------------
 
     def recover(self) -> None:
@@ -166,13 +176,18 @@ class Coordinator:
             _LOGGER.exception("a transaction of which nothing is known could not be aborted log=%s", name)
 
     def abort_expired(self) -> tuple[str, ...]:
-        """Abort transactions that are open for longer than their timeout, and fence their producers; whose they were."""
+        """Abort transactions that are open for longer than their timeout, and fence their producers; whose they were.
+
+        Those whose outcome is settled, and that a full disk kept from their end, are brought to it.
+        """
         with self._lock:
             self.recover()
             self._topic.refresh_readable()
             now, ended = self._env.clock.now_ms(), []
             for transactional_id, state in list(self._topic.states.items()):
-                if state.status == TransactionStatus.ONGOING and now - state.start_timestamp_ms > state.timeout_ms:
+                if state.status in _PREPARED:
+                    self._settle(transactional_id)
+                elif state.status == TransactionStatus.ONGOING and now - state.start_timestamp_ms > state.timeout_ms:
                     self._settle(transactional_id)
                     ended.append(transactional_id)
             return tuple(sorted(ended))

@@ -20,6 +20,7 @@ from stratalog.client.pending import Accumulator, RecordMetadata
 from stratalog.client.sender import Sender
 from stratalog.client.sequences import Sequences, new_producer_id
 from stratalog.client.transaction import Transaction
+from stratalog.config.keys import INT_MAX
 from stratalog.errors import ClosedError, ConfigError, InvalidTxnStateError, TransactionAbortedError, UnknownTopicError
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.names import TopicPartition
@@ -70,6 +71,8 @@ class ProducerOptions:
         ):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is at least {least}, not {getattr(self, name)}")
+        if self.transaction_timeout_ms > INT_MAX:  # its field in __transaction_state has 32 bits
+            raise ConfigError(f"transaction_timeout_ms is at most {INT_MAX}, not {self.transaction_timeout_ms}")
         if self.durability is not None:
             Durability.of(self.durability)
 
@@ -267,8 +270,10 @@ class Producer:
     def close(self) -> None:
         """Send what waits, abort an open transaction, and end the threads. Twice is fine.
 
+        A transaction whose commit failed half way is committed: that was settled, and some may have seen it.
+
         Raises:
-            StorageError: the transaction could not be aborted; it is when its id is used again.
+            StorageError: the transaction could not be ended; the background duties try again, and whoever uses its id.
         """
         if self._closed:
             return
@@ -276,7 +281,7 @@ class Producer:
         self._closed = True
         try:
             if self._transaction is not None and self._transaction.is_open:
-                with self._transaction.ending(commit=False):
+                with self._transaction.ending(commit=self._transaction.is_committing):
                     self._drop_waiting()
         finally:
             self._sender.close()

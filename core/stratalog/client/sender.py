@@ -151,5 +151,5 @@ class Sender:
                     return None
                 due = self._waiting.due_in_ns(now)
                 self._idle += 1
-                self._work.wait(None if due is None else due / NS_IN_S)
+                self._work.wait(None if due is None else min(due / NS_IN_S, threading.TIMEOUT_MAX))
                 self._idle -= 1

@@ -61,6 +61,7 @@ class Transaction:
         self._partitions: set[TopicPartition] = set()
         self._cause: BaseException | None = None  # why a record is missing: an abort alone is left
         self._unsure = False
+        self._ends = False  # the coordinator was asked to end it, and did not say that it has
 
     @property
     def is_open(self) -> bool:
@@ -77,6 +78,8 @@ class Transaction:
         """Raise InvalidTxnStateError unless a transaction is open, TransactionAbortedError if it cannot be committed."""
         with self._changed:
             self._check(_Stage.OPEN)
+            if self._ends:  # its markers may be in some logs: what came behind them would be in no transaction
+                raise InvalidTxnStateError(f"the transaction is about to end: end it again transactional_id={self._id}")
             self._check_whole()
 
     @contextlib.contextmanager
@@ -117,15 +120,22 @@ class Transaction:
             if self._stage is _Stage.ENDING:
                 self._stage = _Stage.OPEN
 
+    @property
+    def is_committing(self) -> bool:
+        """Whether a commit failed when it was settled already: then it can be completed, and not be aborted any more."""
+        with self._fencing():
+            return self._ends and self._coordinator.is_committing(self._id, self._identity)
+
     def _end(self, *, commit: bool) -> None:
         with self._fencing():
             if self._partitions:
+                self._ends = True
                 self._coordinator.end(self._id, self._identity, commit=commit, durability=self._durability)
             if self._unsure:
                 self._identity = self._coordinator.open(self._id, self._timeout_ms)
                 self.sequences.begin(self._identity)
         self._partitions.clear()
-        self._cause, self._unsure = None, False
+        self._cause, self._unsure, self._ends = None, False, False
         self._stage = _Stage.READY
 
     def failed(self, error: BaseException, *, unsure: bool) -> None:

@@ -143,6 +143,22 @@ def test_a_batch_waits_for_more_until_its_time(engine: Engine, clock: ManualCloc
     assert [batch.record_count for batch in batches(engine.log("one", 0))] == [5]
 
 
+def test_a_batch_may_wait_longer_than_a_thread_can(engine: Engine) -> None:
+    waits, begun = list[float | None](), threading.Event()
+
+    class Noted(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            begun.set()
+            return super().wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX))
+
+    with engine.producer(linger_ms=(1 << 63) - 1) as producer:  # Kafka's largest
+        producer._sender._work = Noted(producer._sender._lock)
+        producer.send("one", value=b"v")
+        assert begun.wait(WAIT_S)
+    assert waits[0] == threading.TIMEOUT_MAX
+
+
 def test_a_full_batch_does_not_wait(engine: Engine) -> None:
     with engine.producer(linger_ms=FOREVER_MS, batch_size_bytes=1000) as producer:
         futures = [producer.send("one", value=bytes(79)) for _ in range(11)]
@@ -266,6 +282,7 @@ def test_a_batch_above_the_topics_limit_is_sent_in_parts(engine: Engine) -> None
         {"buffer_bytes": 0},
         {"delivery_timeout_ms": -1},
         {"transaction_timeout_ms": 0},
+        {"transaction_timeout_ms": 1 << 31},
         {"durability": "fsync"},
     ],
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -19,6 +21,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
     ClosedError,
+    DiskFullError,
     InvalidRecordError,
     InvalidTxnStateError,
     LogDirOfflineError,
@@ -475,6 +478,87 @@ def test_a_running_engine_looks_for_transactions_that_take_too_long(engine: Engi
     assert stable(engine.log("t", 0))
     with pytest.raises(ProducerFencedError):
         producer.commit_transaction()
+
+
+# --- ends that a full disk kept half way ----------------------------------------------------------------------------
+
+
+class Half(NamedTuple):
+    """An engine in which no marker can be written to ``full-0``, and a producer with a transaction in both topics."""
+
+    engine: Engine
+    clock: ManualClock
+    files: FaultyVfs
+    producer: Producer
+
+    def make_room(self) -> None:
+        self.files.rule = self.files.room_bytes = None
+
+    def seen(self) -> list[bytes | None]:
+        return committed(self.engine, "room") + committed(self.engine, "full")
+
+
+@pytest.fixture
+def half(tmp_path: Path, clock: ManualClock) -> Iterator[Half]:
+    def full(operation: str, path: str) -> None:
+        files.room_bytes = 0 if operation == "write" and path.endswith(f"full-0/{0:020}.log") else None
+
+    files = FaultyVfs()
+    with open_engine(tmp_path / "half", env=Env(files=files, clock=clock)) as engine:
+        for topic in ("room", "full"):
+            engine.create_topic(topic)
+        producer = engine.producer(transactional_id=ID)
+        producer.begin_transaction()
+        for topic in ("room", "full"):
+            producer.send(topic, value=topic.encode())
+        producer.flush()
+        files.rule = full
+        yield Half(engine, clock, files, producer)
+        files.rule = files.room_bytes = None
+
+
+def end(half: Half, *, commit: bool) -> None:
+    (half.producer.commit_transaction if commit else half.producer.abort_transaction)()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_settled_end_that_a_full_disk_stopped_is_done_when_there_is_room(half: Half, *, commit: bool) -> None:
+    with pytest.raises(DiskFullError):
+        end(half, commit=commit)
+    half.clock.advance_ms(60_000)
+    half.engine.run_duties()  # still full: no error, and another try later
+    assert not stable(half.engine.log("full", 0))
+    half.make_room()
+    half.clock.advance_ms(60_000)
+    half.engine.run_duties()
+    assert stable(half.engine.log("full", 0))
+    assert half.seen() == ([b"room", b"full"] if commit else [])
+    end(half, commit=commit)  # the producer asks again, and goes on
+    half.producer.begin_transaction()
+    half.producer.send("room", value=b"then")
+    half.producer.commit_transaction()
+    assert committed(half.engine, "room") == ([b"room", b"then"] if commit else [b"then"])
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_would_come_behind_a_marker_is_refused_until_the_end_is_done(half: Half, *, commit: bool) -> None:
+    with pytest.raises(DiskFullError):
+        end(half, commit=commit)
+    with pytest.raises(InvalidTxnStateError, match="end it again"):
+        half.producer.send("room", value=b"late")
+    half.make_room()
+    end(half, commit=commit)
+    assert half.seen() == ([b"room", b"full"] if commit else [])
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_closing_ends_a_transaction_as_it_was_settled(half: Half, *, commit: bool) -> None:
+    with pytest.raises(DiskFullError):
+        end(half, commit=commit)
+    half.make_room()
+    half.producer.close()
+    assert half.seen() == ([b"room", b"full"] if commit else [])
+    assert stable(half.engine.log("full", 0))
 
 
 def test_the_topic_of_transactions_may_be_deleted_and_is_made_again(engine: Engine) -> None:
