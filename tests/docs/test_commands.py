@@ -1,0 +1,69 @@
+"""Every command that a page shows is one that the command line takes: its name, its options, their values."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from stratalog.cli.app import app
+from stratalog_spark.commands import spark
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    *sorted((ROOT / "docs" / "formats").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
+COMMANDS: dict[str, click.Command] = {**app.commands, "spark": spark}  # that one is a plugin's
+BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`stratalog (?![ -])([^`]+)`")
+SUMMARY = "stratalog demo |"  # the README's list of all commands; test_readme.py reads it
+
+
+def shown(page: Path) -> Iterator[tuple[str, bool]]:
+    """The commands of ``page`` without the word ``stratalog``, and whether each is in a block: whole, to be copied."""
+    text = page.read_text(encoding="utf-8")
+    for block in BLOCK.findall(text):
+        if not block.startswith(SUMMARY):
+            yield from ((line, True) for line in re.findall(r"^stratalog (.+)$", block, re.MULTILINE))
+    yield from ((line, False) for line in INLINE.findall(BLOCK.sub("", text)))
+
+
+def parse(line: str, *, is_whole: bool) -> None:
+    """Raise if ``line`` is no command; a whole one must have all its arguments."""
+    words = shlex.split(re.sub(r"[\[\]]|\.\.\.| \| .*", " ", line), comments=True)
+    command: click.Command = click.Group(commands=COMMANDS)
+    while isinstance(command, click.Group):
+        if not words and not is_whole:
+            return
+        name = words.pop(0)
+        assert name in command.commands, f"there is no command {name!r}"
+        command = command.commands[name]
+    context = click.Context(command, info_name=command.name)
+    values, left, _ = command.make_parser(context).parse_args(words)
+    assert not left, f"too many arguments: {left}"
+    for parameter in command.get_params(context):
+        value = values.get(parameter.name or "")
+        if isinstance(parameter, click.Argument) and parameter.required and is_whole:
+            assert value is not None and value != (), f"{parameter.name} is missing"  # noqa: PT018 - one question
+        if isinstance(value, str) and not value.isupper() and not isinstance(parameter.type, (click.Path, click.File)):
+            parameter.type_cast_value(context, value)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_taken(page: Path) -> None:
+    wrong = []
+    for line, is_whole in shown(page):
+        try:
+            parse(line, is_whole=is_whole)
+        except (click.ClickException, AssertionError) as error:
+            wrong.append(f"stratalog {line}: {error}")
+    assert wrong == []
