@@ -7,9 +7,9 @@ segment than the one that is there now costs its segment being read. docs/format
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from struct import Struct
 from typing import Final, Protocol, TypeVar
 
 from crc32c import crc32c
@@ -32,14 +32,16 @@ S_contra = TypeVar("S_contra", bound=ReadableSegment, contravariant=True)
 NEVER_MS: Final = LONG_MAX
 _MAGIC: Final = b"STLGDIG2"
 _NEW: Final = ".new"
-_SECTION: Final = Struct("<IIB")  # size, CRC, length of the kind
-_TRAILER: Final = Struct("<IIqqqqIq16sI8s")
+_SECTION: Final = struct.Struct("<IIB")  # size, CRC, length of the kind
+_TRAILER: Final = struct.Struct("<IIqqqqIq16sI8s")
 _SECRET_BYTES: Final = 16
 _MAX_DIRECTORY_BYTES: Final = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class _Section:
+class DigestSection:
+    """Where a section is (bytes), whose it is, and its CRC-32C."""
+
     kind: str
     position: int
     size_bytes: int
@@ -56,7 +58,7 @@ class Digest:
     identity: Identity
     due_ms: int
     secret: bytes
-    sections: tuple[_Section, ...]
+    sections: tuple[DigestSection, ...]
     steady: Steady = field(default_factory=Steady)
 
 
@@ -148,13 +150,8 @@ class DigestWriter:
     """
 
     def __init__(self, log: Log, files: LogFiles, base_offset: int, secret: bytes) -> None:
-        self._log, self._base, self._files, self._name, self._secret = (
-            log,
-            base_offset,
-            files,
-            _name(base_offset),
-            secret,
-        )
+        self._log, self._files, self._secret = log, files, secret
+        self._base, self._name = base_offset, _name(base_offset)
         self._file: SegmentFile | None = None
         self._is_given_up = False
         self._directory = bytearray()
@@ -212,30 +209,40 @@ def _name(base_offset: int) -> str:
 
 
 def _read(files: LogFiles, name: str) -> Digest | None:
-    """What stands at the end of a file; None if it is not one, is damaged there, or went away with its segment."""
+    """What a file says; None if it is not a digest, is damaged at its end, or went away with its segment."""
     try:
         with contextlib.closing(files.open_segment(name)) as file:
-            body = file.size_bytes - _TRAILER.size
-            if body < 0:
-                return None
-            trailer = bytes(file.read(body, _TRAILER.size))
-            size_bytes, count, *bounds, due_ms, secret, crc, magic = _TRAILER.unpack(trailer)
-            if magic != _MAGIC or size_bytes > min(body, _MAX_DIRECTORY_BYTES):
-                return None
-            directory = bytes(file.read(body - size_bytes, size_bytes))
+            return unpack_digest(file.read, file.size_bytes)
     except SegmentGoneError:
         return None
-    unsealed = _TRAILER.pack(size_bytes, count, *bounds, due_ms, secret, 0, magic)
+
+
+def unpack_digest(read: Callable[[int, int], Buffer], size_bytes: int) -> Digest | None:
+    """Read what stands at the end of a file; None if that is no digest, or damaged. ``read`` takes position and size."""
+    body = size_bytes - _TRAILER.size
+    if body < 0:
+        return None
+    trailer = bytes(read(body, _TRAILER.size))
+    if len(trailer) != _TRAILER.size:  # cut off meanwhile
+        return None
+    directory_bytes, count, *bounds, due_ms, secret, crc, magic = _TRAILER.unpack(trailer)
+    if magic != _MAGIC or directory_bytes > min(body, _MAX_DIRECTORY_BYTES):
+        return None
+    directory = bytes(read(body - directory_bytes, directory_bytes))
+    unsealed = _TRAILER.pack(directory_bytes, count, *bounds, due_ms, secret, 0, magic)
     if crc32c(unsealed, crc32c(directory)) != crc:
         return None
-    return Digest(Identity(*bounds), due_ms, secret, tuple(_sections(directory, count)))
+    try:
+        return Digest(Identity(*bounds), due_ms, secret, tuple(_sections(directory, count)))
+    except (struct.error, UnicodeDecodeError):  # its CRC is right, yet it was not written by us
+        return None
 
 
-def _sections(directory: bytes, count: int) -> Iterator[_Section]:
+def _sections(directory: bytes, count: int) -> Iterator[DigestSection]:
     at = position = 0
     for _ in range(count):
         size_bytes, crc, length = _SECTION.unpack_from(directory, at)
         at += _SECTION.size
-        yield _Section(directory[at : at + length].decode("ascii"), position, size_bytes, crc)
+        yield DigestSection(directory[at : at + length].decode("ascii"), position, size_bytes, crc)
         at += length
         position += size_bytes

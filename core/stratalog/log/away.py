@@ -258,15 +258,17 @@ def write_note(files: LogFiles, note: TierNote) -> None:
 
 
 def read_note(files: LogFiles) -> TierNote | None:
-    """What is noted, None if nothing is.
+    """What is noted, None if nothing is; errors as ``parse_note``."""
+    data = files.read_small(TIER_NOTE_FILE)
+    return None if data is None else parse_note(data, files.path(TIER_NOTE_FILE))
+
+
+def parse_note(data: bytes, path: str) -> TierNote:
+    """The contents of the file; ``path`` is for errors.
 
     Raises:
         CorruptCheckpointError: the file is damaged, or of a later release.
     """
-    data = files.read_small(TIER_NOTE_FILE)
-    if data is None:
-        return None
-    path = files.path(TIER_NOTE_FILE)
     try:
         body = json.loads(data)
         version, crc = body["version"], body.pop("crc32")

@@ -45,17 +45,23 @@ class Marks:
 
 
 def read_marks(files: LogFiles) -> Marks:
-    """What is noted; CorruptCheckpointError if the file is malformed, or of a later release."""
+    """What is noted, nothing if there is no file; errors as ``parse_marks``."""
     data = files.read_small(MARKS_FILE)
-    if data is None:
-        return Marks()
-    path = files.path(MARKS_FILE)
+    return Marks() if data is None else parse_marks(data, files.path(MARKS_FILE))
+
+
+def parse_marks(data: bytes, path: str) -> Marks:
+    """The contents of the file; ``path`` is for errors.
+
+    Raises:
+        CorruptCheckpointError: the file is malformed, or of a later release.
+    """
     try:
         body = json.loads(data)
         version = body["version"]
         if version == FORMAT_VERSION:
             return _marks_from(body)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptCheckpointError(f"the marks of writers are malformed: {error!r}", path) from error
     raise CorruptCheckpointError(f"marks of version {version!r} are not supported by this release", path)
 

@@ -11,9 +11,10 @@ import errno
 import functools
 import hashlib
 import logging
+import re
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -33,6 +34,9 @@ _GROUP_DIGITS: Final = 24
 _ITEM_DIGITS: Final = 16
 _PAUSE_NS: Final = 60_000_000_000  # after a write that failed
 _CHECKED_NS: Final = 3_600_000_000_000  # after which a file is checked as a whole again, before parts of it are read
+_FILE_NAME: Final = re.compile(f"[0-9a-f]{{{_GROUP_DIGITS}}}-[0-9a-f]{{{_ITEM_DIGITS}}}")
+_MAX_KEY_BYTES: Final = 1 << 16  # far more than any URI and key have
+_PIECE_BYTES: Final = 1 << 20
 _LOCK_FILE: Final = ".lock"
 _OPEN_FILES: Final = 16  # that parts were read of: a few readers, each in one of them
 
@@ -42,6 +46,15 @@ class _Checked(NamedTuple):
 
     when_ns: int
     stamp: tuple[int, ...]
+
+
+class CachedItem(NamedTuple):
+    """What a file of a cache is about, where in it the data begins, and how many bytes they are."""
+
+    group: str
+    item: str
+    position: int
+    size_bytes: int
 
 
 class DiskCache:
@@ -263,6 +276,34 @@ class CacheFolder:
         if self._lock_descriptor is not None:
             self._files.close(self._lock_descriptor)
             self._lock_descriptor = None
+
+
+def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedItem | None:
+    """Look at a whole file of a cache; None if it is none, or damaged.
+
+    Args:
+        read: gives so many bytes from a position on, fewer at the end.
+        size_bytes: of the file.
+    """
+    head = bytes(read(0, _HEAD.size))
+    if len(head) != _HEAD.size:
+        return None
+    magic, crc, key_bytes, data_bytes = _HEAD.unpack(head)
+    if magic != _MAGIC or _HEAD.size + key_bytes + data_bytes != size_bytes or key_bytes > _MAX_KEY_BYTES:
+        return None
+    key = bytes(read(_HEAD.size, key_bytes))
+    begin, found = _HEAD.size + len(key), crc32c(key)
+    for position in range(begin, size_bytes, _PIECE_BYTES):
+        found = crc32c(read(position, min(_PIECE_BYTES, size_bytes - position)), found)
+    if found != crc:
+        return None
+    group, _, item = key.decode("utf-8", "replace").rpartition("\n")
+    return CachedItem(group, item, begin, data_bytes)
+
+
+def is_cached_name(name: str) -> bool:
+    """Whether a file of a cache has such a name."""
+    return _FILE_NAME.fullmatch(name) is not None
 
 
 def _write(files: Vfs, path: str, parts: list[bytes | bytearray | memoryview]) -> None:

@@ -6,11 +6,13 @@ import errno
 import os
 import random
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 import cleaning_logs
 from cleaning_logs import Script
@@ -255,6 +257,20 @@ def test_damage_anywhere_in_a_digest_costs_reading_and_nothing_else(bed: LogBed)
     for data in damaged:
         target.write_bytes(data)
         assert preview(plan, policies, cleaning_logs.LIMITS, now_ms) == wanted
+
+
+@pytest.mark.parametrize("directory", [b"", b"\x01\0\0\0\0\0\0\0\x01\xff"], ids=["too short", "no ASCII"])
+def test_a_digest_of_another_form_with_a_right_crc_counts_as_missing(bed: LogBed, directory: bytes) -> None:
+    """docs/formats/digest.md: whatever is not exactly as it says."""
+    log = clean_log(bed)
+    add(log, b"new", VALUE)
+    target = bed.path(0, DIGEST_SUFFIX)
+    trailer = bytearray(target.read_bytes()[-80:])
+    struct.pack_into("<IIq", trailer, 0, len(directory), 1, 0)
+    struct.pack_into("<I", trailer, 68, 0)
+    struct.pack_into("<I", trailer, 68, crc32c(trailer, crc32c(directory)))
+    target.write_bytes(directory + trailer)
+    assert cleaned(bed, log).stats.segments_spared == OLD - 1
 
 
 def test_a_segment_that_is_not_the_one_of_its_digest_is_read(bed: LogBed) -> None:

@@ -9,11 +9,14 @@ from typing import Final
 import click
 
 from stratalog.cli.dump.batches import dump_log
+from stratalog.cli.dump.cached import dump_cached
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.decoders import Decoder, internal_topic
+from stratalog.cli.dump.digests import dump_digest
 from stratalog.cli.dump.extras import dump_extras
 from stratalog.cli.dump.indexes import dump_index
 from stratalog.cli.dump.kinds import Identified, Kind, identify, in_order, leading_offset
+from stratalog.cli.dump.notes import dump_marks, dump_note, dump_tier_note
 from stratalog.cli.dump.source import Source, opened
 from stratalog.cli.dump.texts import (
     dump_clean_shutdown,
@@ -34,12 +37,17 @@ from stratalog.reading.open import open_host
 _SMALL: Final = {
     Kind.SNAPSHOT: dump_snapshot,
     Kind.EXTRA: dump_extras,
+    Kind.DIGEST: dump_digest,
+    Kind.CACHED: dump_cached,
     Kind.LEADER_EPOCHS: dump_epochs,
     Kind.OFFSETS: dump_offsets,
     Kind.PARTITION_METADATA: dump_partition_metadata,
     Kind.META_PROPERTIES: dump_meta_properties,
     Kind.CLEAN_SHUTDOWN: dump_clean_shutdown,
     Kind.TOPICS: dump_topics,
+    Kind.TIER_NOTE: dump_tier_note,
+    Kind.MARKS: dump_marks,
+    Kind.NOTE: dump_note,
     Kind.TIER_OBJECT: dump_object,
     Kind.MANIFEST: dump_manifest,
     Kind.MANIFEST_PAGE: dump_page,
@@ -78,11 +86,13 @@ def dump(
 
     \b
     Segments:     .log .index .timeindex .txnindex .snapshot .extra
-                  (also with .deleted .cleaned .swap behind)
-    Log folders:  leader-epoch-checkpoint, partition.metadata
+                  .digest (also with .deleted .cleaned .swap behind)
+    Log folders:  leader-epoch-checkpoint, partition.metadata,
+                  stratalog-tier.json, stratalog-marks.json
     Directories:  the four offset checkpoints, meta.properties,
                   .kafka_cleanshutdown, stratalog-topics.json
-    Tiers:        segment objects (.seg), manifest roots, pages (.page)
+    Tiers:        segment objects (.seg), manifest roots, pages (.page),
+                  files of the cache on local disk
 
     Batches are a line each: position and size (bytes), magic, offsets, records, codec, leader epoch, largest timestamp
     (UTC), CRC, and what is particular about them. Damage is shown where it is, after all that is good before it; the

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stratalog.cli.dump.decoders import Decoder
 from stratalog.cli.dump.sheet import item
+from stratalog.cli.dump.source import Source, whole
 from stratalog.cli.output import Output
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptionError
@@ -47,6 +48,11 @@ class Context:
     def title(self, label: str, what: str) -> None:
         """Say to people which file comes now."""
         self.output.line(f"{label}: {what}")
+
+    def content(self, source: Source, what: str) -> bytes:
+        """Say which small file comes now, and read all of it; errors as ``whole``."""
+        self.title(source.label, f"{what}, {source.size_bytes} bytes")
+        return whole(source, self.parts.limits.checkpoint_bytes)
 
     def corrupt(self, label: str, error: CorruptionError, more: Mapping[str, object] | None = None) -> None:
         """Say what is wrong, and where; the exit code will be 1."""

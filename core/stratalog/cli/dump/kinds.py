@@ -9,20 +9,29 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stratalog.model.names import (
+    ATTACH_NOTE_FILE,
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
+    DIGEST_SUFFIX,
     EXTRA_SUFFIX,
     HIGH_WATERMARKS_FILE,
     LEADER_EPOCHS_FILE,
     LOCK_FILE,
     LOG_STARTS_FILE,
     LOG_SUFFIX,
+    MARKS_FILE,
     META_PROPERTIES_FILE,
+    MOVED_FILE,
     OFFSET_INDEX_SUFFIX,
     PAGE_SUFFIX,
     PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
+    RESTORE_NOTE_FILE,
+    RESTORING_FILE,
     SNAPSHOT_SUFFIX,
+    SPOOL_SUFFIX,
+    STAGED_PREFIX,
+    TIER_NOTE_FILE,
     TIME_INDEX_SUFFIX,
     TOPICS_FILE,
     TRANSACTION_INDEX_SUFFIX,
@@ -34,6 +43,7 @@ from stratalog.model.names import (
     parse_segment_key,
     segments_prefix,
 )
+from stratalog.tier.cache import is_cached_name
 
 
 class Kind(StrEnum):
@@ -45,6 +55,9 @@ class Kind(StrEnum):
     LEADER_EPOCHS = "leader-epochs"
     OFFSETS = "offset-checkpoint"
     CLEAN_SHUTDOWN = "clean-shutdown"
+    TIER_NOTE = "tier-note"
+    MARKS = "marks"
+    NOTE = "note"
     MANIFEST = "manifest"
     MANIFEST_PAGE = "manifest-page"
     TIER_OBJECT = "tier-object"
@@ -54,6 +67,8 @@ class Kind(StrEnum):
     TRANSACTION_INDEX = "txnindex"
     SNAPSHOT = "snapshot"
     EXTRA = "extra"
+    DIGEST = "digest"
+    CACHED = "cached"
 
 
 class Identified(NamedTuple):
@@ -73,6 +88,12 @@ _NAMES: Final = {
     LOG_STARTS_FILE: Kind.OFFSETS,
     CLEANER_FILE: Kind.OFFSETS,
     CLEAN_SHUTDOWN_FILE: Kind.CLEAN_SHUTDOWN,
+    TIER_NOTE_FILE: Kind.TIER_NOTE,
+    MARKS_FILE: Kind.MARKS,
+    ATTACH_NOTE_FILE: Kind.NOTE,
+    RESTORE_NOTE_FILE: Kind.NOTE,
+    RESTORING_FILE: Kind.NOTE,
+    MOVED_FILE: Kind.NOTE,
 }
 _SUFFIXES: Final = {
     LOG_SUFFIX: Kind.LOG,
@@ -82,8 +103,11 @@ _SUFFIXES: Final = {
     TRANSACTION_INDEX_SUFFIX: Kind.TRANSACTION_INDEX,
     SNAPSHOT_SUFFIX: Kind.SNAPSHOT,
     EXTRA_SUFFIX: Kind.EXTRA,
+    DIGEST_SUFFIX: Kind.DIGEST,
     ".leader_epoch_checkpoint": Kind.LEADER_EPOCHS,  # as Kafka's tier on a local disk has them
 }
+_DAMAGED: Final = ".damaged"  # behind the name of an object that a repair has kept aside
+_NOTE_SUFFIX: Final = ".json"  # the note on an object that could not be put back
 _LEADING_DIGITS: Final = re.compile(r"[0-9]{1,20}(?![0-9])")  # as remote caches and tiers of Kafka begin their names
 _LAST_OFFSET: Final = (1 << 63) - 1
 _SILENT: Final = frozenset({LOCK_FILE})  # always empty
@@ -91,21 +115,33 @@ _SILENT: Final = frozenset({LOCK_FILE})  # always empty
 
 def identify(name: str) -> Identified | None:
     """What a file of this name is, None if the name does not tell."""
-    segment = parse_segment_file(name)
+    segment = parse_segment_file(name.removesuffix(SPOOL_SUFFIX))
     if segment is not None and segment.suffix in _SUFFIXES:
         return Identified(_SUFFIXES[segment.suffix], segment.base_offset)
     if name in _NAMES:
         return Identified(_NAMES[name])
-    if parse_manifest_key("", manifest_prefix("") + name) is not None:
-        return Identified(Kind.MANIFEST)
-    if name.endswith(PAGE_SUFFIX) and parse_page_key("", pages_prefix("") + name) is not None:
-        return Identified(Kind.MANIFEST_PAGE)
-    if parse_segment_key("", segments_prefix("") + name) is not None:
-        return Identified(Kind.TIER_OBJECT)
+    if name.startswith(STAGED_PREFIX):
+        return Identified(Kind.LOG)
+    if is_cached_name(name):
+        return Identified(Kind.CACHED)
+    kind = _in_tier(name.removesuffix(_DAMAGED))
+    if kind is not None:
+        return Identified(kind)
+    if name.endswith(_NOTE_SUFFIX) and _in_tier(name.removesuffix(_NOTE_SUFFIX)) is not None:
+        return Identified(Kind.NOTE)
     suffix = Path(name).suffix
     if suffix in _SUFFIXES:
         return Identified(_SUFFIXES[suffix], leading_offset(name))
     return None
+
+
+def _in_tier(name: str) -> Kind | None:
+    """What an object is by the last part of its key."""
+    if parse_manifest_key("", manifest_prefix("") + name) is not None:
+        return Kind.MANIFEST
+    if name.endswith(PAGE_SUFFIX) and parse_page_key("", pages_prefix("") + name) is not None:
+        return Kind.MANIFEST_PAGE
+    return Kind.TIER_OBJECT if parse_segment_key("", segments_prefix("") + name) is not None else None
 
 
 def leading_offset(name: str) -> int | None:

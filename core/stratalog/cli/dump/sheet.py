@@ -176,6 +176,16 @@ def item(output: Output, label: str, kind: str, values: Mapping[str, object]) ->
     output.item({"file": label, "kind": kind, **values})
 
 
+def properties(output: Output, values: Mapping[str, object], moments: Sequence[str] = ()) -> None:
+    """Names and values for people, a line each; those of ``moments`` as what the clock said."""
+    if not values:
+        output.line("(nothing in it)")
+    longest = max(map(len, values), default=0)
+    for name, value in values.items():
+        shown = moment(value) if name in moments and isinstance(value, int) else value
+        output.line(f"  {name.removesuffix('_ms'):<{longest}}  {cell(shown)}")
+
+
 class JsonList:
     """A JSON object whose last value is a list, written element by element: one line, however long."""
 

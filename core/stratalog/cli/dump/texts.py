@@ -9,7 +9,7 @@ from typing import Final
 
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.sheet import Sheet
-from stratalog.cli.dump.source import Source, whole
+from stratalog.cli.dump.source import Source
 from stratalog.epochs.checkpoint import parse_epochs, parse_offsets
 from stratalog.errors import CorruptCheckpointError, InvalidTopicError
 from stratalog.model.names import TopicId
@@ -23,11 +23,6 @@ _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _ESCAPED: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
-def _content(context: Context, source: Source, what: str) -> bytes:
-    context.title(source.label, f"{what}, {source.size_bytes} bytes")
-    return whole(source, context.parts.limits.checkpoint_bytes)
-
-
 # --- checkpoints -------------------------------------------------------------------------------------------------
 
 
@@ -37,14 +32,14 @@ def dump_offsets(context: Context, source: Source) -> None:
     Raises:
         CorruptCheckpointError: it is malformed; the good lines before that have been shown.
     """
-    data = _content(context, source, "offsets of logs")
+    data = context.content(source, "offsets of logs")
     columns = ("topic", "partition", "offset")
     _lines(context, source, "log_offset", columns, data, lambda: parse_offsets(data, source.label))
 
 
 def dump_epochs(context: Context, source: Source) -> None:
     """``leader-epoch-checkpoint``. Errors as ``dump_offsets``."""
-    data = _content(context, source, "leader epochs")
+    data = context.content(source, "leader epochs")
     columns = ("epoch", "start_offset")
     _lines(context, source, "leader_epoch", columns, data, lambda: parse_epochs(data, source.label))
 
@@ -85,7 +80,7 @@ def dump_partition_metadata(context: Context, source: Source) -> None:
     Raises:
         CorruptCheckpointError: it is malformed; its lines have been shown.
     """
-    text = _content(context, source, "partition metadata").decode("utf-8", "replace")
+    text = context.content(source, "partition metadata").decode("utf-8", "replace")
     pairs = [line.partition(":") for line in text.splitlines()]
     with Sheet(context.output, source.label, "property", _PROPERTY_COLUMNS) as sheet:
         sheet.rows((key, value.strip()) for key, _, value in pairs)
@@ -104,7 +99,7 @@ def dump_meta_properties(context: Context, source: Source) -> None:
     Raises:
         CorruptCheckpointError: a line is no pair, or the version unknown; the lines before have been shown.
     """
-    text = _content(context, source, "meta.properties").decode("latin-1")  # as Java reads it
+    text = context.content(source, "meta.properties").decode("latin-1")  # as Java reads it
     version, position = "0", 0
     with Sheet(context.output, source.label, "property", _PROPERTY_COLUMNS) as sheet:
         for line in text.splitlines(keepends=True):
@@ -131,7 +126,7 @@ def _escaped(code: str) -> str:
 
 def dump_clean_shutdown(context: Context, source: Source) -> None:
     """``.kafka_cleanshutdown``: that it is there says all; since Kafka 3.7 it has the broker's epoch, too."""
-    data = _content(context, source, "the broker stopped in order")
+    data = context.content(source, "the broker stopped in order")
     try:
         epoch = json.loads(data)["brokerEpoch"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -146,7 +141,7 @@ def dump_topics(context: Context, source: Source) -> None:
     Raises:
         CorruptCheckpointError: it is malformed.
     """
-    entries = parse_topics(_content(context, source, "topics"), source.label)
+    entries = parse_topics(context.content(source, "topics"), source.label)
     with Sheet(context.output, source.label, "topic", ("topic", "topic_id", "config")) as sheet:
         for topic, entry in sorted(entries.items()):
             config = dict(entry.config)
@@ -166,7 +161,7 @@ def dump_snapshot(context: Context, source: Source) -> None:
     Raises:
         CorruptSnapshotError: its CRC or size is wrong, so that nothing in it can be trusted.
     """
-    data = _content(context, source, "producers")
+    data = context.content(source, "producers")
     entries = decode_snapshot(data, source.label)
     with Sheet(context.output, source.label, "producer", ProducerEntry._fields) as sheet:
         sheet.rows(entries)

@@ -12,7 +12,7 @@ from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.extras import dump_extras
 from stratalog.cli.dump.indexes import dump_index
 from stratalog.cli.dump.kinds import Kind
-from stratalog.cli.dump.sheet import Sheet, item, moment
+from stratalog.cli.dump.sheet import Sheet, item, properties
 from stratalog.cli.dump.source import BytesSource, RangeSource, Source, whole
 from stratalog.cli.dump.texts import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
@@ -64,7 +64,7 @@ def dump_object(context: Context, source: Source) -> None:
     if context.as_json:
         item(context.output, source.label, "tier_object", said)
     context.title(source.label, f"tier object, {source.size_bytes} bytes, layout {stored.layout}")
-    _properties(context, said, moments=("max_timestamp_ms", "modified_ms"))
+    properties(context.output, said, moments=("max_timestamp_ms", "modified_ms"))
     _ObjectDump(context, source, layout, stored).run()
 
 
@@ -180,7 +180,7 @@ def dump_manifest(context: Context, source: Source) -> None:
     said = {**_root_item(head.root), "sha256": head.sha256}
     if context.as_json:
         item(context.output, source.label, "manifest", said)
-    _properties(context, said, moments=("created_ms",))
+    properties(context.output, said, moments=("created_ms",))
     with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
         sheet.rows(_pages(head.root.pages, head.root.prefix))
     with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:
@@ -208,7 +208,7 @@ def dump_page(context: Context, source: Source) -> None:
     }
     if context.as_json:
         item(context.output, source.label, "manifest_page", said)
-    _properties(context, said, moments=())
+    properties(context.output, said, moments=())
     with Sheet(context.output, source.label, "page", _PAGE_COLUMNS) as sheet:
         sheet.rows(_pages(pages, log_prefix(log, topic_id)))
     with Sheet(context.output, source.label, "segment", _SEGMENT_COLUMNS) as sheet:
@@ -265,11 +265,3 @@ def _segments(entries: Iterable[StoredSegment]) -> Iterator[tuple[object, ...]]:
         epochs = [list(epoch) for epoch in info.leader_epochs]
         key = entry.slices[FileKind.LOG].key
         yield info.base_offset, info.end_offset, info.size_bytes, info.max_timestamp_ms, entry.layout, epochs, key
-
-
-def _properties(context: Context, said: dict[str, object], moments: tuple[str, ...]) -> None:
-    """Names and values for people, a line each."""
-    longest = max(map(len, said))
-    for name, value in said.items():
-        shown = moment(value) if name in moments and isinstance(value, int) else value
-        context.output.line(f"  {name.removesuffix('_ms'):<{longest}}  {shown}")

@@ -1,0 +1,28 @@
+"""A file of the cache that readers of a tier keep on local disk: what it is a copy of."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.sheet import Sheet
+from stratalog.cli.dump.source import Source
+from stratalog.errors import CorruptObjectError
+from stratalog.tier.cache import unpack_item
+
+_COLUMNS: Final = ("tier", "key", "item", "position", "size_bytes")
+
+
+def dump_cached(context: Context, source: Source) -> None:
+    """Show the tier, the object's key, which part of it that is, and where in the file it stands.
+
+    Raises:
+        CorruptObjectError: the file is none of a cache, or damaged.
+    """
+    context.title(source.label, f"cached of a tier, {source.size_bytes} bytes")
+    found = unpack_item(source.read, source.size_bytes)
+    if found is None:
+        raise CorruptObjectError("this is not as files of the cache are, or its CRC is wrong", source.label, 0)
+    uri, _, key = found.group.partition("\n")
+    with Sheet(context.output, source.label, "cached_item", _COLUMNS) as sheet:
+        sheet.row((uri, key, found.item, found.position, found.size_bytes))

@@ -1,0 +1,82 @@
+"""Small files of JSON: what is noted of a tier, the marks of writers in numbered rounds, and notes of work that is not done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from stratalog.cli.dump.context import Context
+from stratalog.cli.dump.sheet import Sheet, item, properties
+from stratalog.cli.dump.source import Source
+from stratalog.errors import CorruptCheckpointError
+from stratalog.log.away import FORMAT_VERSION, parse_note
+from stratalog.log.marks import parse_marks
+
+_MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offset")
+
+
+def dump_tier_note(context: Context, source: Source) -> None:
+    """``stratalog-tier.json``: what a log's folder says of its tier, or which tier the first log directory names.
+
+    Raises:
+        CorruptCheckpointError: it is malformed, does not have its checksum, or is of a later release.
+    """
+    data = context.content(source, "note about a tier")
+    found = _object(data, source.label)
+    if "tier" in found:
+        said = {"version": found.get("version"), "tier": found["tier"]}
+    else:
+        note = parse_note(data, source.label)
+        said = {
+            "version": FORMAT_VERSION,
+            "manifest_version": note.version,
+            "log_start": note.log_start,
+            "end_offset": note.end_offset,
+            "segments": note.segments,
+            "high_watermark": note.high_watermark,
+            "first_dirty_offset": note.first_dirty_offset,
+            "leader_epochs": [list(entry) for entry in note.leader_epochs],
+        }
+    if context.as_json:
+        item(context.output, source.label, "tier_note", said)
+    properties(context.output, said)
+
+
+def dump_note(context: Context, source: Source) -> None:
+    """A note of an attach, restore or move that is not done, or on an object of a tier; shown as it is.
+
+    Where it is empty, that it is there says all.
+
+    Raises:
+        CorruptCheckpointError: it is no JSON object.
+    """
+    data = context.content(source, "note")
+    found = _object(data, source.label) if data else {}
+    if context.as_json:
+        item(context.output, source.label, "note", {"content": found})
+    properties(context.output, found)
+
+
+def dump_marks(context: Context, source: Source) -> None:
+    """``stratalog-marks.json``: the last round of each writer, and behind them the round that was begun.
+
+    Raises:
+        CorruptCheckpointError: it is malformed, or of a later release.
+    """
+    found = parse_marks(context.content(source, "marks of writers"), source.label)
+    with Sheet(context.output, source.label, "mark", _MARK_COLUMNS) as sheet:
+        sheet.rows((writer, number, False, None, None) for writer, number in found.rounds)
+        begun = found.pending
+        if begun is not None:
+            sheet.row((begun.writer, begun.number, True, begun.base_offset, begun.end_offset))
+
+
+def _object(data: bytes, label: str) -> dict[str, Any]:  # Any: JSON
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        position = error.pos if isinstance(error, json.JSONDecodeError) else 0
+        raise CorruptCheckpointError(f"this is no JSON: {error}", label, position) from error
+    if not isinstance(found, dict):
+        raise CorruptCheckpointError("a JSON object is expected", label)
+    return found
