@@ -14,7 +14,7 @@ from stratalog.errors import PluginImportError
 from stratalog.extensions import extension
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.column_views import outside_headers, views_of
-from stratalog.model.record_py import integer
+from stratalog.model.record_checks import integer
 from stratalog.model.records import RecordColumns
 
 if TYPE_CHECKING:

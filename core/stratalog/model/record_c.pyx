@@ -28,16 +28,8 @@ from stratalog.model.views cimport (
 
 from stratalog.model.batches import TimestampType
 from stratalog.model.column_views import FLAT_COLUMNS, null_name, outside, outside_headers, typed_view, views_of
-from stratalog.model.record_py import (
-    Survey,
-    checked_fields,
-    integer,
-    name_bytes,
-    no_record,
-    restore_record,
-    text_of,
-    too_large,
-)
+from stratalog.model.record_checks import checked_fields, integer, name_bytes, no_record, too_large
+from stratalog.model.record_py import Survey, restore_record, text_of
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1

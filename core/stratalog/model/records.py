@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final, Self
 from stratalog.extensions import extension
 from stratalog.model import record_py
 from stratalog.model.batches import Buffer
-from stratalog.model.record_py import Headers, Survey
+from stratalog.model.record_checks import Headers
+from stratalog.model.record_py import Survey
 
 __all__ = [
     "EXTENSIONS",

@@ -1,0 +1,94 @@
+"""What refuses wrong fields of records, for both twins of ``Record``: the error says which field, and what is wrong with it."""
+
+from __future__ import annotations
+
+from operator import index
+from typing import Any, TypeAlias
+
+from stratalog.errors import InvalidRecordError
+from stratalog.model.batches import TimestampType
+
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+
+def checked_fields(
+    offset: Any,
+    timestamp_ms: Any,
+    timestamp_type: Any,
+    key: Any,
+    value: Any,
+    headers: Any,
+    leader_epoch: Any,
+    partition: Any,
+) -> tuple[int, int, TimestampType, bytes | None, bytes | None, Headers, int, int]:
+    """The fields of a record in their exact types, or the error that says which is wrong. Any: that is to be seen."""
+    if not isinstance(timestamp_type, TimestampType):
+        raise _wrong_type("timestamp_type", "a TimestampType", timestamp_type)
+    return (
+        integer("offset", offset, 64),
+        integer("timestamp_ms", timestamp_ms, 64),
+        timestamp_type,
+        _content("key", key),
+        _content("value", value),
+        _checked_headers(headers),
+        integer("leader_epoch", leader_epoch, 32),
+        integer("partition", partition, 32),
+    )
+
+
+def integer(name: str, value: Any, bits: int) -> int:
+    """A number that fits, as an int and nothing that derives from it."""
+    try:
+        number = int(index(value))
+    except TypeError:
+        raise _wrong_type(name, "an int", value) from None
+    if not -(1 << bits - 1) <= number < 1 << bits - 1:
+        raise InvalidRecordError(f"{name} {number} does not fit {bits} bits")
+    return number
+
+
+def _content(name: str, value: Any) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    if not isinstance(value, bytes):
+        raise _wrong_type(name, "bytes or None", value)
+    return b"".join((value,))  # of bytes(), a subclass could make what it likes
+
+
+def _checked_headers(headers: Any) -> Headers:
+    if not isinstance(headers, tuple | list):
+        raise _wrong_type("headers", "a tuple of pairs", headers)
+    return tuple(map(_checked_header, headers))
+
+
+def _checked_header(header: Any) -> tuple[str, bytes | None]:
+    if not isinstance(header, tuple | list) or len(header) != 2:
+        raise TypeError(f"a header is a pair of name and value, not {header!r}")
+    name, value = header
+    if not isinstance(name, str):
+        raise _wrong_type("a header's name", "a str", name)
+    return name if type(name) is str else str.__str__(name), _content("a header's value", value)
+
+
+def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
+    return TypeError(f"{name} is {wanted}, not {type(value).__name__}")
+
+
+def name_bytes(name: str, index: int) -> bytes:
+    """The bytes of a header's name; ``index`` is the record's."""
+    try:
+        return name.encode()
+    except UnicodeEncodeError as error:
+        text = f"header name {name!r} is not Unicode text"
+        raise InvalidRecordError(text, ((index, text),)) from error
+
+
+def too_large(index: int) -> InvalidRecordError:
+    """The record ``index`` does not fit one arena any more."""
+    text = "keys, values and headers need more than 2 GiB"
+    return InvalidRecordError(text, ((index, text),))
+
+
+def no_record(found: object) -> TypeError:
+    """Something else stands among records."""
+    return TypeError(f"a Record is needed, not {type(found).__name__}")
