@@ -30,7 +30,8 @@ from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.kernels import EXTENSIONS
 from stratalog_formats.kernels.choice import COMPILED, PYTHON, Kernels
 from stratalog_formats.records.batches import BatchFormat
-from stratalog_formats.records.messages import MessageFormatV0, MessageFormatV1
+from stratalog_formats.records.messages_v0 import MessageFormatV0
+from stratalog_formats.records.messages_v1 import MessageFormatV1
 
 CODECS: Final[dict[str, Codec]] = {
     "gzip": GzipCodec(),

@@ -41,7 +41,8 @@ from stratalog_formats.indexes.time import TimeIndex
 from stratalog_formats.indexes.transaction import TransactionIndex
 from stratalog_formats.kernels.varint import read_varint, varint
 from stratalog_formats.records.batches import BatchFormat
-from stratalog_formats.records.messages import MessageFormatV0, MessageFormatV1
+from stratalog_formats.records.messages_v0 import MessageFormatV0
+from stratalog_formats.records.messages_v1 import MessageFormatV1
 
 Vector = dict[str, Any]
 VECTORS: list[Vector] = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))[

@@ -29,7 +29,8 @@ from stratalog_formats.codecs.snappy import SnappyCodec
 from stratalog_formats.codecs.zstd import ZstdCodec
 from stratalog_formats.kernels.choice import KERNELS
 from stratalog_formats.records.batches import BatchFormat
-from stratalog_formats.records.messages import MessageFormatV0, MessageFormatV1
+from stratalog_formats.records.messages_v0 import MessageFormatV0
+from stratalog_formats.records.messages_v1 import MessageFormatV1
 from stratalog_formats.records.retain import PlainRetainer, retain_batches
 
 CODECS: dict[str, Codec] = {"gzip": GzipCodec(), "snappy": SnappyCodec(), "lz4": Lz4Codec(), "zstd": ZstdCodec()}

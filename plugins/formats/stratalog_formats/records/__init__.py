@@ -7,13 +7,13 @@ from stratalog_formats.kernels import EXTENSIONS
 
 
 def _open_v0(context: OpenContext) -> RecordFormat:
-    from stratalog_formats.records.messages import MessageFormatV0  # noqa: PLC0415 - a provider imports when it opens
+    from stratalog_formats.records.messages_v0 import MessageFormatV0  # noqa: PLC0415 - a provider imports when it opens
 
     return MessageFormatV0(context.codecs, limit_bytes=context.limits.decompressed_bytes)
 
 
 def _open_v1(context: OpenContext) -> RecordFormat:
-    from stratalog_formats.records.messages import MessageFormatV1  # noqa: PLC0415 - the same
+    from stratalog_formats.records.messages_v1 import MessageFormatV1  # noqa: PLC0415 - the same
 
     return MessageFormatV1(context.codecs, limit_bytes=context.limits.decompressed_bytes)
 

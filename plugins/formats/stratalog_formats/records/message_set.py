@@ -16,6 +16,7 @@ from stratalog.spi import (
     Buffer,
     CorruptBatchError,
     Fields,
+    RecordBatch,
     RecordColumns,
     ScanStop,
 )
@@ -23,6 +24,7 @@ from stratalog_formats.kernels.choice import Kernels
 from stratalog_formats.kernels.layout import FRAME_BYTES, INT32, MESSAGE_HEADER_BYTES, OVERHEAD_BYTES
 
 KEY_POSITIONS: Final = {0: MESSAGE_HEADER_BYTES, 1: MESSAGE_HEADER_BYTES + 8}  # of the key's length, by magic
+_MOST_OFFSETS: Final = 1 << 31  # of a segment: its indexes have 32 bits for each
 _NO_LONGS: Final = memoryview(array("q"))
 _NO_INTS: Final = memoryview(array("i"))
 
@@ -143,3 +145,10 @@ def _runs(kernels: Kernels, arena: Buffer, magic: int, entry: int) -> Iterator[B
 
 def _is_cut(arena: Buffer, at: int) -> bool:
     return int(INT32.unpack_from(arena, at + 8)[0]) > len(arena) - at - OVERHEAD_BYTES
+
+
+def distance_in(first: int, later: int, wrapper: RecordBatch) -> int:
+    """How far a message of a wrapper is from the first one; what no segment could hold is refused."""
+    if not 0 <= later - first < _MOST_OFFSETS:
+        raise CorruptBatchError(f"a wrapper with the offsets {first} and {later}", "", wrapper.position)
+    return later - first

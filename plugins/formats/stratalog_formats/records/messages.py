@@ -1,4 +1,4 @@
-"""Messages of magic 0 and 1: one entry a record, or a wrapper whose value is a compressed set of entries.
+"""What messages of magic 0 and 1 share: one entry a record, or a wrapper whose value is a compressed set of entries.
 
 Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch, MemoryRecordsBuilder.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from itertools import chain, compress
 from struct import Struct
-from typing import ClassVar, Final
+from typing import Final
 from zlib import crc32
 
 from stratalog.spi import (
@@ -47,23 +46,20 @@ from stratalog_formats.kernels.layout import (
     MESSAGE_HEADER_BYTES,
 )
 from stratalog_formats.records.batches import decompressed
-from stratalog_formats.records.message_set import FieldPlaces, messages_in
+from stratalog_formats.records.message_set import FieldPlaces, distance_in, messages_in
 from stratalog_formats.records.retain import kept_pieces, wrong_count
 
 ZSTD_ID: Final = 4  # came with magic 2 and is refused below
 LIMIT_BYTES: Final = 1 << 28
 _LAST_MS: Final = (1 << 63) - 1
-_MOST_OFFSETS: Final = 1 << 31  # of a segment: its indexes have 32 bits for each
 _FRAME: Final = Struct(">qiI")  # offset, size, CRC
-_HEAD_V0: Final = Struct(">bbi")  # magic, attributes, size of the key
-_HEAD_V1: Final = Struct(">bbqi")  # magic, attributes, timestamp, size of the key
 _CRC_BYTES: Final = 4
 _ATTRIBUTES_POSITION: Final = FRAME_BYTES
 _KEPT: Final = bytes(word != Verdict.DROP for word in range(256))  # a verdict as a truth value
 
 
 class MessageFormat(RecordFormat):
-    """What magic 0 and 1 share.
+    """What magic 0 and 1 share; ``messages_v0`` and ``messages_v1`` have what differs.
 
     Args:
         codecs: looked up when a wrapper is decoded.
@@ -271,7 +267,7 @@ class MessageFormat(RecordFormat):
         if batch.record_count >= 0:
             return batch.record_count
         offsets = self._decode_wrapper(data, batch, Fields.OFFSET, self._limit_bytes).offset
-        return _distance(offsets[0], offsets[-1], batch) + 1
+        return distance_in(offsets[0], offsets[-1], batch) + 1
 
     def restamp(self, data: bytearray, batch: RecordBatch, max_timestamp_ms: int) -> bool:
         """Of a plain message it is the time itself, of a wrapper the largest inside."""
@@ -327,75 +323,6 @@ class MessageFormat(RecordFormat):
         keys, values = (list(compress(column, mask)) for column in (columns.keys(), columns.values()))
         header = BatchHeader(timestamp_type=wrapper.timestamp_type, append_time_ms=wrapper.max_timestamp_ms)
         return self._encoded(offsets, stamps, keys, values, header, self._codecs.by_id(wrapper.codec_id), None)
-
-
-class MessageFormatV0(MessageFormat):
-    """Magic 0: no timestamps; inner offsets are absolute."""
-
-    magic: ClassVar[int] = 0
-
-    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
-        del stamps
-        return map(partial(_HEAD_V0.pack, 0, attributes), key_sizes)
-
-    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        del wrapper, last_field
-        return 0
-
-    def assign(
-        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
-    ) -> BatchTable:
-        """As for magic 1, but wrappers are compressed again: the offsets inside them are absolute."""
-        if not any(batch.codec_id for batch in batches):
-            return super().assign(data, batches, base_offset, leader_epoch, append_time_ms)
-        start, end, moved = batches.position[0], batches.position[-1] + batches.size_bytes[-1], bytearray()
-        for batch in batches:
-            if batch.codec_id:
-                piece, last_offset = self._moved(data, batch, base_offset)
-            else:
-                piece, last_offset = data[batch.position : batch.position + batch.size_bytes], base_offset
-                INT64.pack_into(piece, 0, last_offset)
-            moved += piece
-            base_offset = last_offset + 1
-        data[start:end] = moved
-        return self.scan(data, start, start + len(moved), check_crc=False)
-
-    def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
-        """A wrapper whose messages begin at ``base_offset`` and keep their distances, and the last one's offset."""
-        arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
-        tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
-        first, offset = tables[0].last_offset[0], base_offset
-        for table in tables:
-            for position, field in zip(table.position, table.last_offset, strict=True):
-                offset = base_offset + _distance(first, field, wrapper)
-                INT64.pack_into(arena, position, offset)
-        codec = self._codecs.by_id(wrapper.codec_id)
-        packed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
-        return self._messages([offset], [NO_TIMESTAMP], [None], [packed], codec.id), offset
-
-
-class MessageFormatV1(MessageFormat):
-    """Magic 1: timestamps; inner offsets are relative, the wrapper has the offset of the last one."""
-
-    magic: ClassVar[int] = 1
-
-    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
-        return map(partial(_HEAD_V1.pack, 1, attributes), stamps, key_sizes)
-
-    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
-        """A wrapper at offset 0 counts from 0, as old librdkafka wrote them."""
-        if wrapper.last_offset == 0:
-            return 0
-        if wrapper.last_offset < last_field:
-            raise CorruptBatchError("a wrapper's offset is below its last inner one", "", wrapper.position)
-        return wrapper.last_offset - last_field
-
-
-def _distance(first: int, later: int, wrapper: RecordBatch) -> int:
-    """How far a message of a wrapper is from the first one; what no segment could hold is refused."""
-    if not 0 <= later - first < _MOST_OFFSETS:
-        raise CorruptBatchError(f"a wrapper with the offsets {first} and {later}", "", wrapper.position)
-    return later - first
 
 
 def _runs(batches: BatchTable) -> Iterator[tuple[int, int]]:

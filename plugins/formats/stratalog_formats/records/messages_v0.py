@@ -1,0 +1,63 @@
+"""Messages of magic 0: no timestamps, and absolute offsets inside a wrapper.
+
+Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from struct import Struct
+from typing import ClassVar, Final
+
+from stratalog.spi import NO_TIMESTAMP, BatchTable, RecordBatch
+from stratalog_formats.kernels.layout import INT64
+from stratalog_formats.records.message_set import distance_in, messages_in
+from stratalog_formats.records.messages import MessageFormat
+
+_HEAD: Final = Struct(">bbi")  # magic, attributes, size of the key
+
+
+class MessageFormatV0(MessageFormat):
+    """Magic 0: no timestamps; inner offsets are absolute."""
+
+    magic: ClassVar[int] = 0
+
+    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+        del stamps
+        return map(partial(_HEAD.pack, 0, attributes), key_sizes)
+
+    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
+        del wrapper, last_field
+        return 0
+
+    def assign(
+        self, data: bytearray, batches: BatchTable, base_offset: int, leader_epoch: int, append_time_ms: int | None
+    ) -> BatchTable:
+        """As for magic 1, but wrappers are compressed again: the offsets inside them are absolute."""
+        if not any(batch.codec_id for batch in batches):
+            return super().assign(data, batches, base_offset, leader_epoch, append_time_ms)
+        start, end, moved = batches.position[0], batches.position[-1] + batches.size_bytes[-1], bytearray()
+        for batch in batches:
+            if batch.codec_id:
+                piece, last_offset = self._moved(data, batch, base_offset)
+            else:
+                piece, last_offset = data[batch.position : batch.position + batch.size_bytes], base_offset
+                INT64.pack_into(piece, 0, last_offset)
+            moved += piece
+            base_offset = last_offset + 1
+        data[start:end] = moved
+        return self.scan(data, start, start + len(moved), check_crc=False)
+
+    def _moved(self, data: bytearray, wrapper: RecordBatch, base_offset: int) -> tuple[bytearray, int]:
+        """A wrapper whose messages begin at ``base_offset`` and keep their distances, and the last one's offset."""
+        arena = bytearray(self._unpacked(data, wrapper, self._limit_bytes))
+        tables = messages_in(self._kernels, arena, self.magic, wrapper.position)
+        first, offset = tables[0].last_offset[0], base_offset
+        for table in tables:
+            for position, field in zip(table.position, table.last_offset, strict=True):
+                offset = base_offset + distance_in(first, field, wrapper)
+                INT64.pack_into(arena, position, offset)
+        codec = self._codecs.by_id(wrapper.codec_id)
+        packed = codec.compress(arena[: tables[-1].stop_position], level=None, magic=self.magic)
+        return self._messages([offset], [NO_TIMESTAMP], [None], [packed], codec.id), offset

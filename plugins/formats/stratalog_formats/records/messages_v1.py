@@ -1,0 +1,33 @@
+"""Messages of magic 1: timestamps, and offsets inside a wrapper that are relative to its own.
+
+Source: apache/kafka LegacyRecord, AbstractLegacyRecordBatch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from struct import Struct
+from typing import ClassVar, Final
+
+from stratalog.spi import CorruptBatchError, RecordBatch
+from stratalog_formats.records.messages import MessageFormat
+
+_HEAD: Final = Struct(">bbqi")  # magic, attributes, timestamp, size of the key
+
+
+class MessageFormatV1(MessageFormat):
+    """Magic 1: timestamps; inner offsets are relative, the wrapper has the offset of the last one."""
+
+    magic: ClassVar[int] = 1
+
+    def _before_keys(self, attributes: int, stamps: Iterable[int], key_sizes: Iterable[int]) -> Iterable[bytes]:
+        return map(partial(_HEAD.pack, 1, attributes), stamps, key_sizes)
+
+    def _shift(self, wrapper: RecordBatch, last_field: int) -> int:
+        """A wrapper at offset 0 counts from 0, as old librdkafka wrote them."""
+        if wrapper.last_offset == 0:
+            return 0
+        if wrapper.last_offset < last_field:
+            raise CorruptBatchError("a wrapper's offset is below its last inner one", "", wrapper.position)
+        return wrapper.last_offset - last_field
