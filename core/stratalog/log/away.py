@@ -222,24 +222,26 @@ def note_tier(state: LogState) -> None:
     remote = state.remote
     if remote is None or remote.is_assumed or state.closed:
         return
-    note = TierNote.of(remote.view())
-    if note.version == state.noted_version:
-        return
-    try:
-        write_note(state.files, note)
-        state.noted_version = note.version
-    except DiskFullError as error:
-        _LOG.warning("what the tier holds of a log could not be noted: log=%s error=%s", state.log, error)
-    except LogDirOfflineError as error:
-        state.fail(error)
-        raise
+    with state.noting:  # else who looked at the tier earlier may replace the note of who looked later
+        note = TierNote.of(remote.view())
+        if note.version == state.noted_version:
+            return
+        try:
+            write_note(state.files, note)
+            state.noted_version = note.version
+        except DiskFullError as error:
+            _LOG.warning("what the tier holds of a log could not be noted: log=%s error=%s", state.log, error)
+        except LogDirOfflineError as error:
+            state.fail(error)
+            raise
 
 
 def forget_tier(state: LogState) -> None:
     """Remove the note, durably: the log is about to leave its tier."""
-    state.files.remove(TIER_NOTE_FILE)
-    state.files.sync()
-    state.noted_version = -1
+    with state.noting:
+        state.files.remove(TIER_NOTE_FILE)
+        state.files.sync()
+        state.noted_version = -1
 
 
 def write_note(files: LogFiles, note: TierNote) -> None:

@@ -53,7 +53,6 @@ def make_extras(state: LogState) -> ExtrasResult:
     removed = segments = size_bytes = 0
     if state.seen_extras != labels:
         removed = _remove_unwanted(state, labels)
-        state.seen_extras = labels
     for segment in state.view.segments[:-1] if labels else ():
         if segment.known_extras != labels:
             try:
@@ -147,4 +146,5 @@ def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
         ]
         for name in unwanted:
             state.files.remove(name)
+        state.seen_extras = labels
         return len(unwanted)

@@ -38,18 +38,13 @@ _of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its
 
 @dataclass(slots=True)
 class LogState:
-    """Everything about one open log. Every field is read and changed under ``lock`` only, but for ``published``.
+    """Everything about one open log.
 
-    That is replaced as a whole, by ``publish``; readers load it without the lock: a view, the log's end and recovery point
-    if they are others by now, and the view that was made of these, once somebody has asked. ``failure`` takes the log out of
-    service: appends raise it, reads go on; ``on_offline`` is told of one that the whole directory shares.
-    ``on_truncated`` stores the directory's checkpoints, which may be above the log's bounds then. ``watermark`` says what
-    moves the high watermark of a leader; ``given_watermark`` is the one from outside, or from a follower's leader. ``syncing`` is held
-    over a sync, taken before ``lock``; what takes bytes away holds it too. ``turns`` says who syncs for those
-    who wait for it, and whose batches are still to be written. ``rules`` are of ``config``, None until an append asks, which needs no lock.
-    ``is_pressed`` says whether local disk holds more than it may, ``room`` is told when that may be over. ``leaving`` holds ``.deleted`` files and when (monotonic ns) they may go.
-    ``seen_extras`` are the EXTRA indexes that the log's files were compared with.
-    ``may_lag``: others have replicas, so that the tier may be ahead. ``noted_version`` is of the manifest that ``away`` noted.
+    Fields are changed under ``lock``, but for ``failure``, which ``fail`` may set at any time. Who writes to the log reads
+    them under it, too; without it a single field may be read where a value of a moment ago will do. Readers of records take
+    no lock: they load ``published``, a value that is replaced as a whole.
+
+    ``syncing`` is taken before ``lock``. While ``noting``, or the lock that ``turns`` has, is held, none of the others is taken.
     """
 
     log: TopicPartition
@@ -57,42 +52,44 @@ class LogState:
     files: LogFiles
     parts: Components
     config: TopicConfig
-    segments: tuple[Segment, ...]
-    appender: Appender
+    segments: tuple[Segment, ...]  # ascending; the last one is the active one
+    appender: Appender  # of the active segment
     producers: ProducerState
     epochs: EpochCache
     log_start: int
-    recovery_point: int
+    recovery_point: int  # everything below this offset is durable
     leader_epoch: int
+    # A view; the log's end if that is another one by now, else None; the recovery point then; and the view that was made of
+    # these, in a list that is empty until somebody asks for it.
     published: tuple[LogView, int | None, int, list[LogView]]
     notify: Callable[[Event], None]
     remote: RemoteLog | None = None
-    compared: tuple[RemoteView, EpochCache, RemoteView] | None = (
-        None  # the tier, our epochs, what of it counts with them
-    )
-    damage: CorruptBatchError | None = None
-    failure: StorageError | None = None
+    # The tier as it was seen, our epochs at that time, and what of the tier belongs to this log's history.
+    compared: tuple[RemoteView, EpochCache, RemoteView] | None = None
+    damage: CorruptBatchError | None = None  # where the log cannot be read on; appends raise it
+    failure: StorageError | None = None  # takes the log out of service: appends raise it, reads go on
     closed: bool = False
-    folder_dirty: bool = True
-    leaving: list[tuple[int, str]] = field(default_factory=list)
+    folder_dirty: bool = True  # whether the folder has names that are not durable
+    leaving: list[tuple[int, str]] = field(default_factory=list)  # when (monotonic ns) which ``.deleted`` file may go
     is_leader: bool = True
-    may_lag: bool = False
-    noted_version: int = -1
+    may_lag: bool = False  # whether others have replicas, so that the tier may be ahead of this log
+    noted_version: int = -1  # of the manifest in the note that ``away`` keeps; -1 if it is not known. Under ``noting``
     cleaning: CleaningState = field(default_factory=CleaningState)
-    watermark: Watermark = Watermark.WRITTEN
-    given_watermark: int = 0
-    synced_ns: int = 0
+    watermark: Watermark = Watermark.WRITTEN  # what moves the high watermark of a leader
+    given_watermark: int = 0  # the one from outside, or from a follower's leader
+    synced_ns: int = 0  # when (monotonic) the last sync ended
     sync_took_ns: int = 0
-    on_offline: Callable[[StorageError], None] | None = None
-    on_truncated: Callable[[], None] | None = None
-    on_moved: Callable[[], None] | None = None
-    turns: Turns = field(default_factory=Turns)
-    syncing: threading.RLock = field(default_factory=threading.RLock)
+    on_offline: Callable[[StorageError], None] | None = None  # told of a failure that the whole directory shares
+    on_truncated: Callable[[], None] | None = None  # stores the directory's checkpoints, which may be above the log now
+    on_moved: Callable[[], None] | None = None  # told when bounds have moved; returns at once
+    turns: Turns = field(default_factory=Turns)  # who syncs for those who wait, and whose batches are to be written
+    noting: threading.Lock = field(default_factory=threading.Lock)  # held while the note about the tier is replaced
+    syncing: threading.RLock = field(default_factory=threading.RLock)  # held over a sync, and by what takes bytes away
     lock: threading.RLock = field(default_factory=threading.RLock)
-    is_pressed: bool = False
-    rules: PlainRules | None = None
-    seen_extras: frozenset[str] | None = None
-    room: threading.Condition = field(init=False)
+    is_pressed: bool = False  # whether local disk holds more of the log than it may
+    rules: PlainRules | None = None  # of ``config``; None until an append asks
+    seen_extras: frozenset[str] | None = None  # the EXTRA indexes that the log's files were last compared with
+    room: threading.Condition = field(init=False)  # told when ``is_pressed`` may be over
 
     def __post_init__(self) -> None:
         self.room = threading.Condition(self.lock)
@@ -159,18 +156,17 @@ class LogState:
             raise
 
     def ended_early(self, what: str, error: BaseException) -> None:
-        """What ``guarded`` does of ``error``, for those to whom a context manager costs too much."""
+        """What ``guarded`` does with ``error``, for callers to whom a context manager costs too much."""
         if isinstance(error, DiskFullError):
             return
-        if isinstance(error, StorageError):
-            self.fail(error)
-            return
-        reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"
-        self.failure = ClosedError(reason)
+        if not isinstance(error, StorageError):
+            reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"
+            error = ClosedError(reason)
+        self.fail(error)
 
     @property
     def high_watermark(self) -> int:
-        """Where readers of what counts as safe end, before it is brought between the log's bounds."""
+        """Where safe reads end, before that is brought between the log's bounds."""
         if not self.is_leader:
             return self.given_watermark
         if self.watermark is _WRITTEN:
@@ -192,7 +188,7 @@ class LogState:
     def publish_end(self) -> None:
         """As ``publish``, where nothing but the log's end may have moved since: what nearly all appends do.
 
-        The view is made by who asks for it: there are more appends than that.
+        The view is not made before somebody asks for it, which happens less often than appends.
         """
         end, known = self.segments[-1].end_offset, self.published[0]
         if (
@@ -220,7 +216,7 @@ class LogState:
         return made[0]
 
     def _counting(self, remote: RemoteLog) -> RemoteView:
-        """What of the tier is of this log's history: compared when one of the two has changed, not at each append."""
+        """What of the tier belongs to this log's history: compared when one of the two has changed, not at each append."""
         seen, known = remote.view(), self.compared
         if known is None or known[0] is not seen or known[1] is not self.epochs:
             known = self.compared = (seen, self.epochs, seen.within(self.epochs.entries))
@@ -261,8 +257,8 @@ def _bounds(
 ) -> LogOffsets:
     """Bring the bounds of a log into one value, in the order that they must keep.
 
-    With segments in the tier the log starts where the tier says, or later; without, at the first local segment, but not below
-    what the tier says: a start offset never falls.
+    With segments in the tier the log starts where the tier says, or later. Without, it starts at the first local segment, but
+    not below what the tier says: a start offset never falls.
     """
     first, end = (segments[0].base_offset, segments[-1].end_offset) if segments else (log_start, log_start)
     if remote is not None and remote.segments:
@@ -271,9 +267,8 @@ def _bounds(
             first = end = max(end, remote.end_offset)
     else:
         start = max(log_start, first)
-        if (
-            remote is not None and start < remote.log_start
-        ):  # all that the tier had was deleted, and this log's checkpoint is older
+        # All that the tier had may have been deleted since this log's start was stored in its checkpoint.
+        if remote is not None and start < remote.log_start:
             start = min(remote.log_start, end)
     high_watermark = stable = _between(high_watermark, start, end)
     unstable = producers.first_unstable(high_watermark)
@@ -284,7 +279,7 @@ def _bounds(
 
 
 def _between(value: int, least: int, most: int) -> int:
-    """``value``, or the bound that it passes; ``most`` if the bounds pass each other."""
+    """``value``, or the bound that it is beyond; ``most`` if ``least`` is above it."""
     if value < least:  # noqa: PLR1730 - each append asks several times, and a call costs more than all of it
         value = least
     return most if value > most else value  # noqa: FURB136 - the same
