@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -77,6 +78,12 @@ class Place:
         settings = {"log.dirs": [str(self.folder / name)], "store.retries": 0, **self.settings}
         return open_engine(config=settings, tier=uri, plugins=[self], env=env, attach=attach)
 
+    def rival(self) -> Place:
+        """Another machine, which reaches the same bucket."""
+        other = Place(self.folder, self.clock)
+        other.bucket = self.bucket
+        return other
+
     def wait(self) -> None:
         """Until the store may be tried again."""
         self.clock.advance_ms(RETRY_MS)
@@ -99,6 +106,17 @@ def tiered(place: Place, segments: int = 5, config: Mapping[str, object] | None 
         engine.apply_retention()
         log.append([Record(value=b"%d." % segments)])
         assert log.offsets().local_log_start == segments - 1 > log.offsets().log_start == 0
+
+
+@contextlib.contextmanager
+def away(place: Place, segments: int = 0) -> Iterator[tuple[Engine, Log]]:
+    """An engine that was opened while its store is away, and its log, to which so many segments were appended since."""
+    tiered(place)
+    place.fault = Fault.NOT_APPLIED
+    with place.engine() as engine:
+        log = engine.log("t", 0)
+        fill(log, segments)
+        yield engine, log
 
 
 def numbers(log: Log, start: int = 0) -> list[int]:

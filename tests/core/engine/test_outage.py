@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outages import CONFIG, URI, Place, fill, numbers, tiered
+from outages import CONFIG, URI, Place, away, fill, numbers, tiered
 from stratalog import Engine, Record
 from stratalog.engine.schedule import DutyStatus
 from stratalog.env.clock import ManualClock
@@ -48,10 +48,7 @@ def test_what_is_local_is_served_and_taken(place: Place, fault: Fault) -> None:
 
 
 def test_what_the_tier_alone_has_is_neither_lost_nor_out_of_range(place: Place) -> None:
-    tiered(place)
-    place.fault = Fault.NOT_APPLIED
-    with place.engine() as engine:
-        log = engine.log("t", 0)
+    with away(place) as (_engine, log):
         reads: list[Callable[[], object]] = [
             lambda: log.fetch(0),
             lambda: log.transfer(3),
@@ -193,11 +190,7 @@ def test_nothing_is_evicted_sent_or_committed(place: Place) -> None:
 
 
 def test_the_outage_is_told(place: Place) -> None:
-    tiered(place)
-    place.fault = Fault.NOT_APPLIED
-    with place.engine() as engine:
-        log = engine.log("t", 0)
-        fill(log, 2)
+    with away(place, 2) as (engine, _log):
         figures = {sample.metric.name: sample.value for sample in engine.metrics() if sample.labels in {(), ("t", "0")}}
         assert (figures["stratalog_tier_available"], figures["stratalog_log_start_offset"]) == (0, 0)
         assert figures["stratalog_log_tier_lag_segments"] == 2
@@ -293,10 +286,7 @@ def test_retention_of_other_topics_goes_on(place: Place) -> None:
 
 
 def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
-    tiered(place)
-    place.fault = Fault.NOT_APPLIED
-    with place.engine() as engine:
-        log = engine.log("t", 0)
+    with away(place) as (_engine, log):
         with pytest.raises(TierUnavailableError):
             log.fetch(0)
         place.fault = Fault.NONE
@@ -309,11 +299,8 @@ def test_reading_finds_the_store_back_without_any_duty(place: Place) -> None:
 
 
 def test_readers_do_not_wait_for_one_that_asks_the_store(place: Place) -> None:
-    tiered(place)
-    place.fault = Fault.NOT_APPLIED
     met = list[BaseException]()
-    with place.engine() as engine:
-        log = engine.log("t", 0)
+    with away(place) as (engine, log):
 
         def read_meanwhile() -> None:
             place.during = None
@@ -329,41 +316,28 @@ def test_readers_do_not_wait_for_one_that_asks_the_store(place: Place) -> None:
 
 
 def test_the_loser_stops_when_it_sees_that_another_engine_took_over(place: Place) -> None:
-    tiered(place)
-    place.fault = Fault.NOT_APPLIED
-    with place.engine() as ours:
-        log = ours.log("t", 0)
-        fill(log, 2)
-        other = Place(place.folder, place.clock)
-        other.bucket = place.bucket
-        with other.engine("other", attach=True) as theirs:
-            taken = theirs.log("t", 0)
-            assert taken.leader_epoch > log.leader_epoch
-            before = dict(place.bucket.objects)
-            place.fault = Fault.NONE
-            place.wait()
-            with pytest.raises(FencedEpochError, match="was taken over in leader epoch"):
-                ours.offload()
-            assert place.bucket.objects == before
-            with pytest.raises(FencedEpochError):
-                log.append([Record(value=b"8.")])
-            assert isinstance(place.events[-1], TierAvailable | EpochFenced)
-            fill(taken, 3)
-            theirs.offload()
-            assert numbers(taken) == [0, 1, 2, 3, 4, 5, 6, 7]
-            assert numbers(log) == list(range(8))  # what it acknowledged itself can still be read
+    with away(place, 2) as (ours, log), place.rival().engine("other", attach=True) as theirs:
+        taken = theirs.log("t", 0)
+        assert taken.leader_epoch > log.leader_epoch
+        before = dict(place.bucket.objects)
+        place.fault = Fault.NONE
+        place.wait()
+        with pytest.raises(FencedEpochError, match="was taken over in leader epoch"):
+            ours.offload()
+        assert place.bucket.objects == before
+        with pytest.raises(FencedEpochError):
+            log.append([Record(value=b"8.")])
+        assert isinstance(place.events[-1], TierAvailable | EpochFenced)
+        fill(taken, 3)
+        theirs.offload()
+        assert numbers(taken) == [0, 1, 2, 3, 4, 5, 6, 7]
+        assert numbers(log) == list(range(8))  # what it acknowledged itself can still be read
     assert any(isinstance(event, EpochFenced) for event in place.events)
 
 
 def test_the_loser_is_told_what_the_winner_wrote_in_its_place(place: Place) -> None:
-    tiered(place)
-    place.fault = Fault.NOT_APPLIED
-    with place.engine() as ours:
-        log = ours.log("t", 0)
-        fill(log, 4)
-        other = Place(place.folder, place.clock)
-        other.bucket = place.bucket
-        with other.engine("other", attach=True) as theirs:
+    with away(place, 4) as (ours, log):
+        with place.rival().engine("other", attach=True) as theirs:
             fill(theirs.log("t", 0), 9)
             theirs.offload()
         place.fault = Fault.NONE
@@ -375,11 +349,7 @@ def test_the_loser_is_told_what_the_winner_wrote_in_its_place(place: Place) -> N
 
 
 def test_a_store_that_came_back_without_its_promises_is_left_alone(place: Place) -> None:
-    tiered(place)
-    place.fault = Fault.NOT_APPLIED
-    with place.engine() as engine:
-        log = engine.log("t", 0)
-        fill(log, 2)
+    with away(place, 2) as (engine, log):
         place.fault, place.bucket.atomic = Fault.NONE, False
         before = dict(place.bucket.objects)
         place.wait()

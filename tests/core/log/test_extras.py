@@ -192,7 +192,7 @@ def test_a_key_is_bytes(extra_bed: LogBed) -> None:
     """Else it would be equal to none, and look like one that nobody has."""
     log = extra_bed.open()
     with pytest.raises(TypeError, match="a key is bytes, not str"):
-        log.records_with_key("a")  # type: ignore[arg-type]  # on purpose
+        log.records_with_key("a")  # type: ignore[arg-type]  # a str, as who does not check types may give
 
 
 def test_without_an_index_every_segment_is_read(extra_bed: LogBed) -> None:

@@ -158,7 +158,7 @@ def test_chunks_are_taken_one_by_one_and_let_go() -> None:
 def test_a_partition_has_32_bits() -> None:
     for wrong, error in ((1 << 31, InvalidRecordError), ("0", TypeError)):
         with pytest.raises(error, match="partition"):
-            to_arrow([columns_of([ONE])], wrong)  # type: ignore[arg-type]  # on purpose
+            to_arrow([columns_of([ONE])], wrong)  # type: ignore[arg-type]  # a str, as who does not check types may give
 
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
