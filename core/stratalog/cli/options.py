@@ -35,7 +35,7 @@ class Place:
         """An engine over the directories."""
         for directory in self.directories or self._settings().log_dirs:
             if not Path(directory).is_dir():
-                raise ConfigError(f"there is no directory {directory}")
+                raise ConfigError(f"there is no directory {directory}: make it, or create a topic in it")
         return self.new_engine()
 
     def new_engine(self) -> Engine:
@@ -43,18 +43,17 @@ class Place:
         return open_engine(self.directories or None, tier=self.tier, config=self.config)
 
     def reader(self, *, may_be_away: bool = False) -> Reader:
-        """A reader over the directory, and the tier behind it; over the tier alone if that is all that is named.
+        """A reader over the directories, and the tier behind them; over the tier alone if that is all that is named.
 
         What is not named is taken from the settings, as an engine does. ``may_be_away`` as of ``open_settled``.
         """
         settings = self._settings()
         tier = self.tier or settings.tier
         directories = self.directories or (() if self.tier else settings.log_dirs)
-        if len(directories) > 1:
-            raise ConfigError("reading takes one --dir: run the command once for each")
         if directories:
             known = read_settings(self.config, os.environ)
-            return open_settled(directories[0], known, tier=tier, may_be_away=may_be_away)
+            first, *others = directories
+            return open_settled(first, known, tier=tier, may_be_away=may_be_away, others=others)
         if tier is None:
             raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
         if "://" not in tier:

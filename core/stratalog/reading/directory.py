@@ -1,12 +1,14 @@
-"""Reading a log directory: an engine's, or one that a Kafka broker left or is writing to."""
+"""Reading log directories: an engine's, or one that a Kafka broker left or is writing to."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError
 from stratalog.log.away import tier_of
-from stratalog.log.directory import partition_folders, read_directory, read_topic_id
+from stratalog.log.directory import DirectoryState, partition_folders, read_directory, read_topic_id
 from stratalog.log.load import LoadedLog, LoadRequest, load
 from stratalog.log.remote import RemoteView
 from stratalog.log.state import make_view
@@ -21,35 +23,53 @@ from stratalog.tier.foreign import foreign_part
 from stratalog.tier.tier import Tier, TierLogName
 
 
+class _Folder(NamedTuple):
+    """Where a log is."""
+
+    store: SegmentStore
+    name: str
+    state: DirectoryState
+
+    def files(self) -> LogFiles:
+        return self.store.open_log(self.name)
+
+
 class DirectoryReader(Reader):
-    """The logs of one directory, and of the tier behind it if one is given.
+    """The logs of one directory or several, and of the tier behind them if one is given.
 
     A directory whose writer has stopped is read to its end; one that is being written to, up to its high watermark
-    checkpoint.
+    checkpoint. Of several the first one holds the settings of topics.
     """
 
-    def __init__(self, location: str, host: ComponentHost, store: SegmentStore, tier: Tier | None) -> None:
+    def __init__(self, location: str, host: ComponentHost, stores: Sequence[SegmentStore], tier: Tier | None) -> None:
         super().__init__(location, host, tier)
-        self._store = store
+        self._stores = stores
         self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed when first asked for
-        self._folders = partition_folders(store)
-        self._state = read_directory(store, live=store.is_acquired_elsewhere())
+        self._folders: dict[TopicPartition, list[_Folder]] = {}
+        for store in stores:
+            folders = partition_folders(store)
+            state = read_directory(store, live=store.is_acquired_elsewhere())
+            for name, folder in folders.items():
+                self._folders.setdefault(name, []).append(_Folder(store, folder, state))
         self._topics = TopicTable(
-            store, host.settings.topic_defaults, has_tier=tier is not None, sections=host.registry.topic_sections()
+            stores[0], host.settings.topic_defaults, has_tier=tier is not None, sections=host.registry.topic_sections()
         )
 
     def _names(self) -> Collection[TopicPartition]:
         return self._folders
 
     def _topic_id(self, name: TopicPartition) -> TopicId | None:
-        return read_topic_id(self._store.open_log(self._folders[name])) or self._topics.topic_id(name.topic)
+        return read_topic_id(self._folders[name][0].files()) or self._topics.topic_id(name.topic)
 
     def _config(self, topic: str) -> TopicConfig:
         return self._topics.config(topic)
 
     def _open(self, name: TopicPartition) -> StaticLog:
-        state = self._state
-        files = self._store.open_log(self._folders[name])
+        folder, *others = self._folders[name]
+        if others:
+            places = ", ".join(found.store.path() for found in (folder, *others))
+            raise ConfigError(f"{name} is in several log directories: {places}")
+        state, files = folder.state, folder.files()
         watermark = state.high_watermarks.get(name)
         request = LoadRequest(
             clean=state.clean,
@@ -96,4 +116,5 @@ class DirectoryReader(Reader):
         return foreign_part(segments, self.tier.fetcher, loaded.epochs.entries, loaded.log_start, local_start)
 
     def _close(self) -> None:
-        self._store.close()
+        for store in self._stores:
+            store.close()

@@ -13,6 +13,7 @@ from stratalog.reading.directory import DirectoryReader
 from stratalog.reading.parts import ComponentHost, open_component, split_scheme
 from stratalog.reading.reader import Reader
 from stratalog.registry.registry import Registry
+from stratalog.spi.segments import SegmentStore
 from stratalog.tier.history import AsOf
 from stratalog.tier.tier import Tier
 
@@ -71,16 +72,19 @@ def open_settled(
     plugins: Sequence[object] = (),
     env: Env | None = None,
     may_be_away: bool = False,
+    others: Sequence[str] = (),
 ) -> Reader:
     """``open_reader`` for who has the settings already.
 
-    ``may_be_away``: a directory is opened even if the store behind it does not answer. What is known of the tier there
-    says where logs begin, what it alone has raises ``TierUnavailableError``, and ``reader.tier.reach.away`` says why.
+    ``others``: further log directories of the same engine. ``may_be_away``: a directory is opened even if the store behind
+    it does not answer. What is known of the tier there says where logs begin, what it alone has raises
+    ``TierUnavailableError``, and ``reader.tier.reach.away`` says why.
     """
     if as_of is not None and not split_scheme(text)[0]:
         raise ConfigError("as_of is for a tier that is read alone: give its URI")
     host = open_host(settings, plugins, env)
     opened: Tier | None = None
+    stores = list[SegmentStore]()
     try:
         scheme, path = split_scheme(text)
         if scheme:
@@ -88,9 +92,12 @@ def open_settled(
             return BucketReader(text, host, opened, as_of)
         if tier is not None:
             opened = open_tier(host, tier, tier_options, read_only=True, may_be_away=may_be_away)
-        store = host.segment_store(path, read_only=True)
-        return DirectoryReader(path, host, store, opened)
+        paths = (path, *others)
+        stores.extend(host.segment_store(found, read_only=True) for found in paths)
+        return DirectoryReader(", ".join(paths), host, stores, opened)
     except BaseException:
+        for store in stores:
+            store.close()
         if opened is not None:
             opened.close()
         host.close()
