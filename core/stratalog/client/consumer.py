@@ -9,14 +9,14 @@ import contextlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from stratalog.client.cursor import Cursor
 from stratalog.client.delivery import NS_IN_MS
 from stratalog.client.logs import Logs, partitions_of
 from stratalog.client.offsets import Committable, CommittedOffset, GroupOffsets
 from stratalog.env.clock import Clock
+from stratalog.env.closing import Closeable
 from stratalog.errors import ClosedError, ConfigError, NoOffsetError, OffsetOutOfRangeError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
@@ -42,7 +42,7 @@ class OffsetReset(StrEnum):
             raise ConfigError(f"auto_offset_reset {value!r} is none of {', '.join(cls)}") from None
 
 
-class Consumer:
+class Consumer(Closeable):
     """Reads topics of an engine. A context manager; for one thread at a time. Made by ``Engine.consumer``.
 
     Positions are chosen when it is made: the group's committed offsets, else by ``auto_offset_reset``. Nothing is
@@ -276,14 +276,6 @@ class Consumer:
     def close(self) -> None:
         """Stop reading; nothing is committed. Twice is fine."""
         self._closed = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -9,8 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from stratalog.client.delivery import NS_IN_MS, Delivery, DeliveryOptions
 from stratalog.client.logs import Logs, partitions_of
@@ -21,6 +20,7 @@ from stratalog.client.sender import Sender
 from stratalog.client.sequences import Sequences, new_producer_id
 from stratalog.client.transaction import Transaction
 from stratalog.config.keys import INT_MAX
+from stratalog.env.closing import Closeable
 from stratalog.errors import ClosedError, ConfigError, InvalidTxnStateError, TransactionAbortedError, UnknownTopicError
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.names import TopicPartition
@@ -81,7 +81,7 @@ class ProducerOptions:
         return None if self.compression == UNCOMPRESSED else parts.codecs.by_name(self.compression)
 
 
-class Producer:
+class Producer(Closeable):
     """Sends records to the logs of an engine. A context manager; thread-safe. Made by ``Engine.producer``.
 
     Args:
@@ -290,14 +290,6 @@ class Producer:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the producer is closed")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _size(record: Record) -> int:

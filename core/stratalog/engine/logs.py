@@ -6,8 +6,6 @@ import contextlib
 import os
 import threading
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 from stratalog.client.clients import Clients
 from stratalog.config.files import Settings
@@ -26,6 +24,7 @@ from stratalog.engine.outage import check_known
 from stratalog.engine.services import Services
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
+from stratalog.env.closing import Closeable
 from stratalog.errors import ClosedError, ConfigError
 from stratalog.log.background import Background
 from stratalog.log.log import Log
@@ -39,7 +38,7 @@ from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
 
 
-class EngineLogs:
+class EngineLogs(Closeable):
     """The directories, logs, topics and parts of an engine. A context manager; thread-safe.
 
     Made by ``open_engine``, as an ``Engine``, which adds what is done with them.
@@ -238,14 +237,6 @@ class EngineLogs:
 
     def _close_dir(self, directory: LogDir) -> None:
         directory.close(failed=any(name in directory.folders for name in self._shelf.failed))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

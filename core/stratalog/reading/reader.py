@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from stratalog.config.topic import TopicConfig
+from stratalog.env.closing import Closeable
 from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, UnknownTopicError
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
@@ -65,7 +64,7 @@ class StaticLog(LogReader):
             segment.close()
 
 
-class Reader(ABC):
+class Reader(Closeable):
     """Everything in one directory or one tier, for reading. A context manager.
 
     Logs are opened at first use; ``log`` gives the same object again.
@@ -147,14 +146,6 @@ class Reader(ABC):
                 self.tier.close()
             self._close()
             self._host.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @abstractmethod
     def _names(self) -> Collection[TopicPartition]: ...

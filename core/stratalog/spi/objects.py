@@ -6,13 +6,13 @@ call; retrying, budgets and verification are the core's.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag, auto
-from types import TracebackType
-from typing import NoReturn, Protocol, Self
+from typing import NoReturn, Protocol
 
+from stratalog.env.closing import Closeable
 from stratalog.errors import StoreError
 from stratalog.model.batches import Buffer
 
@@ -92,7 +92,7 @@ class BytesSource:
             yield self._data[start : start + chunk_bytes]
 
 
-class ObjectStore(ABC):
+class ObjectStore(Closeable):
     """Keys are relative to the store's URI and use ``/``. A context manager; thread-safe."""
 
     @property
@@ -182,11 +182,3 @@ class ObjectStore(ABC):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an object store stays in its process: ship its URI and options, and open it there")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

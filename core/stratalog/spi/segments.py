@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Self
 
+from stratalog.env.closing import Closeable
 from stratalog.env.files import FileStat
 from stratalog.model.batches import Buffer
 from stratalog.model.segments import FileSlice
@@ -179,7 +178,7 @@ class LogFiles(ABC):
         """Make the folder's names durable."""
 
 
-class SegmentStore(ABC):
+class SegmentStore(Closeable):
     """One log directory, the failure domain. A context manager; ``close`` releases what ``acquire`` took."""
 
     @abstractmethod
@@ -234,11 +233,3 @@ class SegmentStore(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the directory. Twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from stratalog.config.engine import Limits
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
+from stratalog.env.closing import Closeable
 from stratalog.log.load import LoadedLog, LoadRequest, RecoveryProgress, load
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
@@ -51,7 +51,7 @@ def offsets_in(log: LogReader) -> list[int]:
 
 
 @dataclass(slots=True)
-class LogBed:
+class LogBed(Closeable):
     """A log directory with one log, the installed components, and a clock that moves only when told to.
 
     A context manager: leaving it closes what is open, without an orderly stop.
@@ -202,14 +202,6 @@ class LogBed:
         if self._host is not None:
             self._host.close()
             self._host = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # --- bytes as a broker would write them --------------------------------------------------------------------------
 

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
+from stratalog.env.closing import Closeable
 from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError
 from stratalog.model.names import (
     TopicId,
@@ -57,7 +57,7 @@ class TierMetrics:
     indexes: CacheMetrics
 
 
-class Tier:
+class Tier(Closeable):
     """One object store, tried out and ready, for a whole engine or reader. Thread-safe; a context manager.
 
     Made by ``Tier.open``. Attributes: ``reach`` knows whether the store can be used, and by how many writers.
@@ -260,14 +260,6 @@ class Tier:
             self._closed = True
         self._fetcher.close()
         self._store.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _listed(store: TierStore) -> ProbeResult:

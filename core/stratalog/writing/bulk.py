@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from stratalog.config.topic import TopicConfig
+from stratalog.env.closing import Closeable
 from stratalog.errors import ConfigError
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
@@ -62,7 +63,7 @@ class Stage(ABC):
             self.discard()
 
 
-class BulkWriter(ABC):
+class BulkWriter(Closeable):
     """One target, opened in one process: to stage, to publish, or both. A context manager. Not thread-safe."""
 
     @abstractmethod
@@ -279,11 +280,3 @@ class BulkWriter(ABC):
     @abstractmethod
     def close(self) -> None:
         """Let go of everything. Twice is fine."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
