@@ -12,7 +12,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.engine import EngineConfig
 from stratalog.config.files import Settings, read_settings
@@ -42,7 +42,7 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 
 @click.command()
-@click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, required=True)
+@click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, required=True, type=NamedPath())
 @click.argument("uri")
 @click.option("--follow", is_flag=True, help="Go on with what the broker closes, until Ctrl-C.")
 @click.option("--topics", "wants", metavar="PATTERN", callback=_pattern, help="A regular expression; all if not given.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output
 from stratalog.engine.open import open_engine
 
@@ -16,7 +16,7 @@ COLUMNS = (
 @click.command()
 @click.argument("uri")
 @click.option(
-    "--dir", "-d", "directories", multiple=True, type=click.Path(), help="An empty log directory; can be repeated."
+    "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="An empty log directory; can be repeated."
 )
 @click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
 @click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")

@@ -9,7 +9,7 @@ from itertools import islice
 
 import click
 
-from stratalog.cli.options import Place, choice_option, json_option, partition_option, place_options
+from stratalog.cli.options import MANY, Place, choice_option, json_option, partition_option, place_options, typed_bytes
 from stratalog.cli.output import Output, printable
 from stratalog.errors import UnknownTopicError
 from stratalog.model.names import TopicPartition
@@ -28,7 +28,7 @@ SHOWN_CHARACTERS = 120
     "--key", metavar="KEY", help="Only records of this key (UTF-8); EXTRA indexes spare the reading of others."
 )
 @click.option("--group", metavar="NAME", help="Go on where this group has got to, and commit how far it got.")
-@click.option("--max", "limit", type=click.IntRange(1), help="At most so many records of each partition.")
+@click.option("--max", "limit", type=MANY, help="At most so many records of each partition.")
 @choice_option("--isolation", Isolation, Isolation.READ_UNCOMMITTED)
 @place_options
 @json_option
@@ -71,7 +71,7 @@ def consume(
             if key is None:
                 records = log.records(first, isolation=isolation)
             else:
-                records = log.records_with_key(key.encode(), first, isolation=isolation)
+                records = log.records_with_key(typed_bytes(key), first, isolation=isolation)
             for record in islice(records, limit):
                 _print(output, topic, record)
 

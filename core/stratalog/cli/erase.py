@@ -10,7 +10,7 @@ from typing import TextIO
 import click
 
 from stratalog.cleaning.erased import EraseResult
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import Place, json_option, place_options, typed_bytes
 from stratalog.cli.output import Output
 
 _SEGMENTS = (
@@ -123,7 +123,7 @@ def _proofs(proof: TextIO) -> list[dict[str, object]]:
 
 def _bytes_of(text: str, *, is_hex: bool) -> bytes:
     if not is_hex:
-        return text.encode()
+        return typed_bytes(text)
     try:
         return bytes.fromhex(text)
     except ValueError as error:

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any, Final
 
 import click
 
 from stratalog.cli.output import Output
 from stratalog.config.engine import EngineConfig
 from stratalog.config.files import read_settings
+from stratalog.config.keys import LONG_MAX
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.errors import ConfigError, UnknownTopicError
@@ -64,13 +66,23 @@ class Place:
         return read_settings(self.config, os.environ).engine
 
 
+class NamedPath(click.Path):
+    """A path that is not empty: ``"$DIR"`` of a variable that is not set would be the folder one is in."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As ``click.Path``."""
+        if value == "":
+            self.fail("the path is empty; the folder you are in is '.'", param, ctx)
+        return super().convert(value, param, ctx)  # type: ignore[arg-type]  # click says what it takes, and checks it
+
+
 place_options = taken_together(
     "place",
     Place,
     click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
     click.option("--tier", metavar="URI", help="The object store behind the logs: s3://bucket/prefix."),
     click.option(
-        "--dir", "-d", "directories", multiple=True, type=click.Path(), help="A log directory; can be repeated."
+        "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="A log directory; can be repeated."
     ),
 )
 """``--dir``, ``--tier``, ``--config``: handed to the command as ``place``."""
@@ -86,6 +98,15 @@ def choice_option(name: str, choices: type[StrEnum], default: StrEnum) -> Callab
     """An option with the words of an enum, as the library takes them: click by itself would ask for their names."""
     words = click.Choice([choice.value for choice in choices])
     return click.option(name, type=words, default=default.value, show_default=True)
+
+
+MANY: Final = click.IntRange(1, LONG_MAX)
+"""How many at the most, where that is all there are."""
+
+
+def typed_bytes(text: str) -> bytes:
+    """The bytes of an argument, as they were typed: a key need not be UTF-8."""
+    return os.fsencode(text)
 
 
 def partition_option(function: CommandFunction) -> CommandFunction:

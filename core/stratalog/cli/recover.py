@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
@@ -47,7 +47,7 @@ class Outcome:
 
 
 @click.command()
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=NamedPath(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Only say what recovery would do; nothing is written.")
 @json_option
 def recover(output: Output, directory: Path, *, dry_run: bool) -> int:

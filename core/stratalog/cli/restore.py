@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output
 from stratalog.engine.restore import Wanted, restore
 from stratalog.model.names import TopicPartition, parse_partition_folder
@@ -44,7 +44,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[st
 
 @click.command("restore")
 @click.argument("uri")
-@click.argument("directory", type=click.Path())
+@click.argument("directory", type=NamedPath())
 @click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
 @click.option(
     "--to-offset", "to_offsets", multiple=True, callback=_offsets, metavar="TOPIC-PARTITION:OFFSET",

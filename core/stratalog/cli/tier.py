@@ -11,7 +11,7 @@ import click
 
 from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
-from stratalog.cli.options import Place, json_option, place_options, tier_logs
+from stratalog.cli.options import MANY, NamedPath, Place, json_option, place_options, tier_logs
 from stratalog.cli.output import Output
 from stratalog.config.files import read_settings
 from stratalog.errors import ConfigError, StorageError
@@ -67,7 +67,7 @@ def list_tier(
 @click.argument("uri")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1), help="How many commits, newest first.")
+@click.option("--limit", default=50, show_default=True, type=MANY, help="How many commits, newest first.")
 @config_option
 @json_option
 def show_history(output: Output, uri: str, topic: str, partition: int, limit: int, config: str | None) -> None:
@@ -156,9 +156,7 @@ def rewrap(output: Output, uri: str, topics: tuple[str, ...], config: str | None
 @click.argument("uri")
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
-@click.option(
-    "--dir", "-d", "directory", type=click.Path(exists=True), help="Compare this log directory with the tier."
-)
+@click.option("--dir", "-d", "directory", type=NamedPath(exists=True), help="Compare this log directory with the tier.")
 @click.option("--from", "older", type=click.IntRange(1), help="Compare this version of the manifest, ...")
 @click.option("--to", "newer", type=click.IntRange(1), help="... with this one; the newest if it is not given.")
 @click.option("--all", "with_common", is_flag=True, help="List what is on both sides, too.")

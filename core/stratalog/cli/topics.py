@@ -98,11 +98,23 @@ def _warn(output: Output, warning: str) -> None:
 @json_option
 def delete_topic(place: Place, output: Output, topic: str, *, yes: bool) -> None:
     """Delete TOPIC with all its records, those in the tier included."""
-    if not yes:
-        click.confirm(f"Delete topic {topic} with all its records?", abort=True, err=True)
     with place.engine() as engine:
+        if not yes and topic in engine.topics():
+            _ask(f"Delete topic {topic} with all its records?")
         engine.delete_topic(topic)
     output.table("deleted", ("topic",), [(topic,)])
+
+
+def _ask(question: str) -> None:
+    """Go on if the answer is yes; a script that nobody answers for is told so, and not that it was interrupted."""
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            raise
+        raise click.UsageError("nobody answers: --yes deletes without asking") from None
+    if not agreed:
+        raise click.ClickException("nothing was deleted")
 
 
 @topics.command("describe")

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.verify_tier import Budget, TierCheck
 from stratalog.config.files import Settings
@@ -41,7 +41,7 @@ CHECKPOINTS: Final = {
 
 
 @click.command()
-@click.argument("place", metavar="PATH|URI")
+@click.argument("place", metavar="PATH|URI", type=NamedPath())
 @click.option(
     "--repair",
     is_flag=True,
@@ -50,7 +50,14 @@ CHECKPOINTS: Final = {
     "notes are left on the rest, orphans are collected.",
 )
 @click.option("--deep", is_flag=True, help="Decode every record, beyond what CRCs say; of a tier, read every segment.")
-@click.option("--dir", "-d", "directories", multiple=True, help="For a tier: a log directory that --repair takes from.")
+@click.option(
+    "--dir",
+    "-d",
+    "directories",
+    multiple=True,
+    type=NamedPath(),
+    help="For a tier: a log directory that --repair takes from.",
+)
 @click.option("--budget", help="For a tier: what one run may cost, requests=NUMBER,bytes=NUMBER or one of them.")
 @click.option("--state", type=click.Path(dir_okay=False), help="For a tier: the file by which the next run goes on.")
 @click.option("--config", type=click.Path(dir_okay=False), help="For a tier: a stratalog.toml with settings.")

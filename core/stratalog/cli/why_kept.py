@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from stratalog.cleaning.explain import RangeFate
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import Place, json_option, place_options, typed_bytes
 from stratalog.cli.output import Output
 
 _RANGES = ("start", "end", "where", "fate", "deleted_at", "size_bytes", "freed_bytes", "reason")
@@ -30,7 +30,7 @@ def why_kept(place: Place, output: Output, topic: str, partition: int, *, offset
     if offset is not None and key is not None:
         raise click.UsageError("--offset and --key are two questions: ask one")
     with place.engine() as engine:
-        found = engine.explain(topic, partition, offset=offset, key=None if key is None else key.encode())
+        found = engine.explain(topic, partition, offset=offset, key=None if key is None else typed_bytes(key))
     if output.as_json:
         for one in found.ranges:
             output.item({"range": dataclasses.asdict(one)})

@@ -110,7 +110,7 @@ class Section:
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
         """Names to values, as ``from_mapping`` takes them; ``only_changed`` leaves out defaults.
 
-        Several words are one text with commas, as Kafka writes them; a list if a word has a comma itself.
+        Several words are one text with commas, as Kafka writes them; a list if a word has a comma itself, or a space at its end.
         """
         plain = type(self)()
         result: dict[str, object] = {}
@@ -144,7 +144,7 @@ def _leaves(values: Mapping[str, object], prefix: str, whole: frozenset[str]) ->
 
 
 def _joined(words: tuple[str, ...]) -> str | list[str]:
-    return list(words) if any("," in word for word in words) else ",".join(words)
+    return list(words) if any("," in word or word != word.strip() for word in words) else ",".join(words)
 
 
 def _described(section: type[Section]) -> tuple[tuple[str, Key, Any], ...]:
@@ -186,12 +186,10 @@ def _converted(found: Key, kind: Any, value: object, source: str) -> object:
 
 def _to_words(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
-        words: list[str] = value.split(",")
-    elif isinstance(value, list | tuple):
-        words = [_to_str(os.fspath(item)) for item in value]
-    else:
-        raise TypeError(value)
-    return tuple(word.strip() for word in words if word.strip())
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    if isinstance(value, list | tuple):  # a folder's name may begin or end with a space
+        return tuple(word for item in value if (word := _to_str(os.fspath(item))).strip())
+    raise TypeError(value)
 
 
 def _to_table(value: object) -> dict[str, object]:

@@ -248,7 +248,7 @@ class Schema(Generic[T]):
         form = self._form(version)
         try:
             return schema.int16(version) + self._plan(form).write(value)
-        except struct.error as error:
+        except (struct.error, UnicodeEncodeError) as error:
             raise InvalidRecordError(f"{self.name} cannot be written: {error}") from error
 
     def _form(self, version: int) -> Form:

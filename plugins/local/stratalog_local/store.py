@@ -10,6 +10,7 @@ import contextlib
 from stratalog.spi import (
     LOCK_FILE,
     Buffer,
+    ConfigError,
     LogDirLockedError,
     LogDirNotFoundError,
     LogFiles,
@@ -118,4 +119,6 @@ class LocalStore(SegmentStore):
 
 def _plain_path(location: str) -> str:
     path = location.removeprefix("file://")
-    return path.rstrip("/") or path[:1] or "."
+    if not path:  # the folder one is in has a name: "."
+        raise ConfigError(f"{location!r} names no log directory: a path or file:///PATH does")
+    return path.rstrip("/") or path[:1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +89,7 @@ def erase_command(
     Earlier states of the tier hold them until the collector takes these. The exit code of a dry run is 1 if it found some.
     """
     listed = [] if keys_from is None else keys_from.read_bytes().splitlines()
-    wanted = [*(key.encode() for key in keys), *map(_unhexed, hex_keys), *listed]
+    wanted = [*map(os.fsencode, keys), *map(_unhexed, hex_keys), *listed]
     with job.watched("erasing") as (session, progress):
         found = jobs.erase(
             session,

@@ -45,9 +45,12 @@ def test_settings_are_altered_and_taken_back(folder: str, capsys: pytest.Capture
 def test_a_topic_is_deleted_when_somebody_says_yes(
     folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
-    assert run(["topics", "delete", "orders", "--dir", folder]) == 130
-    capsys.readouterr()
+    for answer, said in (("n\n", "nothing was deleted"), ("", "--yes")):  # no answer: a script's input is at its end
+        monkeypatch.setattr("sys.stdin", io.StringIO(answer))
+        assert run(["topics", "delete", "orders", "--dir", folder]) == 2
+        assert said in capsys.readouterr().err
+    assert run(["topics", "delete", "nosuch", "--dir", folder]) == 2  # nobody is asked about what is not there
+    assert capsys.readouterr().err.startswith("error: there is no topic nosuch")
     assert len(items(capsys, "topics", "list", "--dir", folder)) == 1
     assert items(capsys, "topics", "delete", "orders", "--yes", "--dir", folder) == [{"topic": "orders"}]
     assert items(capsys, "topics", "list", "--dir", folder) == []

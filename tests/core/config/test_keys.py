@@ -63,6 +63,7 @@ def sample(**values: object) -> Sample:
         ("words", "a, b,,c", ("a", "b", "c")),
         ("words", "", ()),
         ("words", ["a", "b,c"], ("a", "b,c")),
+        ("words", ["", " a ", " "], (" a ",)),  # the name of a folder, say
         ("words", ("a",), ("a",)),
         ("words", [Path("data/one")], ("data/one",)),
         ("picked", "y,x", ("y", "x")),

@@ -14,6 +14,7 @@ import pytest
 from stratalog.config.engine import Limits
 from stratalog.errors import (
     ClosedError,
+    ConfigError,
     CorruptCheckpointError,
     DiskFullError,
     LogDirError,
@@ -157,6 +158,15 @@ def test_locations_are_paths_or_file_uris(tmp_path: Path, form: str) -> None:
         assert store.path("x") == str(tmp_path / "logs" / "x")
     bench.close()
     assert (tmp_path / "logs").is_dir()
+
+
+@pytest.mark.parametrize("location", ["", "file://"])
+def test_no_location_is_not_where_we_are(location: str) -> None:
+    (provider,) = stratalog_segment_stores()
+    bench = StoreBench(provider, location)
+    with pytest.raises(ConfigError, match="names no log directory"):
+        bench()
+    bench.close()
 
 
 def test_a_relative_location_is_taken_from_where_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ from stratalog.cli.dump.texts import (
     dump_topics,
 )
 from stratalog.cli.dump.tier import dump_manifest, dump_object, dump_page
-from stratalog.cli.options import json_option
+from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output
 from stratalog.config.files import Settings
 from stratalog.errors import ConfigError, CorruptionError, StorageError
@@ -55,7 +55,7 @@ _SMALL: Final = {
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=NamedPath(path_type=Path))
 @click.option("--deep", is_flag=True, help="Also the records in each batch; of a tier object, all that is in it.")
 @click.option("--values", is_flag=True, help="Also keys, values and headers of the records; implies --deep.")
 @click.option(

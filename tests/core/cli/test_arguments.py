@@ -1,0 +1,74 @@
+"""Arguments as shells hand them over: bytes that are no text, empty variables, numbers beyond all bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+
+KEY = b"\xffk"
+TYPED = os.fsdecode(KEY)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> list[str]:
+    """Options for a directory with the topic ``orders``, whose record 1 has a key that is no text."""
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(key=key, value=b"v") for key in (b"a", KEY, b"b")])
+        engine.log("orders", 0).roll()
+    return ["--dir", str(tmp_path / "data")]
+
+
+def items(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, object]]:
+    assert run([*arguments, "--json"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_a_key_need_not_be_text(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert [item["offset"] for item in items(capsys, "consume", "orders", *place, "--key", TYPED)] == [1]
+    assert any("record" in item for item in items(capsys, "why-kept", "orders", "0", *place, "--key", TYPED))
+    assert len(items(capsys, "erase", "orders", *place, "--key", TYPED)) == 1
+    assert [item["offset"] for item in items(capsys, "consume", "orders", *place)] == [0, 2]
+
+
+def test_a_group_must_be_text(place: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["consume", "orders", *place, "--group", TYPED]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["consume", "orders", "--max"], ["tier", "log", "file:///t", "orders", "0", "--limit"]]
+)
+def test_a_number_beyond_all_bounds(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*arguments, "99999999999999999999"]) == 2
+    assert "is not in the range" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["recover", ""],
+        ["verify", "", "--repair"],
+        ["dump", ""],
+        ["retention", "--dir", ""],
+        ["archive", "", "file:///tier"],
+        ["attach", "--dir", "", "file:///tier"],
+        ["restore", "file:///tier", ""],
+        ["topics", "list", "--dir", "file://"],
+        ["attach", "--dir", "file://", "memory://tier"],
+    ],
+)
+def test_no_path_is_not_the_folder_one_is_in(
+    arguments: list[str], place: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(place[1])
+    before = sorted(path.name for path in Path().iterdir())
+    assert run(arguments) == 2
+    assert "error" in capsys.readouterr().err.lower()
+    assert sorted(path.name for path in Path().iterdir()) == before
