@@ -289,12 +289,15 @@ class _Loader:
             self.recovered_segments += 1
             cut = segment.size_bytes - found.valid_bytes
             last = cut > 0 or index == len(self.segments) - 1
-            self._settle(index, found, last=last)
-            self.producers.forget_silent(self._silent_before_ms)  # Kafka loads the snapshot that was written just now
-            if last:
+            end = self._settle(index, found, last=last)
+            if last:  # before the snapshot: a segment that goes may begin, and have one, where the log ends now
                 self.truncated_bytes += cut + sum(later.size_bytes for later in self.segments[index + 1 :])
                 self._drop(self.segments[index + 1 :])
                 del self.segments[index + 1 :]
+            if self.request.writable:
+                self._write_snapshot(end, self.producers)
+            self.producers.forget_silent(self._silent_before_ms)  # Kafka loads the snapshot that was written just now
+            if last:
                 break
         self.log_end = self.producers.end_offset = self.segments[-1].end_offset
 
@@ -305,8 +308,8 @@ class _Loader:
                     self.epochs = self.epochs.assign(epoch, offset)
         return replay_table(self.producers, chunk.data, table, self.parts)
 
-    def _settle(self, index: int, found: Recovered, *, last: bool) -> None:
-        """Make one segment what recovery found it to be: on disk, or for a reader in memory."""
+    def _settle(self, index: int, found: Recovered, *, last: bool) -> int:
+        """Make one segment what recovery found it to be: on disk, or for a reader in memory. Where it ends now."""
         segment = self.segments[index]
         end = found.end_offset if last else segment.end_offset
         if self.request.writable:
@@ -314,10 +317,10 @@ class _Loader:
                 segment.log.truncate(found.valid_bytes)  # frees what was reserved behind the last, too
             for role, entries in found.entries.items():
                 self._write_index(segment, role, entries)
-            self._write_snapshot(end, self.producers)
         else:
             segment = self.segments[index] = segment.limited(found.valid_bytes, found.entries)
         segment.end_offset, segment.largest = end, found.largest
+        return end
 
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
         self.names = None

@@ -19,20 +19,22 @@ from stratalog.log.delete import forget_epochs, leave
 from stratalog.log.folder import file_names, write_index
 from stratalog.log.replace import void_cleaning
 from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets, write_snapshot
-from stratalog.log.roll import new_appender, next_segment
+from stratalog.log.roll import new_appender, next_segment, roll
 from stratalog.log.state import LogState
 from stratalog.log.tiered import producers_at
 from stratalog.log.write import MAX_OFFSET
 from stratalog.model.names import DESCRIBING_SUFFIXES, SNAPSHOT_SUFFIX, segment_file
 from stratalog.producers.state import ProducerState
-from stratalog.segment.search import find_batch
+from stratalog.segment.framing import walk
+from stratalog.segment.search import find_batch, last_indexed_position
 from stratalog.segment.segment import Segment
 
 
 def truncate_to(state: LogState, offset: int) -> bool:
     """Drop the records from ``offset`` on; whether the log went further.
 
-    A batch that holds ``offset`` goes as a whole, the log ends at ``offset`` all the same. Epochs that begin there go even
+    A batch that holds ``offset`` goes as a whole, the log ends at ``offset`` all the same, and does so when it is opened
+    again: unlike in Kafka, a new segment begins there. Epochs that begin there go even
     if no record does. Durable on return, bounds in the directory's checkpoints included.
 
     A follower cuts whatever its leader says. One whose own disk begins above ``offset`` ends where a segment of the tier
@@ -63,6 +65,7 @@ def truncate_to(state: LogState, offset: int) -> bool:
                     _begin_again(state, end, start, known)
                 else:
                     _cut_back(state, offset)
+                    _keep_end(state)
         _store_bounds(state)
     return True
 
@@ -180,6 +183,19 @@ def _cut_back(state: LogState, offset: int) -> None:
     state.publish()
 
 
+def _keep_end(state: LogState) -> None:
+    """Let the files tell where a log ends that was cut inside a batch, or inside a gap: a segment begins there.
+
+    Nothing else would, once the log is opened again. Kafka's log then ends where its last batch does.
+    """
+    active = state.segments[-1]
+    end = active.base_offset
+    for chunk in walk(active, last_indexed_position(active, state.parts), state.parts, check_crc=False):
+        end = chunk.tables[-1].last_offset[-1] + 1
+    if end < state.log_end:
+        roll(state)
+
+
 class _Cut:
     """A segment whose end goes: what readers are shown meanwhile, then the segment as it is on disk.
 
@@ -233,8 +249,12 @@ def _lower_bounds(state: LogState, end: int) -> None:
 
 
 def _producers_at(state: LogState, end: int) -> ProducerState:
-    """The producers' state below ``end``, from the newest snapshot that is left and the batches after it."""
+    """The producers' state below ``end``, from the newest snapshot that is left and the batches after it.
+
+    Who was forgotten since the snapshot, as it was silent for too long, stays so.
+    """
     found = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
+    found.keep(state.producers)
     replay_range(found, state.segments, max(found.end_offset, state.segments[0].base_offset), end, state.parts)
     return found
 

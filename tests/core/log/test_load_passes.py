@@ -154,6 +154,16 @@ def test_segments_behind_damage_are_set_aside_and_go_after_the_delay(produced: L
     assert not [name for name in produced.names() if name.endswith(".deleted")]
 
 
+def test_the_snapshot_at_the_end_stays_where_a_segment_that_is_given_up_begins(produced: LogBed) -> None:
+    """As Kafka, which takes it last: what is bad lies behind all batches of a segment."""
+    path = produced.path(EACH)
+    path.write_bytes(path.read_bytes() + b"\xff" * 30)
+    left = load(produced, clean=False)
+    assert any(name.startswith(f"{2 * EACH:020d}.log") for name in left)
+    assert snapshots(produced) == [EACH, 2 * EACH]
+    assert producers(produced, 2 * EACH) == [0, 1]
+
+
 # --- progress --------------------------------------------------------------------------------------------------------
 
 

@@ -76,6 +76,35 @@ def test_a_batch_that_holds_the_offset_goes_as_a_whole(bed: LogBed) -> None:
     assert offsets_in(log) == [0, 1, 2, 5]
 
 
+@pytest.mark.parametrize("target", [1, 7, 14, 20])
+@pytest.mark.parametrize("clean", [True, False])
+def test_where_a_log_ends_that_was_cut_inside_a_batch_or_a_gap_is_in_its_files(
+    bed: LogBed, target: int, *, clean: bool
+) -> None:
+    """Of batches at [0, 5), [5, 10) and [30, 35), the last of them in a segment of its own."""
+    bed.topic = TopicConfig(segment_bytes=300, index_interval_bytes=0)
+    log = bed.open()
+    log.follow(0)
+    for base in (0, 5, 30):
+        log.append_as_follower(bed.batch(base, records(5, start=base)), 35, 0)
+    assert log.truncate_to(target)
+    before = log.offsets()
+    assert (before.log_end, before.high_watermark) == (target, target)
+    left = [offset for base in (0, 5) for offset in range(base, base + 5) if base + 5 <= target]
+    if clean:
+        bed.close()
+    else:
+        bed.crash()
+    log = bed.open(clean=clean, high_watermark=target)
+    assert log.offsets()[:2] == before[:2]
+    assert log.offsets().log_end == target
+    assert offsets_in(log) == left
+    assert log.append(records(1, start=target)).base_offset == target
+    assert offsets_in(log) == [*left, target]
+    bed.close()
+    assert offsets_in(bed.open_reader()) == [*left, target]
+
+
 def test_below_the_first_segment_the_log_begins_again(log: Log) -> None:
     log.delete_records(6)
     log.drop_local(6)
@@ -192,6 +221,19 @@ def test_producers_and_transactions_are_as_they_were_then(bed: LogBed) -> None:
     assert aborted
     bed.crash()
     assert bed.open(clean=False)._state.producers.entries() == states[1]
+
+
+def test_producers_that_were_forgotten_do_not_come_back_from_a_snapshot(bed: LogBed) -> None:
+    log = bed.open()
+    log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, 0)))
+    log.append_as_leader(bed.batch(0, records(1), producer=(8, 0, 0), transactional=True))
+    log.roll()
+    log.append_as_leader(bed.batch(0, records(1), producer=(9, 0, 0)))
+    assert log.forget_producers(0) == 2
+    assert [found.producer_id for found in log.producers()] == [8]
+    log.truncate_to(2)
+    assert [found.producer_id for found in log.producers()] == [8]
+    log.append_as_leader(bed.batch(0, records(1), producer=(7, 0, 5)))
 
 
 def test_aborted_transactions_that_are_cut_off_are_forgotten(bed: LogBed) -> None:
