@@ -1,4 +1,8 @@
-"""A broker starts on what was restored from a tier: records, transactions and the offsets of groups."""
+"""A broker starts on what was restored from a tier: records, transactions and the offsets of groups.
+
+The broker that is lost was in later leader epochs than a new one is, and has given out the producer ids that a new one gives
+out again.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +13,17 @@ import pytest
 
 import corpus
 import stratalog
-from kafka_broker import KafkaBroker
+from kafka_broker import CLIENT_SECONDS, KafkaBroker
 from kafka_tools import KafkaTools
 from stratalog import Record
 from stratalog.engine.restore import RestoredLog, Wanted, restore
+from stratalog.env.clock import SystemClock
 
 SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 5)]
 BATCHES = 4
 INTERNAL = {"__consumer_offsets": 1}
+FRESH = SOME[0]._replace(value=b"first", timestamp_ms=SystemClock().now_ms())  # brokers forget producers of yesterday
+EPOCH = 37
 
 
 @dataclass(frozen=True)
@@ -30,13 +37,16 @@ class Story:
     remarks: list[str]
     complaints: list[str]
     after: list[Record]
+    fresh: list[Record]
+    polled: str
 
 
 @pytest.fixture(scope="module")
 def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Story:
     bucket = tmp_path_factory.mktemp("bucket")
     with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("lost")) as lost:
-        lost.create_topics({"orders": 1}, {"orders": {"segment.bytes": 1 << 20}})
+        lost.create_topics({"orders": 1, "fresh": 1}, {"orders": {"segment.bytes": 1 << 20}})
+        lost.produce(["fresh"], [FRESH])
         for _ in range(BATCHES):
             lost.produce(["orders"], SOME)
         lost.produce_transactions("orders", [(SOME[:2], True), (SOME[2:], False)])
@@ -46,10 +56,10 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         _move_all(lost.log_dir, bucket.as_uri())
     with KafkaBroker(kafka_tools, tmp_path_factory.mktemp("new")) as broker:
         compacted = {"__consumer_offsets": {"cleanup.policy": "compact"}}
-        broker.create_topics({"orders": 1, "cut": 1, **INTERNAL}, compacted)
+        broker.create_topics({"orders": 1, "cut": 1, "fresh": 1, **INTERNAL}, compacted)
         broker.stop()
         copied = (
-            *restore(bucket.as_uri(), broker.log_dir, Wanted(topics=["orders", *INTERNAL])),
+            *restore(bucket.as_uri(), broker.log_dir, Wanted(topics=["orders", "fresh", *INTERNAL])),
             *restore(
                 bucket.as_uri(),
                 broker.log_dir,
@@ -60,24 +70,50 @@ def story(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> 
         )
         complaints = broker.tools.complaints(broker.log_dir)
         broker.start()
+        broker.produce(["fresh"], [FRESH._replace(value=b"second")])
         read = broker.read(["orders", "cut"], isolation="read_committed")
         committed = broker.committed("group", "orders")
         broker.produce(["orders"], SOME[:1])
         after = broker.read(["orders"], isolation="read_committed")["orders"]
+        fresh = broker.read(["fresh"])["fresh"]
+        polled = _polled(broker, tmp_path_factory.mktemp("java"))
         broker.stop()
-        return Story(had, copied, read, committed, broker.remarks(), complaints, after)
+        return Story(had, copied, read, committed, broker.remarks(), complaints, after, fresh, polled)
+
+
+def _polled(broker: KafkaBroker, folder: Path) -> str:
+    """What Kafka's own consumer says of the next record of the group that had read all."""
+    main, wait_ms = "org.apache.kafka.tools.consumer.ConsoleConsumer", 1000 * CLIENT_SECONDS
+    told = (
+        "--property",
+        "print.offset=true",
+        "--property",
+        "print.value=false",
+        "--max-messages",
+        "1",
+        "--timeout-ms",
+        str(wait_ms),
+    )
+    server = ("--bootstrap-server", broker.address, "--topic", "orders", "--group", "at the end")
+    return broker.tools.run(main, *server, *told, folder=folder).stdout
 
 
 def _move_all(log_dir: Path, uri: str) -> None:
-    """Close every segment of the broker that is lost, and move it to the tier."""
+    """Let a group read all in a later epoch; close every segment of the broker that is lost, and move it to the tier."""
     with stratalog.open_engine(log_dir, tier=uri) as engine:
+        log = engine.log("orders", 0)
+        log.lead(EPOCH)
+        log.append([FRESH])
+        with engine.consumer(group="at the end", topics=["orders"]) as consumer:
+            consumer.commit({log.name: stratalog.CommittedOffset(log.offsets().log_end, EPOCH)})
         for name in engine.partitions():
             engine.log(*name).roll()
         engine.offload()
 
 
 def test_a_client_reads_every_record(story: Story) -> None:
-    assert story.read["orders"] == story.had
+    assert story.read["orders"][:-1] == story.had
+    assert story.read["orders"][-1].value == FRESH.value
     assert len(story.had) == BATCHES * len(SOME) + 2
 
 
@@ -92,9 +128,18 @@ def test_the_offsets_of_the_group_are_there(story: Story) -> None:
 
 
 def test_the_broker_appends_behind_it(story: Story) -> None:
-    assert [record.value for record in story.after[:-1]] == [record.value for record in story.had]
+    assert story.after[:-1] == story.read["orders"]
     end = next(log.log_end for log in story.copied if log.log.topic == "orders")
     assert story.after[-1].offset == end
+
+
+def test_a_consumer_whose_group_had_read_all_gets_what_comes_next(story: Story) -> None:
+    """It would wait for ever for a leader of the epoch in which the group committed."""
+    assert f"Offset:{story.after[-1].offset}" in story.polled
+
+
+def test_what_a_producer_sends_first_is_not_taken_for_a_retry(story: Story) -> None:
+    assert [record.value for record in story.fresh] == [FRESH.value, b"second"]
 
 
 def test_nobody_complains(story: Story) -> None:

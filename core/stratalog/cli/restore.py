@@ -104,4 +104,9 @@ def restore_command(
                 f"{log.log} ends at {log.log_end}, not at {wanted_end}: the batch from {log.log_end} on holds what shall not "
                 "come along, and is left out as a whole"
             )
+        if log.open_transactions:
+            output.note(
+                f"{log.log} ends with {log.open_transactions} open transactions: readers of what is committed wait until "
+                "they are ended"
+            )
     return 0

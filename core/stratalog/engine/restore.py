@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 
 from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
+from stratalog.engine.anew import FIRST_EPOCH, begin_anew, goes_anew
 from stratalog.engine.create import create_partition, new_topic_id
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
@@ -22,6 +23,8 @@ from stratalog.env import Env
 from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError, ConfigError
 from stratalog.log.directory import read_topic_id
+from stratalog.log.folder import write_next_epoch
+from stratalog.log.leadership import MAX_EPOCH
 from stratalog.log.load import LoadRequest, load
 from stratalog.log.log import Log
 from stratalog.model.names import (
@@ -40,7 +43,7 @@ from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import StaticLog
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.attach import chosen_logs, has_log, is_empty_folder
-from stratalog.tier.restore import RestorePlan, check_bound, copy_segment, planned, write_epochs_of
+from stratalog.tier.restore import RestorePlan, check_bound, copy_segments, planned, write_epochs_of
 from stratalog.tier.tier import Tier, TierLogName
 
 RestoreProgress = Callable[[TopicPartition, int, int], None]
@@ -51,7 +54,7 @@ RestoreProgress = Callable[[TopicPartition, int, int], None]
 class RestoredLog:
     """What came of one log, or would: ``copied`` of its segments were fetched, the others were there.
 
-    ``requests`` is about how many the store is asked.
+    ``requests`` is about how many the store is asked. ``open_transactions`` have records below the end and no marker.
     """
 
     source: TopicPartition
@@ -63,6 +66,7 @@ class RestoredLog:
     size_bytes: int
     requests: int
     copied: int = 0
+    open_transactions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +196,7 @@ class _Restore:
             found = log.offset_for_timestamp(moment_ms, "log_end")
             end = end if found is None else min(end, found)
         chunk_bytes = self._host.settings.limits.fetch_chunk_bytes
-        return planned(name.log, name.topic_id, self._target(name.log), view, end, chunk_bytes)
+        return planned(remote, self._target(name.log), view, end, chunk_bytes)
 
     # --- copying -------------------------------------------------------------------------------------------------
 
@@ -272,9 +276,9 @@ class _Restore:
                     self._progress(plan.target, done, total)
 
             files = directory.store.open_log(directory.folders[plan.target])
-            there = {file.name: file.size_bytes for file in files.list()}
-            count = sum(copy_segment(segment, files, there, told) for segment in plan.parts())
-            write_epochs_of(plan, files)
+            only_epoch = FIRST_EPOCH if goes_anew(plan, files) else None
+            count = copy_segments(plan, files, told, only_epoch)
+            write_epochs_of(plan, files, only_epoch)
             return count
 
         counts = list[int]()
@@ -286,12 +290,21 @@ class _Restore:
         return counts
 
     def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
-        """Open the log, and let it end where it shall: as a broker's or an engine's own truncation does it."""
+        """Open the log, and let it end where it shall: as a broker's or an engine's own truncation does it.
+
+        It goes on in a leader epoch that nobody has seen: who has read further than its end learns so that he did.
+        """
         log = self._open(directory, plan)
         if log.truncate_to(plan.log_end):
             log.close()
             log = self._open(directory, plan)  # what it ends with now: a batch is never cut in two
-        return replace(_told(plan), log_end=log.offsets().log_end)
+        found = replace(_told(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions()))
+        files, epoch = directory.store.open_log(directory.folders[plan.target]), plan.leader_epoch
+        if goes_anew(plan, files):
+            epoch = FIRST_EPOCH
+            log = begin_anew(log, files, lambda: self._open(directory, plan))
+        write_next_epoch(files, min(epoch + 1, MAX_EPOCH), log.offsets().log_end)
+        return found
 
     def _open(self, directory: LogDir, plan: RestorePlan) -> Log:
         files, config = directory.store.open_log(directory.folders[plan.target]), TopicConfig()

@@ -13,15 +13,18 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs, parse_epochs
 from stratalog.errors import CorruptBatchError
 from stratalog.log.swap import SwapPlan, plan_swap
+from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
     DELETED_SUFFIX,
     DESCRIBING_SUFFIXES,
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
+    NEXT_EPOCH_FILE,
     SNAPSHOT_SUFFIX,
     parse_segment_file,
     segment_file,
 )
+from stratalog.model.offsets import EpochEntry
 from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
@@ -167,6 +170,25 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
 def read_epochs(files: LogFiles) -> EpochCache:
     """The stored leader epochs; CorruptCheckpointError if the file is malformed."""
     return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
+
+
+def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
+    """The epochs with the one that the log goes on in, if none as late has begun in it.
+
+    Raises:
+        CorruptCheckpointError: the file that tells it is malformed.
+    """
+    told = parse_epochs(files.read_small(NEXT_EPOCH_FILE) or b"", files.path(NEXT_EPOCH_FILE))
+    latest = max((entry.epoch for entry in told), default=NO_EPOCH)
+    return epochs.assign(latest, log_end) if latest > epochs.latest else epochs
+
+
+def write_next_epoch(files: LogFiles, epoch: int, log_end: int) -> None:
+    """Store, durable on return, that the log goes on in ``epoch``, in which nothing is appended yet.
+
+    ``leader-epoch-checkpoint`` cannot keep that: whoever loads a log drops epochs that begin at its end, as Kafka does.
+    """
+    files.replace_small(NEXT_EPOCH_FILE, format_epochs([EpochEntry(epoch, log_end)]))
 
 
 def write_epochs(files: LogFiles, epochs: EpochCache) -> None:

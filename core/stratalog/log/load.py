@@ -16,7 +16,15 @@ from typing import Final
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError
-from stratalog.log.folder import file_names, open_segments, read_epochs, set_aside, write_epochs, write_index
+from stratalog.log.folder import (
+    file_names,
+    open_segments,
+    read_epochs,
+    set_aside,
+    with_next_epoch,
+    write_epochs,
+    write_index,
+)
 from stratalog.log.marks import end_round
 from stratalog.log.replay import (
     newest_snapshot,
@@ -28,7 +36,7 @@ from stratalog.log.replay import (
 )
 from stratalog.log.split import SegmentOverflow, Span, closed_spans, pieces_of, spans_at, split_segment
 from stratalog.model.batches import BatchTable
-from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, segment_file
+from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, NEXT_EPOCH_FILE, segment_file
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
@@ -190,6 +198,8 @@ class _Loader:
         # tier has been told of one must not be forgotten before the first append in it.
         last = self.log_end + 1 if self.config.remote_storage_enable else self.log_end
         self.epochs = self.epochs.truncate_from_end(last).truncate_from_start(floor)
+        if NEXT_EPOCH_FILE in self._names():
+            self.epochs = with_next_epoch(self.epochs, self.files, self.log_end)
 
     def listed_snapshots(self) -> list[int]:
         """The offsets of all snapshots that are there now."""

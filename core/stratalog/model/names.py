@@ -40,6 +40,7 @@ TOPICS_FILE: Final = "stratalog-topics.json"  # a plain file: Kafka ignores it, 
 
 TIER_NOTE_FILE: Final = "stratalog-tier.json"  # in a log's folder, and in the first log directory
 MARKS_FILE: Final = "stratalog-marks.json"  # in a log's folder, where Kafka ignores plain files, too
+NEXT_EPOCH_FILE: Final = "stratalog-next-epoch"  # the same
 STAGED_PREFIX: Final = "stratalog-staged-"  # plain files in a log's folder: records that are not yet published
 ATTACH_NOTE_FILE: Final = "stratalog-attach.json"  # in the first log directory, until the attach is done
 RESTORE_NOTE_FILE: Final = "stratalog-restore.json"  # in a log directory, until the restore is done

@@ -18,6 +18,8 @@ FRAME: Final = Struct(">qiib")  # offset, size, CRC or leader epoch, magic
 FRAME_BYTES: Final = FRAME.size  # 17
 OVERHEAD_BYTES: Final = 12  # offset and size; the size counts what follows them
 MIN_SIZE: Final = 14  # of the smallest V0 message
+_FIRST_WITH_EPOCH: Final = 2  # the magic
+_NEVER: Final = 1 << 62
 MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # how far an offset may lie above its segment's base offset
 
 
@@ -58,6 +60,41 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
         if table.stop_position == position:
             return MixedScan(tuple(tables), ScanStop.CORRUPT, position, f"magic {magic} is refused by its format")
         position = table.stop_position
+
+
+class EpochSetter:
+    """Gives all batches of a file that comes in pieces another leader epoch, which no CRC covers.
+
+    What has none, magic 0 and 1, stays, and so does all that follows an entry that cannot be one.
+
+    Args:
+        epoch: the one that they get.
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch.to_bytes(4, "big", signed=True)
+        self._ahead = 0  # bytes to the next batch
+        self._rest = bytearray()  # the beginning of its frame
+
+    def feed(self, piece: Buffer) -> bytearray:
+        """The next bytes, as far as they are decided; nothing but a part of a frame is kept for later."""
+        data = self._rest + piece
+        at = self._ahead
+        while at + FRAME_BYTES <= len(data):
+            _, size, _, magic = FRAME.unpack_from(data, at)
+            if size < MIN_SIZE:
+                at = _NEVER
+                break
+            if magic >= _FIRST_WITH_EPOCH:
+                data[at + OVERHEAD_BYTES : at + OVERHEAD_BYTES + len(self._epoch)] = self._epoch
+            at += OVERHEAD_BYTES + size
+        decided = min(at, len(data))
+        self._rest, self._ahead = data[decided:], at - decided
+        return data[:decided]
+
+    def rest(self) -> bytearray:
+        """What is left at the end of the file."""
+        return self._rest
 
 
 class Chunk(NamedTuple):

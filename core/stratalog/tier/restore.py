@@ -15,6 +15,7 @@ from typing import Final
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import CorruptObjectError, StorageError
 from stratalog.log.remote import RemoteView
+from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
@@ -24,11 +25,15 @@ from stratalog.model.names import (
     TRANSACTION_INDEX_SUFFIX,
     TopicId,
     TopicPartition,
+    parse_segment_file,
     segment_file,
 )
+from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind
+from stratalog.segment.framing import EpochSetter
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.log import TierLog
 
 UNFINISHED: Final = ".restoring"  # behind ``.log``: neither Kafka nor an engine takes it for a segment
 PIECE_BYTES: Final = 4 << 20
@@ -48,6 +53,7 @@ class RestorePlan:
         target: what it is called where it goes.
         view: the state of the tier that is copied.
         log_end: the first offset that does not come along.
+        leader_epoch: the highest that the tier knows of.
         segments: how many hold records below it.
         size_bytes: of their ``.log`` files.
         requests: about how many the store is asked.
@@ -58,6 +64,7 @@ class RestorePlan:
     target: TopicPartition
     view: RemoteView
     log_end: int
+    leader_epoch: int
     segments: int
     size_bytes: int
     requests: int
@@ -67,25 +74,24 @@ class RestorePlan:
         return segments_below(self.view, self.log_end)
 
 
-def planned(
-    source: TopicPartition, topic_id: TopicId, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int
-) -> RestorePlan:
+def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
     """Count what is to be copied; the list of segments is read once.
 
     Args:
-        source: the log in the tier.
-        topic_id: of its topic there.
+        remote: the log in the tier.
         target: what it shall be called.
         view: the state of the tier.
         log_end: the first offset to leave behind; not outside what the tier has.
         chunk_bytes: how much one request fetches.
     """
+    told = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
+    leader_epoch = max(told, *(entry.epoch for entry in view.leader_epochs), NO_EPOCH)
     segments = size_bytes = requests = 0
     for segment in segments_below(view, log_end):
         segments += 1
         size_bytes += segment.size_bytes
         requests += -(-segment.size_bytes // chunk_bytes) + len(segment.stored.slices) - 1
-    return RestorePlan(source, topic_id, target, view, log_end, segments, size_bytes, requests)
+    return RestorePlan(remote.log, remote.topic_id, target, view, log_end, leader_epoch, segments, size_bytes, requests)
 
 
 def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
@@ -97,13 +103,41 @@ def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
         yield segment
 
 
-def write_epochs_of(plan: RestorePlan, files: LogFiles) -> None:
-    """Store where leader epochs begin; a cut takes what lies behind it."""
-    files.replace_small(LEADER_EPOCHS_FILE, format_epochs(plan.view.leader_epochs))
+def write_epochs_of(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
+    """Store where leader epochs begin, or that all is in one; a cut takes what lies behind it."""
+    one = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
+    files.replace_small(LEADER_EPOCHS_FILE, format_epochs(one or plan.view.leader_epochs))
+
+
+def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], None], only_epoch: int | None) -> int:
+    """Put all segments of a log into its folder, durable on return; how many were not there.
+
+    Args:
+        plan: which.
+        files: the folder, which holds nothing but what was copied before, and what a log that was opened there has left.
+        on_bytes: told of each piece of a ``.log`` that is there.
+        only_epoch: the leader epoch that all batches tell; None is that of the tier.
+
+    Raises:
+        As ``copy_segment``.
+    """
+    bases = {segment.base_offset for segment in plan.parts()}
+    there = dict[str, int]()
+    for file in files.list():
+        named = parse_segment_file(file.name)
+        if named is not None and named.base_offset not in bases and named.suffix != SNAPSHOT_SUFFIX:
+            files.remove(file.name)  # begun behind a cut by a restore that did not end: within what comes again
+        else:
+            there[file.name] = file.size_bytes
+    return sum(copy_segment(segment, files, there, on_bytes, only_epoch) for segment in plan.parts())
 
 
 def copy_segment(
-    segment: RemoteSegment, files: LogFiles, there: Mapping[str, int], on_bytes: Callable[[int], None]
+    segment: RemoteSegment,
+    files: LogFiles,
+    there: Mapping[str, int],
+    on_bytes: Callable[[int], None],
+    only_epoch: int | None,
 ) -> bool:
     """Put one segment into a folder, durable on return; False if it is there already.
 
@@ -112,6 +146,7 @@ def copy_segment(
         files: the folder, which holds nothing but what was copied before.
         there: the sizes (bytes) of its files, by name.
         on_bytes: told of each piece of the ``.log`` that is there.
+        only_epoch: the leader epoch that all batches tell; None is that of the tier.
 
     Raises:
         CorruptObjectError: the bytes are not those that the manifest names; the segment is not there.
@@ -131,19 +166,23 @@ def copy_segment(
         data = segment.read_file(kind)
         if data:
             files.replace_small(segment_file(offset, suffix), data)
-    _copy_log(segment, files, name, on_bytes)
+    _copy_log(segment, files, name, on_bytes, only_epoch)
     return True
 
 
-def _copy_log(segment: RemoteSegment, files: LogFiles, name: str, on_bytes: Callable[[int], None]) -> None:
+def _copy_log(
+    segment: RemoteSegment, files: LogFiles, name: str, on_bytes: Callable[[int], None], only_epoch: int | None
+) -> None:
     files.remove(name + UNFINISHED)
-    digest = hashlib.sha256()
+    digest, changed = hashlib.sha256(), None if only_epoch is None else EpochSetter(only_epoch)
     with closing(files.open_segment(name + UNFINISHED, create=True)) as file:
         for position in range(0, segment.size_bytes, PIECE_BYTES):
             piece = segment.read(position, PIECE_BYTES)
             digest.update(piece)
-            file.append([piece])
+            file.append([piece if changed is None else changed.feed(piece)])
             on_bytes(len(piece))
+        if changed is not None:
+            file.append([changed.rest()])
         file.sync()
     if digest.hexdigest() != segment.stored.sha256:
         segment.forget()

@@ -72,3 +72,18 @@ def test_records_that_are_there_are_replaced_if_asked_to(
     assert "overwrite" in capsys.readouterr().err
     (done,) = told(capsys, uri, where, "--to-offset", "t-0:1", "--overwrite", "t")
     assert done["log_end"] == 1
+
+
+def test_a_transaction_without_an_end_is_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    with open_engine(tmp_path / "source", tier=bucket.as_uri()) as engine:
+        engine.create_topic("t")
+        with engine.producer(transactional_id="x") as producer:
+            producer.begin_transaction()
+            producer.send("t", value=b"v")
+            producer.commit_transaction()
+        engine.log("t", 0).roll()
+        engine.offload()
+    assert run(["restore", bucket.as_uri(), str(tmp_path / "new"), "--to-offset", "t-0:1"]) == 0
+    assert "t-0 ends with 1 open transactions" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 from stratalog.config.engine import Limits
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import Buffer, ScanStop
-from stratalog.segment.framing import FRAME, FRAME_BYTES, scan, walk
+from stratalog.segment.framing import FRAME, FRAME_BYTES, EpochSetter, scan, walk
 from stratalog.segment.segment import Segment
 from stratalog.testing.logs import LogBed, records
 
@@ -220,3 +220,31 @@ def test_nothing_in_an_empty_range(bed: LogBed, mixed: list[bytes]) -> None:
 def test_a_few_bytes_are_a_partial_entry(bed: LogBed, mixed: list[bytes], size: int) -> None:
     found = scan(bed.parts.formats, mixed[0], 0, size, check_crc=True)
     assert (found.tables, found.stop, found.stop_position) == ((), ScanStop.PARTIAL, 0)
+
+
+# --- other epochs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 3, 16, 17, 40, 1000, 1 << 20])
+def test_batches_get_another_epoch_in_whatever_pieces_they_come(
+    mixed: list[bytes], bed: LogBed, piece_bytes: int
+) -> None:
+    data = b"".join(mixed)
+    setter = EpochSetter(7)
+    pieces = [setter.feed(data[at : at + piece_bytes]) for at in range(0, len(data), piece_bytes)]
+    changed = b"".join([*pieces, setter.rest()])
+    found = scan(bed.parts.formats, changed, 0, len(changed), check_crc=True)
+    assert (found.stop, len(changed)) == (ScanStop.END, len(data))
+    epochs = [batch.leader_epoch for table in found.tables for batch in table]
+    assert epochs == [7 if magic == 2 else -1 for magic in MAGICS]
+    back = EpochSetter(0)
+    assert bytes(back.feed(changed) + back.rest()) == data
+
+
+@pytest.mark.parametrize("size", [-1, 0, 13, (1 << 31) - 1])
+def test_what_is_no_batch_keeps_its_bytes(mixed: list[bytes], size: int) -> None:
+    data = mixed[-3] + FRAME.pack(1, size, 5, 2) + bytes(100)
+    setter = EpochSetter(7)
+    changed = bytes(setter.feed(data) + setter.rest())
+    assert len(changed) == len(data)
+    assert changed[len(mixed[-3]) + FRAME_BYTES :] == bytes(100)
