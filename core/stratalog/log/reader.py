@@ -217,7 +217,7 @@ class LogReader(ABC):
     def offset_for_timestamp(self, timestamp_ms: int, isolation: str = "read_uncommitted") -> int | None:
         """The offset of the first record with a timestamp at or above ``timestamp_ms``; None if there is none."""
         fences = self._fences = self._fences or TimeFences()
-        found = offset_for_timestamp(self.view(), self._parts, timestamp_ms, isolation, fences)
+        found = offset_for_timestamp(self.view, self._parts, timestamp_ms, isolation, fences)
         return None if found is None else found.offset
 
     def segments(self) -> tuple[SegmentSummary, ...]:

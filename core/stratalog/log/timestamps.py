@@ -10,6 +10,8 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
+from stratalog.errors import CorruptionError, SegmentGoneError
+from stratalog.log.again import Again, ViewSource
 from stratalog.log.view import LogView
 from stratalog.model.offsets import TimestampOffset
 from stratalog.segment.components import Components
@@ -53,22 +55,35 @@ class TimeFences:
 
 
 def offset_for_timestamp(
-    view: LogView, parts: Components, timestamp_ms: int, isolation: str, fences: TimeFences
+    views: ViewSource, parts: Components, timestamp_ms: int, isolation: str, fences: TimeFences
 ) -> TimestampOffset | None:
     """The first record with a timestamp at or above ``timestamp_ms``; None if the isolation shows none.
 
-    ``fences`` are those of the log, over its local segments.
+    ``fences`` are those of the log, over its local segments. What goes away meanwhile, or comes damaged from a tier, is
+    looked for again.
     """
-    bound = view.bound(isolation)
-    for segment in _candidates(view, timestamp_ms, fences):
-        if segment.base_offset >= bound:
-            break
-        if segment.max_timestamp_ms < timestamp_ms:
-            continue
-        found = find_timestamp(segment, timestamp_ms, view.offsets.log_start, parts)
-        if found is not None:
-            return found if found.offset < bound else None
-    return None
+    view, again = views(), Again(views)
+    while True:
+        segment: ReadableSegment | None = None
+        bound = view.bound(isolation)
+        try:
+            for segment in _candidates(view, timestamp_ms, fences):
+                if segment.base_offset >= bound:
+                    break
+                found = _found_in(segment, view, parts, timestamp_ms)
+                if found is not None:
+                    return found if found.offset < bound else None
+        except (SegmentGoneError, CorruptionError) as error:
+            view = again.after(error, view, segment)
+        else:
+            return None
+
+
+def _found_in(segment: ReadableSegment, view: LogView, parts: Components, timestamp_ms: int) -> TimestampOffset | None:
+    if segment.max_timestamp_ms < timestamp_ms:
+        return None
+    below = None if view.is_active(segment) else segment.end_offset
+    return find_timestamp(segment, timestamp_ms, view.offsets.log_start, parts, below=below)
 
 
 def _candidates(view: LogView, timestamp_ms: int, fences: TimeFences) -> Iterator[ReadableSegment]:

@@ -42,12 +42,13 @@ def read_batches(
         segment ends below ``offset``.
 
     Raises:
-        CorruptBatchError: there is a bad entry where the first batch should be.
+        CorruptBatchError: there is a bad entry where the first batch should be, or a batch reaches past its segment.
     """
     wanted = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, check_crc
     for place in _places(segment, offset, parts):
         found = _read_at(segment, place, wanted, parts)
         if found is not None:
+            _check_end(segment, *found, bound)
             if max_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # else it is no reader that goes on
                 segment.left_at = OffsetPosition(found[1] + 1, found[0].position + len(found[0].data))
             return found
@@ -58,7 +59,16 @@ def read_batches(
     found = _read_at(segment, _Place(position, 0, first.size_bytes, first.last_offset), wanted, parts)
     if found is None:
         raise CorruptBatchError("the batch is damaged", segment.label, position)
+    _check_end(segment, *found, bound)
     return found
+
+
+def _check_end(segment: ReadableSegment, piece: FileSlice, last_offset: int, bound: int) -> None:
+    """No CRC covers an offset: one that is damaged upwards must neither be shown nor be taken for the end of all."""
+    end, position = segment.end_offset, piece.position
+    if last_offset >= end or (not piece.size_bytes and end <= bound):
+        piece.release()
+        raise CorruptBatchError(f"the batch reaches past the end of its segment, {end}", segment.label, position)
 
 
 def _read_at(

@@ -178,19 +178,20 @@ def find_batch(
 
 
 def find_timestamp(
-    segment: ReadableSegment, timestamp_ms: int, min_offset: int, parts: Components
+    segment: ReadableSegment, timestamp_ms: int, min_offset: int, parts: Components, *, below: int | None = None
 ) -> TimestampOffset | None:
     """The first record with a timestamp at or above ``timestamp_ms`` and an offset at or above ``min_offset``.
 
-    Control batches count, as in Kafka.
+    Control batches count, as in Kafka. ``below`` is as in ``walk``.
     """
     entry = _time_floor(segment, timestamp_ms, parts)
     if entry is not None and entry.offset > min_offset:
-        chunks = chunks_from(segment, entry.offset, parts, read_bytes=WINDOW_BYTES)
+        chunks = chunks_from(segment, entry.offset, parts, below=below, read_bytes=WINDOW_BYTES)
         is_true, found = _first_late(chunks, segment, timestamp_ms, min_offset, parts, entry)
         if is_true:
             return found
-    chunks = chunks_from(segment, max(segment.base_offset, min_offset), parts, read_bytes=WINDOW_BYTES)
+    first_offset = max(segment.base_offset, min_offset)
+    chunks = chunks_from(segment, first_offset, parts, below=below, read_bytes=WINDOW_BYTES)
     return _first_late(chunks, segment, timestamp_ms, min_offset, parts, None)[1]
 
 
