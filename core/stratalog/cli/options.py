@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +23,7 @@ from stratalog.reading.open import open_reader, open_settled
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, taken_together
 from stratalog.tier.log import TierLog
+from stratalog.tier.tier import TierLogName
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +127,10 @@ def tier_logs(reader: Reader, topic: str | None, partition: int | None) -> list[
         wanted = topic if partition is None else TopicPartition(topic, partition)
         raise UnknownTopicError(f"there is no {wanted} in {reader.tier.uri}")
     return [reader.tier.log(*found) for found in names]
+
+
+def check_topics(wanted: Iterable[str], names: Iterable[TierLogName], uri: str) -> None:
+    """Raise UnknownTopicError if a topic that somebody named is none of those in a tier."""
+    unknown = set(wanted) - {name.log.topic for name in names}
+    if unknown:
+        raise UnknownTopicError(f"there is no topic {', '.join(sorted(unknown))} in {uri}")

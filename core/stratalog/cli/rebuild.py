@@ -7,10 +7,9 @@ from collections.abc import Collection
 
 import click
 
-from stratalog.cli.options import json_option
+from stratalog.cli.options import check_topics, json_option
 from stratalog.cli.output import Output
 from stratalog.config.files import read_settings
-from stratalog.errors import ConfigError
 from stratalog.reading.open import open_host, open_tier
 from stratalog.tier.rebuild import RebuildReport
 from stratalog.tier.tier import Tier, TierLogName
@@ -70,7 +69,6 @@ def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | Non
 
 def _chosen(tier: Tier, topics: Collection[str]) -> list[TierLogName]:
     lost = tier.lost()
-    unknown = set(topics) - {name.log.topic for name in (*lost, *tier.logs())} if topics else ()
-    if unknown:
-        raise ConfigError(f"there is no topic {', '.join(sorted(unknown))} in {tier.uri}")
+    if topics:
+        check_topics(topics, (*lost, *tier.logs()), tier.uri)
     return [name for name in lost if not topics or name.log.topic in topics]

@@ -11,7 +11,7 @@ import click
 
 from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
-from stratalog.cli.options import MANY, NamedPath, Place, json_option, place_options, tier_logs
+from stratalog.cli.options import MANY, NamedPath, Place, check_topics, json_option, place_options, tier_logs
 from stratalog.cli.output import Output
 from stratalog.config.files import read_settings
 from stratalog.errors import ConfigError, StorageError
@@ -112,7 +112,9 @@ def collect_alone(output: Output, uri: str, topics: tuple[str, ...], config: str
     host = open_host(settings, (), None)
     try:
         with open_tier(host, uri, None, read_only=False) as opened:
-            names = [name for name in opened.logs() if not topics or name.log.topic in topics]
+            names = opened.logs()
+            check_topics(topics, names, uri)
+            names = tuple(name for name in names if not topics or name.log.topic in topics)
             with output.progress("collecting", len(names)) as steps:
                 led = ((opened.log(*name), None) for name in names)
                 report = Housekeeping(settings.engine.tier_history_ms).collect_all(led, lambda _: steps.advance())

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from stratalog.env.threads import outcomes
-from stratalog.errors import ObjectNotFoundError, StorageError, StoreError
+from stratalog.errors import StorageError
 from stratalog.log.log import Log
+from stratalog.tier.layers import is_of_store
 
 R = TypeVar("R")
 
@@ -35,7 +36,7 @@ def for_each(
         try:
             return (work(log),)
         except StorageError as error:
-            if _is_of_store(error):
+            if is_of_store(error):
                 failing.set()
             raise
 
@@ -45,7 +46,7 @@ def for_each(
         if isinstance(outcome, tuple):
             results.extend(outcome)
         elif isinstance(outcome, StorageError):
-            place = 0 if _is_of_store(outcome) else len(failed)  # what ended the work is what to raise
+            place = 0 if is_of_store(outcome) else len(failed)  # what ended the work is what to raise
             failed.insert(place, outcome)
             notes.insert(place, f"{log.name}: {outcome}")
         else:
@@ -56,8 +57,3 @@ def for_each(
     if failed:
         raise failed[0]
     return results
-
-
-def _is_of_store(error: StorageError) -> bool:
-    """Whether the store as a whole fails, and not one object."""
-    return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
+from typing import Final
 
 from stratalog.cleaning.runner import relieve
 from stratalog.config.engine import EngineConfig
@@ -16,10 +18,13 @@ from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.collect import CollectReport
 from stratalog.tier.housekeeping import Housekeeping
+from stratalog.tier.layers import is_of_store
 from stratalog.tier.log import TierLog
 from stratalog.tier.rate import CopyRate
 from stratalog.tier.root import ChangeKind
 from stratalog.tier.tier import Tier, TierLogName
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 class Tiering:
@@ -108,16 +113,26 @@ class Tiering:
 
         Raises:
             StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
-            CorruptManifestError: a root is damaged.
+            StorageError: what was wrong with the first log that failed, after the others had their turn.
         """
         self._tier.reach.reach()
-        led = [(remote, _led(log)) for log in logs if (remote := self._opener.joined(log)) is not None]
-        deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in led})
+        remotes = [(remote, log) for log in logs if (remote := self._opener.remote_of(log)) is not None]
+        led = [(remote, _led(log)) for remote, log in remotes if self._is_joined(log)]
+        deleted = self._deleted({TierLogName(found.log, found.topic_id) for found, _ in remotes})
         return self._housekeeping.collect_all([*led, *((found, None) for found in deleted)])
 
     def close(self) -> None:
         """Let uploads begin no further segment."""
         self._closed = True
+
+    def _is_joined(self, log: Log) -> bool:
+        """Whether a log goes by its tier; what it failed with is noted, and keeps no other from being collected."""
+        try:
+            return self._joined(log) is not None
+        except StorageError as error:
+            if is_of_store(error):
+                raise
+            return False
 
     def _deleted(self, known: set[TierLogName]) -> list[TierLog]:
         """Logs of deleted topics that are still there; looked for once, as others are deleted by this engine."""
@@ -127,7 +142,7 @@ class Tiering:
                     self._tier.log(*name)
             self._looked_for_deleted = True
         opened = [found for found in self._tier.opened() if TierLogName(found.log, found.topic_id) not in known]
-        return [found for found in opened if found.root is not None and found.root.change == ChangeKind.DELETE]
+        return [found for found in opened if _is_deleted(found)]
 
     def _note(self, name: TopicPartition, error: str) -> None:
         with self._lock:
@@ -138,6 +153,17 @@ class Tiering:
 
     def _is_open(self) -> bool:
         return not self._closed
+
+
+def _is_deleted(remote: TierLog) -> bool:
+    """Whether a log of a topic that the engine does not have was deleted; one that cannot be read is somebody else's."""
+    try:
+        return remote.root is not None and remote.root.change == ChangeKind.DELETE
+    except StorageError as error:
+        if is_of_store(error):
+            raise
+        _LOG.warning("a log of the tier is not looked at: log=%s error=%s", remote.log, error)
+        return False
 
 
 def _led(log: Log) -> int | None:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from typing import Final
 
+from stratalog.errors import StorageError
 from stratalog.tier.collect import GRACE_MS, CollectReport
+from stratalog.tier.layers import is_of_store
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import TierLogName
+
+_NAMED_FAILURES: Final = 10
 
 
 class Housekeeping:
@@ -36,9 +41,14 @@ class Housekeeping:
         """
         name, root = TierLogName(remote.log, remote.topic_id), remote.root
         has_leftovers = remote.has_leftovers
-        if root is None or (self._tidy.get(name) == root.version and not has_leftovers):
+        with self._lock:
+            tidy_version, swept_epoch = self._tidy.get(name), self._swept.get(name, -1)
+            if root is None:
+                self._tidy.pop(name, None)
+                self._swept.pop(name, None)
+        if root is None or (tidy_version == root.version and not has_leftovers):
             return CollectReport()
-        with_orphans = has_leftovers or self._swept.get(name, -1) < root.leader_epoch
+        with_orphans = has_leftovers or swept_epoch < root.leader_epoch
         report = remote.collect(
             grace_ms=GRACE_MS, history_ms=self._history_ms, with_orphans=with_orphans, leader_epoch=leader_epoch
         )
@@ -55,16 +65,35 @@ class Housekeeping:
     def collect_all(
         self, led: Iterable[tuple[TierLog, int | None]], progress: Callable[[TierLog], None] | None = None
     ) -> CollectReport:
-        """Collect several, each with its leader epoch, as ``collect``; what was deleted of all of them."""
-        total = CollectReport()
+        """Collect several logs, each with its leader epoch, as ``collect``; what was deleted of all of them.
+
+        Where the store fails the rest is left to the next time; where a log fails the others have their turn.
+
+        Raises:
+            StoreError: the store refused or failed.
+            StorageError: what was wrong with the first log that failed, with notes about the others.
+        """
+        total, failed = CollectReport(), list[StorageError]()
         for remote, leader_epoch in led:
-            report = self.collect(remote, leader_epoch)
+            try:
+                report = self.collect(remote, leader_epoch)
+            except StorageError as error:
+                if is_of_store(error):
+                    raise
+                failed.append(error)
+                continue
+            finally:
+                if progress is not None:
+                    progress(remote)
             total = CollectReport(
                 total.roots + report.roots,
                 total.objects + report.objects,
                 total.orphans + report.orphans,
                 left=total.left + report.left,
             )
-            if progress is not None:
-                progress(remote)
+        if failed:
+            first, *others = failed
+            for other in others[:_NAMED_FAILURES]:
+                first.add_note(str(other))
+            raise first
         return total

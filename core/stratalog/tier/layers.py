@@ -13,7 +13,7 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from stratalog.config.engine import EngineConfig
 from stratalog.env import Env
-from stratalog.errors import CorruptObjectError, StoreError, StoreThrottledError
+from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError, StoreThrottledError
 from stratalog.model.batches import Buffer
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
 from stratalog.tier.metrics import RequestCounter, StoreMetrics
@@ -270,3 +270,8 @@ class TierStore:
             return False
         self._env.clock.sleep_ms(pause_ms)
         return True
+
+
+def is_of_store(error: StorageError) -> bool:
+    """Whether the store as a whole fails, so that whatever else is asked of it fares the same; and not one log or object."""
+    return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)

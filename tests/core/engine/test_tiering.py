@@ -16,6 +16,7 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
     ConfigError,
+    CorruptManifestError,
     FencedEpochError,
     LocalLimitError,
     OffsetInTierError,
@@ -264,6 +265,51 @@ def test_another_engine_sweeps_what_a_crash_left_of_a_deleted_topic(
         engine.collect()
         assert {found.relative_to(bucket).parts[0][:-23] for found in files(bucket)} == {"kept"}
         assert len(list(engine.log("kept", 0).records())) == 1
+
+
+def roots(bucket: Path, topic: str) -> list[Path]:
+    return sorted(bucket.glob(f"{topic}-*/0/manifest/*"))
+
+
+def test_a_log_that_is_damaged_keeps_no_other_from_being_collected(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    """It once did, at every try: all logs behind it kept their superseded states for ever."""
+    with opened(tmp_path, bucket, clock) as engine:
+        for topic in ("a", "b", "c"):
+            engine.create_topic(topic)
+            fill(engine, 3, topic=topic)
+        engine.offload()
+        damaged = roots(bucket, "a")[0], roots(bucket, "b")[0]
+        for path in damaged:
+            path.write_bytes(b"damaged")
+        settle(bucket, clock)
+        before = roots(bucket, "b")
+        with pytest.raises(CorruptManifestError) as caught:
+            engine.collect()
+        assert all(any(path.name in text for path in damaged) for text in (str(caught.value), *caught.value.__notes__))
+        assert len(caught.value.__notes__) == 1
+        assert (roots(bucket, "b"), len(roots(bucket, "c"))) == (before, 1)
+        assert len(before) > 1
+
+
+def test_a_damaged_log_of_others_keeps_nothing_from_being_collected(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    """An engine looks through its bucket for topics that were deleted: what is there may not be its own."""
+    with opened(tmp_path, bucket, clock, "others") as engine:
+        engine.create_topic("others")
+        fill(engine, 1, topic="others")
+        engine.offload()
+    for path in roots(bucket, "others"):
+        path.write_bytes(b"damaged")
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        engine.offload()
+        settle(bucket, clock)
+        engine.collect()
+        assert len(roots(bucket, "t")) == 1
 
 
 def test_a_log_without_news_costs_no_request(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
