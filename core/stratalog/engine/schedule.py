@@ -14,7 +14,7 @@ from typing import Final
 from stratalog.env import Clock
 from stratalog.env.threads import Loop
 
-_log: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
 _FIRST_PAUSE_MS: Final = 1000
 _LONGEST_PAUSE_MS: Final = 300_000
@@ -104,7 +104,7 @@ class Scheduler:
             failing, error = before.failing + 1, f"{type(found).__name__}: {found}"
             pause_ms = min(_FIRST_PAUSE_MS << min(before.failing, 20), _LONGEST_PAUSE_MS)
             wait_ms = max(wait_ms, pause_ms)
-            _log.warning("duty %s failed and is tried again in %d ms: %s", duty.name, wait_ms, error)
+            _LOGGER.warning("duty %s failed and is tried again in %d ms: %s", duty.name, wait_ms, error)
         failures = before.failures + (1 if failing else 0)
         entry.status = DutyStatus(duty.name, before.runs + 1, failures, failing, error)
         entry.due_ns = self._clock.monotonic_ns() + wait_ms * _NS

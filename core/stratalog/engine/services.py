@@ -10,7 +10,7 @@ from stratalog.errors import PluginError
 from stratalog.reading.parts import ComponentHost
 from stratalog.spi.services import EngineHandle, Service
 
-_log: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
 
 
@@ -61,5 +61,5 @@ class Services:
             for name, service in reversed(self._found.items()):
                 try:
                     service.stop(deadline_ns)
-                except Exception:  # noqa: BLE001 - whatever a service raises, the others and the logs are to end well
-                    _log.warning("service %s did not stop in order", name, exc_info=True)
+                except Exception:  # whatever a service raises, the others and the logs are to end well
+                    _LOGGER.warning("service %s did not stop in order", name, exc_info=True)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
-_log: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 _PAUSE_MS: Final = 1000  # after a step that failed
 
@@ -71,8 +71,8 @@ class Worker:
                 if job is None:
                     return
                 job()
-            except Exception:  # noqa: BLE001 - whatever a job raises, the jobs after it are not its business
-                _log.exception("a job of thread %s failed", self._thread.name)
+            except Exception:  # whatever a job raises, the jobs after it are not its business
+                _LOGGER.exception("a job of thread %s failed", self._thread.name)
             finally:
                 self._jobs.task_done()
 
@@ -118,9 +118,9 @@ class Loop:
                 return
             try:
                 wait_ms = self._step()
-            except Exception:  # noqa: BLE001 - the next step may do better
+            except Exception:  # the next step may do better
                 wait_ms = _PAUSE_MS
-                _log.exception("a step of thread %s failed", self._thread.name)
+                _LOGGER.exception("a step of thread %s failed", self._thread.name)
 
 
 def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str) -> list[R | Exception]:

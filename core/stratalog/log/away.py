@@ -28,7 +28,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.segments import LogFiles
 
 FORMAT_VERSION: Final = 1
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +230,7 @@ def note_tier(state: LogState) -> None:
             write_note(state.files, note)
             state.noted_version = note.version
         except DiskFullError as error:
-            _LOG.warning("what the tier holds of a log could not be noted: log=%s error=%s", state.log, error)
+            _LOGGER.warning("what the tier holds of a log could not be noted: log=%s error=%s", state.log, error)
         except LogDirOfflineError as error:
             state.fail(error)
             raise

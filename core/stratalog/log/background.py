@@ -17,7 +17,7 @@ from stratalog.log.sync import sync_records
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
 
-_log: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _SYNCING: Final = (
     4  # logs that are synced at a time for those who do not wait; the file system joins what it is asked for
 )
@@ -114,6 +114,6 @@ class Subscribers:
                 continue  # gone meanwhile
             try:
                 callback(offsets)
-            except Exception:  # noqa: BLE001 - whatever a subscriber raises, the others hear
+            except Exception:  # whatever a subscriber raises, the others hear
                 self.failures += 1
-                _log.exception("a subscriber to %s failed", self._log_name)
+                _LOGGER.exception("a subscriber to %s failed", self._log_name)

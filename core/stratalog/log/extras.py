@@ -22,7 +22,7 @@ from stratalog.segment.identity import Identity
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import DOUBTED, Segment
 
-_log: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components
     try:
         found = _completed(segment, _stored(segment, parts), parts, config)
     except StorageError:
-        _log.warning("%s goes to its tier without EXTRA indexes", segment.label, exc_info=True)
+        _LOGGER.warning("%s goes to its tier without EXTRA indexes", segment.label, exc_info=True)
         return b""
     return b"".join(pack_extras(Identity.in_tier(info), found))
 

@@ -21,7 +21,7 @@ from stratalog.segment.search import decode
 from stratalog.spi.extra import ExtraIndexReader
 
 _HAS_KEY: Final = 1
-_log: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class SegmentExtra(NamedTuple):
@@ -88,8 +88,8 @@ def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: byt
         return reader is None or reader.may_hold_key(key)
     except CorruptIndexError:
         pass
-    except Exception:  # noqa: BLE001 - plugins are strangers: what one raises must not keep a reader from its records
-        _log.exception("EXTRA index %s of %s failed: the segment is read", label, segment.label)
+    except Exception:  # plugins are strangers: what one raises must not keep a reader from its records
+        _LOGGER.exception("EXTRA index %s of %s failed: the segment is read", label, segment.label)
     return True
 
 
@@ -101,6 +101,6 @@ def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIn
         return extras.of(label).reader(data)
     except (CorruptIndexError, PluginImportError):
         pass
-    except Exception:  # noqa: BLE001 - the same
-        _log.exception("EXTRA index %s of %s cannot be opened: the segment is read", label, segment.label)
+    except Exception:  # the same
+        _LOGGER.exception("EXTRA index %s of %s cannot be opened: the segment is read", label, segment.label)
     return None

@@ -33,7 +33,7 @@ from stratalog.spi.segments import SegmentFile
 if TYPE_CHECKING:
     from stratalog.segment.segment import Segment
 
-_log: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 MAX_INDEX_BYTES: Final = 64 << 20
 _MAX_SECTIONS: Final = 255
 _MAGIC: Final = b"STLGEXT1"
@@ -190,7 +190,7 @@ def _finished(label: str, finish: Callable[[], Buffer]) -> Buffer:
         raise PluginError(f"the builder of EXTRA index {label} made {type(made).__name__}, not bytes") from error
     if size_bytes <= MAX_INDEX_BYTES:
         return made
-    _log.warning("EXTRA index %s is left out of a segment: %d bytes, at most %d", label, size_bytes, MAX_INDEX_BYTES)
+    _LOGGER.warning("EXTRA index %s is left out of a segment: %d bytes, at most %d", label, size_bytes, MAX_INDEX_BYTES)
     return b""
 
 

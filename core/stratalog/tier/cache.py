@@ -26,7 +26,7 @@ from stratalog.model.batches import Buffer
 from stratalog.segment.cache import CacheMetrics
 from stratalog.tier.admission import TwoQueues
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _MAGIC: Final = b"STLGCCH1"
 _HEAD: Final = struct.Struct(">8sIIQ")  # magic, CRC-32C of key and data, size of the key, size of the data
 _TEMPORARY: Final = ".tmp"
@@ -216,7 +216,7 @@ class DiskCache:
             self._files.remove(temporary)
         with self._lock:
             self._silent_until_ns = self._clock.monotonic_ns() + _PAUSE_NS
-        _LOG.warning("the cache of the tier keeps nothing for a minute: folder=%s, %s", self._folder, error)
+        _LOGGER.warning("the cache of the tier keeps nothing for a minute: folder=%s, %s", self._folder, error)
 
     def _forget(self, names: list[str]) -> None:
         for name in names:
@@ -266,7 +266,7 @@ class CacheFolder:
         try:
             return cls(folder, chunk_bytes, index_bytes, env)
         except OSError as error:
-            _LOG.warning("tier.cache.dir=%s is not used: %s", folder, error)
+            _LOGGER.warning("tier.cache.dir=%s is not used: %s", folder, error)
             return None
 
     def close(self) -> None:

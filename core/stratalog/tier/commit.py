@@ -33,7 +33,7 @@ from stratalog.tier.manifest import encode_root, next_root
 from stratalog.tier.pages import Pages
 from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _RACES: Final = 16
 _CREATES: Final = 4  # of one version, while replies are lost
 _OWN_IDS: Final = 1024
@@ -219,5 +219,5 @@ class Committer:
         key = manifest_key(root.prefix, root.version)
         failed = self._store.delete([key])
         if failed:
-            _LOG.warning("a stale manifest root is left for the collector: key=%s error=%s", key, failed[key])
+            _LOGGER.warning("a stale manifest root is left for the collector: key=%s error=%s", key, failed[key])
         return FencedEpochError(f"{root.log} went on without us, our root was stale: {reason} version={root.version}")

@@ -29,7 +29,7 @@ from stratalog.tier.removed import page_keys, unshared
 from stratalog.tier.root import Head, Root, object_keys
 from stratalog.tier.uploads import Uploads
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class OrphanCollector:
                 self._delete(dead)
                 return len(dead)
         except FencedEpochError as error:
-            _LOG.info("what was left in our leader epoch stays: log=%s error=%s", self._finder.log, error)
+            _LOGGER.info("what was left in our leader epoch stays: log=%s error=%s", self._finder.log, error)
             return 0
 
     def _all(self) -> Iterator[_Found]:
@@ -200,7 +200,7 @@ def unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
     except StoreError as error:
         if error.retriable:
             raise
-        _LOG.warning(
+        _LOGGER.warning(
             "the store does not tell of uploads that were never ended: let a lifecycle rule of the bucket abort them "
             "prefix=%s error=%s",
             prefix,

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from stratalog.env.threads import Worker
 from stratalog.errors import StorageError
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _STREAMS: Final = 64  # remembered at a time
 _STALE_STEPS: Final = 256  # steps of other streams after which what was read ahead for one may go
 
@@ -199,7 +199,7 @@ class Prefetcher:
                     spans = itertools.chain((span,), spans)
                     break
         except (StorageError, OSError) as error:  # the list of segments could not be read: the reader will be told
-            _LOG.debug("nothing is read ahead: %s", error)
+            _LOGGER.debug("nothing is read ahead: %s", error)
             return
         with self._lock:
             stream.ahead = spans

@@ -13,7 +13,7 @@ from stratalog.model.names import probe_key
 from stratalog.spi.objects import Capability, Created
 from stratalog.tier.layers import TierStore
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _TRIES: Final = 4
 
 
@@ -77,4 +77,4 @@ def _remove(store: TierStore, key: str) -> None:
     if isinstance(failed, StorePermissionError):
         raise failed
     if failed is not None:
-        _LOG.warning("a probe object could not be deleted: key=%s error=%s", key, failed)
+        _LOGGER.warning("a probe object could not be deleted: key=%s error=%s", key, failed)

@@ -16,7 +16,7 @@ from stratalog.errors import StoreError, StoreUntrustedError, TierUnavailableErr
 from stratalog.model.events import TierAvailable, TierUnavailable
 from stratalog.tier.probe import ProbeResult
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 RETRY_MS: Final = 5_000  # from the end of one try to the next
 
 
@@ -54,7 +54,7 @@ class TierReach:
         self._tried_ns = clock.monotonic_ns()
         self._tell: Callable[[TierUnavailable | TierAvailable], None] | None = None
         if away is not None:
-            _LOG.warning("the tier is not used: uri=%s error=%s", uri, away)
+            _LOGGER.warning("the tier is not used: uri=%s error=%s", uri, away)
 
     @property
     def away(self) -> StoreError | None:
@@ -130,7 +130,7 @@ class TierReach:
             self._lose(StoreUntrustedError(f"the store came back, and {found.reason}", self._uri))
             raise self.unavailable()
         self.shared, self.reason, self._away = found.shared, found.reason, None
-        _LOG.warning("the tier is back: uri=%s", self._uri)
+        _LOGGER.warning("the tier is back: uri=%s", self._uri)
         if self._tell is not None:
             self._tell(TierAvailable(uri=self._uri))
 
@@ -139,6 +139,6 @@ class TierReach:
         self._tried_ns = self._clock.monotonic_ns()
         if was_away is not None and not isinstance(error, StoreUntrustedError):
             return
-        _LOG.warning("the tier is not used: uri=%s error=%s", self._uri, error)
+        _LOGGER.warning("the tier is not used: uri=%s error=%s", self._uri, error)
         if self._tell is not None:
             self._tell(TierUnavailable(uri=self._uri, reason=str(error)))

@@ -38,7 +38,7 @@ from stratalog.tier.reach import TierReach
 from stratalog.tier.rebuild import Rebuilder, RebuildProgress, RebuildReport
 from stratalog.tier.root import ChangeKind
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class TierLogName(NamedTuple):
@@ -123,7 +123,7 @@ class Tier(Closeable):
                 raise
             away = error
         if probed is not None and not probed.shared:
-            _LOG.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
+            _LOGGER.warning("single-writer mode: uri=%s must have one writer at a time, %s", store.uri, probed.reason)
         folder = CacheFolder.open(config.tier_cache_dir, config.tier_cache_bytes, config.index_cache_file_bytes, env)
         fetcher = Fetcher(guarded, layouts, limits, threads=config.reader_threads, folder=folder)
         reach = TierReach(store.uri, env.clock, tried, probed, away, may_be_away=may_be_away)

@@ -16,7 +16,7 @@ from stratalog_spark.ranges import resolve
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class SplitPartition(InputPartition):
@@ -48,12 +48,12 @@ def read_split(
     rows, found = Rows(names), list[Damage]()
 
     def damaged(damage: Damage) -> None:
-        _LOG.warning("a corrupt batch is left out: %s", damage)
+        _LOGGER.warning("a corrupt batch is left out: %s", damage)
         if options.corrupt == "columns":
             found.append(damage)
 
     def lost(loss: Lost) -> None:
-        _LOG.warning("records are gone, and failOnDataLoss is off: %s", loss)
+        _LOGGER.warning("records are gone, and failOnDataLoss is off: %s", loss)
 
     scanned = scan(
         source,

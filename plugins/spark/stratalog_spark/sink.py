@@ -26,7 +26,7 @@ from stratalog_spark.worker import freeze_once
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _STAGE_BYTES: Final = 1 << 20  # what is gathered for one partition before it is encoded
 _GATHERED_BYTES: Final = 64 << 20  # and for all of them
 _QUERY: Final = "sql.streaming.queryId"
@@ -139,7 +139,7 @@ def _merge_end(writer: BulkWriter, log: TopicPartition, limit_bytes: int) -> Non
     try:
         writer.merge_end(log, limit_bytes)
     except StorageError as error:
-        _LOG.warning("small segments of %s are not merged: %s", log, error)
+        _LOGGER.warning("small segments of %s are not merged: %s", log, error)
 
 
 def discard(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]) -> None:

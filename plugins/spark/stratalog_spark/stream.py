@@ -23,7 +23,7 @@ from stratalog_spark.worker import freeze_once
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 UNLIMITED: Final = (1 << 63) - 1
 
 Json = dict[str, dict[str, int]]
@@ -151,7 +151,7 @@ class Planner:
     def _lost(self, error: StorageError) -> None:
         if self._options.fail_on_loss:
             raise error
-        _LOG.warning("records are gone, and failOnDataLoss is off: %s", error)
+        _LOGGER.warning("records are gone, and failOnDataLoss is off: %s", error)
 
     def _now(self) -> Reader:
         """The source as it is now: a tier is looked at anew, a directory is opened again."""
