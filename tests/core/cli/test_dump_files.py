@@ -125,8 +125,9 @@ def test_offset_checkpoints(dump_runner: DumpRunner, tmp_path: Path, name: str) 
     assert dump_runner(written(tmp_path, name, b""))[:2] == (0, [])
 
 
-def test_leader_epochs(dump_runner: DumpRunner, tmp_path: Path) -> None:
-    code, items, _ = dump_runner(written(tmp_path, "leader-epoch-checkpoint", b"0\n2\n0 0\n4 18\n"))
+@pytest.mark.parametrize("name", ["leader-epoch-checkpoint", "stratalog-next-epoch"])
+def test_leader_epochs(dump_runner: DumpRunner, tmp_path: Path, name: str) -> None:
+    code, items, _ = dump_runner(written(tmp_path, name, b"0\n2\n0 0\n4 18\n"))
     assert (code, rows(items, "epoch", "start_offset")) == (0, [(0, 0), (4, 18)])
 
 
