@@ -15,7 +15,7 @@ from stratalog.cleaning.summary import summarise_for_rewrite
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.log.tiered import stable_end
-from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite
+from stratalog.spi.cleanup import CleanupPolicy, Keep, LogSummary, Rewrite, SegmentSummary
 from stratalog.tier.log import TierLog
 
 
@@ -94,6 +94,7 @@ def plan_parts(
 
 
 def _waiting(plan: CompactionPlan) -> CompactionPlan:
+    """Leave to the tier what is to be rewritten."""
     if plan.rewrite is None:
         return plan
     return replace(plan, rewrite=None, reason="on its way to the tier, where it is compacted")
@@ -123,11 +124,7 @@ def _asked(
 def _joined(
     log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, gone_to: int
 ) -> CompactionPlan:
-    """One plan of what the policies want of one part, above ``gone_to``, which retention deletes first.
-
-    Of a tier, what a transaction wrote is left alone until the tier has its end, too: were local disk lost before that,
-    the transaction would count as aborted, and a value from before it that it outdated would be missing.
-    """
+    """One plan of what the policies want of one part, above ``gone_to``, which retention deletes first."""
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
     mine = [action for action in actions if (action.start < border) == (tier is not None)]
@@ -137,33 +134,37 @@ def _joined(
         return CompactionPlan(log, None, why, tier=tier)
     if not wanted:
         return CompactionPlan(log, None, "; ".join(dict.fromkeys(action.reason for action in mine)), tier=tier)
-    end, reason = min(action.end for action in wanted), "; ".join(dict.fromkeys(action.reason for action in wanted))
-    dirty_start = max(min(action.dirty_start for action in wanted), gone_to)
-    if tier is not None:
-        try:
-            stable = stable_end(tier.view(), log.parts)
-        except StorageError as error:
-            return CompactionPlan(log, None, str(error), error, tier=tier)
-        if stable < end:
-            end = max((found.end_offset for found in tiered if found.end_offset <= stable), default=0)
-            if end <= dirty_start:
-                reason = f"how a transaction from {stable} on ended is not in the tier yet"
     joined = Rewrite(
         start=max(min(action.start for action in wanted), gone_to),
-        end=end,
-        dirty_start=dirty_start,
-        reason=reason,
+        end=min(action.end for action in wanted),
+        dirty_start=max(min(action.dirty_start for action in wanted), gone_to),
+        reason="; ".join(dict.fromkeys(action.reason for action in wanted)),
         dirty_ratio=max(action.dirty_ratio for action in wanted),
     )
-    read = [segment for segment in tiered if not segment.is_local and joined.start <= segment.base_offset < joined.end]
-    dirty = [segment for segment in read if segment.end_offset > joined.dirty_start]
-    return CompactionPlan(
-        log,
-        joined if joined.dirty_start < joined.end else None,
-        joined.reason,
-        tier=tier,
-        download_bytes=sum(segment.size_bytes for segment in (*read, *dirty)) if tier is not None else 0,
-    )
+    if tier is None:
+        return CompactionPlan(log, joined if joined.dirty_start < joined.end else None, joined.reason)
+    return _joined_in_tier(log, joined, tier, tiered)
+
+
+def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence[SegmentSummary]) -> CompactionPlan:
+    """The plan for what is in a tier, which ends where the tier tells how all transactions ended.
+
+    What a later one wrote is left alone until the tier has its end, too: were local disk lost before that, the transaction
+    would count as aborted, and a value that it had outdated would be missing.
+    """
+    try:
+        stable = stable_end(tier.view(), log.parts)
+    except StorageError as error:
+        return CompactionPlan(log, None, str(error), error, tier=tier)
+    if stable < joined.end:
+        end = max((found.end_offset for found in segments if found.end_offset <= stable), default=0)
+        why = f"how a transaction from {stable} on ended is not in the tier yet"
+        joined = replace(joined, end=end, reason=why if end <= joined.dirty_start else joined.reason)
+    read = [found for found in segments if not found.is_local and joined.start <= found.base_offset < joined.end]
+    dirty = [found for found in read if found.end_offset > joined.dirty_start]
+    download_bytes = sum(found.size_bytes for found in (*read, *dirty))
+    rewrite = joined if joined.dirty_start < joined.end else None
+    return CompactionPlan(log, rewrite, joined.reason, tier=tier, download_bytes=download_bytes)
 
 
 def check_rewrite(summary: LogSummary, action: Rewrite) -> None:

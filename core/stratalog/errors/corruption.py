@@ -57,4 +57,4 @@ class CorruptObjectError(CorruptionError):
 class DecompressedSizeError(CorruptionError):
     """Compressed data would grow past the limit; nothing was allocated beyond it."""
 
-    advice = "if the data is genuine, raise limits.decompressed_bytes"
+    advice = "if the data is genuine, raise limits.decompressed.bytes"
