@@ -160,7 +160,7 @@ class _Round:
     def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
         log = self.plan.log
         check_settled(log)
-        log.flush()  # a marker that a loss of power takes would make aborted what outdates something here
+        log.flush()  # else a loss of power could take the marker of a transaction whose records outdate something here
         rewriting = self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job))
         rewriting.digests = digests
         return rewriting.run()

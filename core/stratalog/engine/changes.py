@@ -77,7 +77,7 @@ class TopicChanges:
         entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
-        before = self._topics.entry(name)  # of a topic whose folders somebody removed, or a crash while it was deleted
+        before = self._topics.entry(name)  # left if somebody removed the folders, or a crash ended a deletion
         if before is not None:
             self._forget_offsets(name)
         try:

@@ -21,8 +21,8 @@ def for_each(
 ) -> list[R]:
     """Do something to each log, ``threads`` at a time; the results in the order of the logs.
 
-    Where the store fails nothing else is begun that needs it, as the others would fare the same; where a log fails the
-    others go on.
+    After a failure of the store nothing more that needs it is begun, as it would fail as well. A failure of one log keeps
+    no other from its turn.
 
     Raises:
         StorageError: what failed first, with notes about the others, after all had their turn.

@@ -64,7 +64,7 @@ class EngineLogs(Closeable):
         attach: Attach | None = None,
     ) -> None:
         self._settings, self._host, self._tier = settings, host, tier
-        self._changing = threading.Lock()  # over making a topic, and over _closed
+        self._changing = threading.Lock()  # held while topics are made, changed, moved or deleted, and over _closed
         self._closed = False
         self.attached: tuple[AttachedLog, ...] = ()
         with contextlib.ExitStack() as owned:  # closed by close(), or here if something fails

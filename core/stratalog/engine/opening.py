@@ -152,12 +152,12 @@ class LogOpener:
         return TopicNote(max(partitions, default=0) + 1, self._topics.chosen(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
-        """The same of a log that is open."""
+        """As ``remote``, of a log that is open."""
         assert log.topic_id is not None
         return self.remote(log.name, log.topic_id, log.config)
 
     def joined(self, log: Log) -> TierLog | None:
-        """The same, for who is about to change something: a store that was away is asked again. Errors as ``rejoin``."""
+        """As ``remote_of``, before something is changed: a store that was away is asked again. Errors as ``rejoin``."""
         remote = self.remote_of(log)
         if remote is not None:
             rejoin(log, remote)

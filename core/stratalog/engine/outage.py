@@ -1,7 +1,7 @@
 """What an engine does about a store that is away when it is opened, and how its logs join their tier again.
 
-A small file in the first log directory notes which tier the engine has worked with. Without it nobody knows whether a
-tier that does not answer holds logs of these directories, or other ones of the same names: then the engine does not open.
+A small file in the first log directory notes which tier the engine has worked with. Without that note nobody knows whether
+a tier that does not answer holds the logs of these directories or others of the same names, so the engine does not open.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def check_known(tier: Tier, first: SegmentStore) -> None:
 
 
 def rejoin(log: Log, remote: TierLog) -> None:
-    """Probe the store, if it was away, and let the log go by its tier again, if it does not.
+    """Probe the store if it was away when the log was opened; once it answers, let the log follow its tier again.
 
-    Where that goes well for the first time, the log is as if the store had been there when it was opened.
+    The log is then as if the store had been there from the start. Does nothing for a log that has joined its tier.
 
     Raises:
         TierUnavailableError: the store is still away.
@@ -64,7 +64,7 @@ def rejoin(log: Log, remote: TierLog) -> None:
 
 
 def _noted(first: SegmentStore) -> str:
-    """The tier that the note names, "" if there is none that can be read: nothing is known then, too."""
+    """The tier that the note names; "" if there is no note, or it cannot be read."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
         body = json.loads(first.read_small(TIER_NOTE_FILE) or b"{}")
         if body["version"] == _FORMAT_VERSION:

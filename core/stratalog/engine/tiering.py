@@ -72,6 +72,7 @@ class Tiering:
         return result
 
     def _joined(self, log: Log) -> TierLog | None:
+        """The tier of a log, None if it has none. What keeps the log from it is noted as the error of its last try."""
         try:
             return self._opener.joined(log)
         except StorageError as error:

@@ -69,7 +69,10 @@ class Vfs(Protocol):
         """Whether the system has this byte at hand, so that reading it waits for no disk; False if that cannot be told."""
 
     def read_cached(self, descriptor: int, position: int, into: memoryview) -> bool:
-        """``read_into`` of what the system has at hand; False, and anything in ``into``, if that is not all, or cannot be told."""
+        """As ``read_into``, if the system has all of it in memory; True if it had.
+
+        If it has not, or if that cannot be told, ``into`` may hold anything.
+        """
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
         """Write at a position; returns how many bytes went in, fewer than given if the disk filled up."""
@@ -84,9 +87,9 @@ class Vfs(Protocol):
         """Reserve disk space up to a size, so that writing through a map cannot fail. ENOSPC raises."""
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Take disk space for bytes that are to come, behind the end of a file, whose size stays; ``truncate`` frees it.
+        """Reserve disk space behind the end of a file for bytes to come. Its size stays; ``truncate`` frees the space.
 
-        A system without such a call does nothing. Who is refused (OSError) may write all the same.
+        Does nothing on a system without such a call. After an OSError the file can be written to all the same.
         """
 
     def map(self, descriptor: int, size_bytes: int, *, write: bool = False) -> mmap.mmap:
@@ -330,7 +333,7 @@ def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearra
 
 @functools.cache
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
-    """The C library's, None if it has none."""
+    """``fallocate`` of the C library; None where there is none."""
     library = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     found = getattr(library, "fallocate64", None) or getattr(library, "fallocate", None)
     if found is None:

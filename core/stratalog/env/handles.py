@@ -20,8 +20,8 @@ _NO_DESCRIPTOR: Final = -1
 class _Handle:
     """Something open.
 
-    ``pins`` has an item a pin: adding one, and taking one away, is a step that no other thread comes between, which
-    counting is not. ``used`` is when it was used last, in the pool's own time. ``is_leaving``: it is closed, or about to be.
+    ``pins`` has one item for each pin: ``append`` and ``pop`` of a list are atomic, adding to a number is not. ``used`` is
+    when it was used last, in the pool's own time. ``is_leaving``: it is closed, or about to be.
     """
 
     __slots__ = ("close", "descriptor", "is_leaving", "pins", "used")
@@ -41,9 +41,9 @@ class HandlePool:
     A ``limit`` above half of what the system allows the process counts as that half: not all that costs a descriptor
     goes through the pool.
 
-    What is open already is pinned and unpinned without the lock, as every append does both: whoever closes says first
-    that it ``is_leaving`` and then looks for pins, whoever pins does so first and then looks whether it stays. So one
-    of the two sees the other.
+    What is open already is pinned and unpinned without the lock, as every append does both. Who closes it sets
+    ``is_leaving`` first and then looks for pins; who pins it adds the pin first and then looks at ``is_leaving``. So at
+    least one of the two sees the other.
     """
 
     def __init__(self, files: Vfs, limit: int) -> None:
@@ -77,7 +77,7 @@ class HandlePool:
             return handle.descriptor
 
     def pin_open(self, name: Hashable) -> int | None:
-        """As ``pin``, of what is open already; None if it is not, and nothing is to be unpinned."""
+        """As ``pin``, of what is open already; None if it is not, and then there is nothing to unpin."""
         handle = self._handles.get(name)
         if handle is None:
             return None

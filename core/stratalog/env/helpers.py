@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class _Hand:
-    """Work that a helper may take part in: it begins at most once, and not after its end."""
+    """Work that a helper may take part in: at most once, and not after ``end``."""
 
     def __init__(self, work: Callable[[], None]) -> None:
         self._work: Callable[[], None] | None = work
@@ -36,15 +36,15 @@ class _Hand:
         if not self._claim.acquire(blocking=False):
             with self._working:
                 pass
-        self._work = None  # helpers may come upon this hand much later
+        self._work = None  # the hand may stay in the queue, and shall not keep alive what the work refers to
 
 
 class Helpers:
     """Threads of the process, started when they are first wanted, each ended when nobody wants it for some seconds.
 
-    A caller never depends on one: what no helper has begun when the caller is done with the rest is nobody's any more. So
-    a machine whose cores are taken does the work on one thread, as if there were no helpers. Thread-safe, also after
-    a fork, which takes no thread along.
+    No caller depends on a helper: it takes items itself until none is left, and waits only for those that a helper has
+    begun. Where all cores are busy, one thread does the work, as if there were no helpers. Thread-safe, also in the child
+    of a fork, which has none of its parent's threads.
 
     Args:
         most: threads at a time.
@@ -127,4 +127,4 @@ def _results(found: Iterable[R | Exception]) -> Iterator[R]:
 
 
 HELPERS: Final = Helpers(_MOST)
-"""Those of this process."""
+"""The helpers of this process: all engines share them, as they share its cores."""

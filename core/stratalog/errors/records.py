@@ -14,7 +14,7 @@ class RecordError(StorageError):
 class InvalidRecordError(RecordError):
     """Contents break a rule. ``record_errors`` holds (index, message) where single records do.
 
-    The index counts from the first record handed in, or of the batch whose position in the append the text names.
+    The index counts from the first record handed in, or from the first one of the batch whose position the text names.
     """
 
     def __init__(self, reason: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:

@@ -51,7 +51,7 @@ def append_batches(
 def write_plain(
     state: LogState, found: RecordFormat, batch: PlainBatch, durability: Durability, sync: Sync | None = None
 ) -> AppendResult:
-    """As ``write``, of one batch of which all is known."""
+    """As ``write``, of one plain batch."""
     if durability is _DURABLE and sync is None and _may_line_up(state):
         return _write_in_row(state, found, batch)
     with state.lock:
@@ -63,7 +63,7 @@ def write_plain(
 
 
 def _may_line_up(state: LogState) -> bool:
-    """Not where an append may have to wait for room, which would keep those from it who do not."""
+    """Whether appends may be written for each other: not where one may wait for room, and others would wait with it."""
     return state.remote is None or state.config.local_hard_limit_bytes < 0
 
 
@@ -76,7 +76,9 @@ def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> Ap
                 write_row(state)
         wait_until_durable(state, waiter)
     except BaseException:
-        state.turns.leave(waiter, state.recovery_point)  # it is not to be written later, behind what comes after it
+        state.turns.leave(
+            waiter, state.recovery_point
+        )  # else it might still be written, though the caller was told otherwise
         raise
     if waiter.result is None:
         raise waiter.error or ClosedError(f"nothing was appended to {state.log}: who was to write it was interrupted")

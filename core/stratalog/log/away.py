@@ -1,9 +1,9 @@
 """A log whose tier cannot be asked: what is known of it on local disk, and how the log joins it again.
 
 A small file in the log's folder notes what the tier held when this engine last committed or saw a commit. It is stored
-before the first segment leaves local disk for the tier, and read only when a log is opened while the store is away. Then
-the log goes by it: it begins where it began, and what lies below its first local segment is in the tier. Nothing is
-evicted, sent or committed on the strength of it.
+before the first segment leaves local disk for the tier, and read only when a log is opened while the store is away. Such a
+log relies on the note for reads: it begins where it began before, and what lies below its first local segment is in the
+tier. Nothing is evicted, sent or committed because of it.
 
 docs/formats/tier-note.md draws the file.
 """
@@ -144,8 +144,8 @@ def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], Sto
     """What the tier must hold of a log as far as local disk tells.
 
     Only what the tier has leaves local disk, so that what is missing between the log start and the first local segment
-    is there, whatever was committed after the note. Without a note, which engines before this one did not leave, a
-    checkpoint of a log start below the first segment says the same.
+    is there, whatever was committed after the note. Without a note (earlier releases left none) a checkpoint of a log start
+    below the first segment says the same.
     """
     known = note or TierNote()
     first = loaded.segments[0].base_offset if loaded.segments else loaded.log_end

@@ -26,7 +26,7 @@ from stratalog.segment.search import aborted_transactions, chunks_from, decode, 
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-ARROW_READS: Final = 4  # at a time: making a batch of Arrow costs the same, however large it is
+ARROW_READS: Final = 4  # become one batch of Arrow: making one costs the same, however large it is
 _SPARED: Final = 8  # an eighth of what is returned may be kept in memory without being asked for
 
 _T = TypeVar("_T")

@@ -64,7 +64,7 @@ def make_extras(state: LogState) -> ExtrasResult:
 
 
 def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
-    """What travels to a tier with a closed segment: those it has, and what it lacks made now. ``b""`` if it gets none.
+    """The EXTRA indexes that go to a tier with a closed segment, missing ones made now; ``b""`` if there are none.
 
     A builder that fails, or a damaged segment, keeps no segment from its tier.
     """
@@ -79,7 +79,7 @@ def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components
 
 
 def packed_extras_of(made: CleanedSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
-    """The same of a segment that was written for a tier."""
+    """As ``packed_extras``, of a segment that was written for a tier."""
     if not parts.extras.labels:
         return b""
     with contextlib.closing(made.reopened(info.end_offset)) as segment:
@@ -87,13 +87,13 @@ def packed_extras_of(made: CleanedSegment, info: SegmentInfo, parts: Components,
 
 
 def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
-    """Of a segment that somebody else may own, those that it has, as they travel; ``b""`` if it has none."""
+    """As ``packed_extras``, of a segment that somebody else may own: only what it has."""
     found = stored_extras(segment, stored_labels(segment))
     return b"".join(pack_extras(Identity.in_tier(info), found)) if found else b""
 
 
 def _make(state: LogState, segment: Segment, parts: Components, config: TopicConfig) -> int:
-    """Bring one segment's file up to what the topic names; its size (bytes), 0 if it was so."""
+    """Make one segment's file hold what the topic names; the size of a file that was written (bytes), else 0."""
     labels = frozenset(parts.extras.labels)
     if segment.known_extras is not DOUBTED and frozenset(stored_labels(segment)) == labels:
         segment.known_extras = labels

@@ -1,7 +1,7 @@
-"""Batches that a leader writes as they are: what a topic asks of them, known before they come.
+"""What a topic asks of plain batches, which a leader writes as they are.
 
-Most appends are one batch that needs no look at each of its records. What their path looks up in settings is looked up
-here, once for all appends until the settings change.
+Most appends are one such batch: without codec, flags and producer, and with nothing that needs a look at each record. The
+settings that matter to them are looked up here, once until they change.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ class PlainRules:
         return batch if batch is not None and self._are_kept(batch, now) else None
 
     def taken(self, data: Buffer) -> PlainBatch | None:
-        """A copy of ``data``, if that is one batch that stays as it is, and takes no closer look; else None."""
+        """A copy of ``data``, if that is one plain batch that the topic takes as it is; else None."""
         if not self._takes_plain:
             return None
         batch = self.format.plain_batch(data)
         return batch if batch is not None and self._are_kept(batch, self._now_ms()) else None
 
     def _are_kept(self, batch: PlainBatch, now_ms: int) -> bool:
-        """Whether a batch keeps all of them; if not, a look at each record tells what is wrong with it."""
+        """Whether a batch keeps the rules; if not, the longer path says which record breaks which of them."""
         data, _, least_ms, largest_ms, has_null_key = batch
         return (
             len(data) <= self._max_bytes

@@ -1,10 +1,10 @@
-"""Durable appends that come together are written together: one call to the disk, and one pass through what it takes.
+"""Durable appends that come together are written together, with one call to the disk.
 
-Each puts its batch at the end of a row, and the first writes for all who come while it does. So a thread that waits until
-its batch is durable waits once, and for no lock before: 64 threads that take the interpreter's lock and the log's by turns
-spend more time on that than on what they do. Whoever syncs writes first what is still in the row: nothing stays there.
+Each puts its batch at the end of a row, and the first one there writes for all who come while it does. So a thread waits
+once, until its batch is durable, and for no lock before: 64 threads that take the interpreter's lock and the log's in turn
+spend more time on that than on their work. Who syncs writes first what is still in the row, so that nothing is left there.
 
-What comes out is what each append by itself would have made: the same segments, its own offsets, its own error.
+The outcome is that of single appends: the same segments, and for each its own offsets or its own error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stratalog.log.validate import Prepared
 from stratalog.log.write import MAX_OFFSET, AppendResult, write_batch, write_table
 from stratalog.spi.formats import PlainBatch, RecordFormat
 
-_TOGETHER_BYTES: Final = 1 << 20  # what one write has in all, as it is copied for that
+_TOGETHER_BYTES: Final = 1 << 20  # of one write at most: the batches are copied for it
 
 
 class InRow(Waiter):
@@ -35,16 +35,16 @@ class InRow(Waiter):
         self.error: Exception | None = None
 
     def written(self, result: AppendResult) -> None:
-        """It stands in the log."""
+        """Note that the batch stands in the log."""
         self.result, self.end = result, result.last_offset + 1
 
     def refused(self, error: Exception) -> None:
-        """It does not, and nothing is to be waited for."""
+        """Note that it does not, and that there is nothing to wait for."""
         self.error, self.end = error, REFUSED
 
 
 def write_row(state: LogState) -> None:
-    """Write all that stands in the row, under the log's lock. What keeps one of them out is told to who waits for it."""
+    """Write all that stands in the row, under the log's lock. The error of a batch is for the thread that waits for it."""
     while came := state.turns.called():
         try:
             _write(state, cast(list[InRow], came))
@@ -64,7 +64,7 @@ def _write(state: LogState, came: Sequence[InRow]) -> None:
 
 
 def _written_together(state: LogState, came: Sequence[InRow]) -> bool:
-    """Write batches with one call, if each by itself would go to the active segment too; else nothing is done."""
+    """Write batches with one call, if each by itself would go to the active segment, too; else False, and nothing is done."""
     form, base, active = came[0].format, state.log_end, state.segments[-1]
     size = sum(len(waiter.batch.data) for waiter in came)
     counts = [waiter.batch.record_count for waiter in came]

@@ -47,7 +47,7 @@ def sync_records(state: LogState, end: int) -> None:
 
 
 def wait_until_durable(state: LogState, waiter: Waiter) -> None:
-    """The same for somebody who waits, perhaps in the row: what he has there is written, or refused, on return."""
+    """As ``sync_records``, for a waiter that may stand in the row: its batch is written, or refused, on return."""
     try:  # from before the turn may be taken: Ctrl-C between taking it and the sync leaves nobody waiting for ever
         while waiter.end != REFUSED and (state.recovery_point < waiter.end or state.folder_dirty):
             _check_in_service(state)

@@ -17,8 +17,8 @@ from stratalog.segment.segment import Segment
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-_PIECE_READS: Final = 3  # one piece's: less than is read at a time, so that it is one batch of the table
-_LEAST_PIECES: Final = 3  # waking a thread is not worth less
+_PIECE_READS: Final = 3  # of one piece: fewer than ARROW_READS, so that it becomes one batch of the table
+_LEAST_PIECES: Final = 3  # for fewer it does not pay to wake a thread
 
 
 def read_table(
@@ -27,8 +27,8 @@ def read_table(
     """The records that ``read_arrow`` gives, in one table.
 
     What is long, and on local disk, is cut into pieces of some mebibytes, which ``limits.arrow.threads`` threads read.
-    Each piece is a read of its own, with all checks, that begins with the batch before it: an index that lies about
-    where to cut costs time. A thread that is kept waiting takes fewer pieces.
+    Each piece is read by itself, with all checks, from the batch before it on: an index that is wrong about where to cut
+    costs time, and no records. A thread that is kept waiting takes fewer pieces.
 
     Raises:
         As ``read_arrow``: of several things that are wrong, the first in the log.
@@ -72,6 +72,7 @@ def _spans(plan: Plan, parts: Components, threads: int) -> list[range]:
 
 
 def _shares(plan: Plan) -> list[_Share]:
+    """How the plan is spread over local segments; empty if any of it is in the tier."""
     position, shares = plan.span.start, list[_Share]()
     while position < plan.span.stop:
         segment = plan.view.segment_at(position)
@@ -85,7 +86,7 @@ def _shares(plan: Plan) -> list[_Share]:
 
 
 def _cut(share: _Share, distance_bytes: int, parts: Components) -> int:
-    """The offset that begins a batch about so far into the share, as the index tells; if it does not, the share's first."""
+    """Where a batch begins about so far into the share, as the index tells; the share's first offset if it does not."""
     if distance_bytes <= 0:
         return share.span.start
     try:

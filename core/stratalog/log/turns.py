@@ -1,7 +1,7 @@
-"""Whose turn it is to do something for all, and who waits for that: how appends share one sync.
+"""Taking turns: one thread does something for all, the others wait until it is done. So appends share one sync.
 
-Everybody who waits has a lock of his own, and is woken once: when what he waits for is done, or when it is his turn. A
-condition would wake all of them for each sync, to queue for its lock.
+Each waiter has a lock of its own and is woken once: when what it waits for is done, or when it is its turn. A condition
+variable would wake all of them at each sync, only to queue for its lock.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ NOT_WRITTEN: Final = 1 << 63  # above all offsets
 
 
 class Waiter:
-    """Somebody who waits until all below offset ``end`` is done; ``NOT_WRITTEN`` until he knows, ``REFUSED`` for nothing."""
+    """A thread that waits until everything below offset ``end`` is done.
+
+    ``end`` is ``NOT_WRITTEN`` as long as it is not known, and ``REFUSED`` if there is nothing to wait for.
+    """
 
     __slots__ = ("end", "gate")
 
@@ -27,8 +30,8 @@ class Waiter:
 class Turns:
     """At most one has the turn at a time. Thread-safe.
 
-    Whoever calls ``take`` calls ``leave`` when he is through, whatever happens between the two, Ctrl-C included: a turn
-    that ends with nobody lets the others wait for ever.
+    Who calls ``take`` has to call ``leave`` in the end, whatever happens between the two, Ctrl-C included: for a turn that
+    nobody leaves the others wait for ever.
     """
 
     __slots__ = ("_company", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting")
@@ -43,7 +46,7 @@ class Turns:
         self._is_called = False  # whether somebody is about to call the row
 
     def line_up(self, waiter: Waiter) -> bool:
-        """Put somebody at the end of the row of those who have something to be written; whether he is to call it."""
+        """Put a waiter at the end of the row of those with something to be written; True if the caller is to call it."""
         with self._lock:
             if self._row is None:
                 self._row = []
@@ -52,14 +55,14 @@ class Turns:
             return is_first
 
     def called(self) -> list[Waiter]:
-        """Everybody in the row, who stands there no more. Whoever is to call it does so until nobody is left."""
+        """Take everybody out of the row. Who is to call it goes on until nobody is left."""
         with self._lock:
             came, self._row = self._row or [], None
             self._is_called = bool(came)
             return came
 
     def take(self, waiter: Waiter) -> bool:
-        """Whether it is the caller's turn. If not, he waits at his ``gate``, looks whether it is done, and asks again."""
+        """Whether it is the caller's turn. If not, wait at the ``gate``, look whether it is done, and ask again."""
         with self._lock:
             if self._has_turn is None or self._has_turn is waiter:
                 self._has_turn = waiter
@@ -69,11 +72,11 @@ class Turns:
             self._waiting.append(waiter)
             if self._gathering and len(self._waiting) >= self._company:
                 self._gathering = False
-                self._has_turn.gate.release()  # he waits there for this alone
+                self._has_turn.gate.release()  # it waits there, in gather, for nothing else
             return False
 
     def gather(self, waiter: Waiter, at_most_s: float) -> None:
-        """Let those come who had company with the one whose turn it is, but wait for them no longer than ``at_most_s``."""
+        """Wait, ``at_most_s`` at most, for those who shared the last turn: they may come back soon."""
         with self._lock:
             if at_most_s <= 0 or len(self._waiting or ()) >= self._company:
                 return

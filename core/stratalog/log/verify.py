@@ -161,7 +161,7 @@ def _check_leftovers(files: LogFiles, report: LogReport) -> None:
 
 
 def _check_vanished(files: LogFiles, report: LogReport, bases: Collection[int]) -> None:
-    """Indexes between segments, of one that is not there. Below the first they are what deletion leaves in a crash."""
+    """Look for indexes whose segment is gone. Below the first segment they are what a crash leaves of a deletion."""
     told = set(bases)
     for file in files.list():
         found = parse_segment_file(file.name)

@@ -38,7 +38,7 @@ class LogView(NamedTuple):
     is_leader: bool = True
 
     def grown_to(self, end: int, recovery_point: int) -> LogView:
-        """This view after nothing but appends to its last segment, of a log without a tier where written is safe to read.
+        """This view after appends to its last segment and nothing else. Only where the high watermark is the log's end.
 
         Args:
             end: of the log, now.

@@ -52,11 +52,11 @@ class AppendResult(NamedTuple):
 
 
 def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
-    """Write one batch of which all is known: the shortest way, which most appends take. Errors as ``write_prepared``."""
+    """Write one plain batch: the short path, which most appends take. Errors as ``write_prepared``."""
     data, record_count, _, largest_ms, _ = batch
     size, epoch = len(data), state.leader_epoch
     if size > state.config.segment_bytes or not state.is_leader or state.failure or state.damage or state.closed:
-        check_takes(state, size)
+        check_takes(state, size)  # which looks at the same again, and is called only where it raises
     if state.remote is not None or state.is_pressed:
         wait_for_room(state, size)
     base = state.segments[-1].end_offset
@@ -114,7 +114,9 @@ def write_prepared(
     check_takes(state, size)
     has_sequences = has_producers and origin is AppendOrigin.CLIENT
     result = _duplicate(state, prepared) if has_sequences else None
-    is_control = prepared[0].table.attributes[0] & CONTROL_BIT  # without its marker a transaction keeps the tier back
+    is_control = (
+        prepared[0].table.attributes[0] & CONTROL_BIT
+    )  # markers do not wait: an open transaction keeps the tier back
     if result is None and not is_control and wait_for_room(state, size) and has_sequences:
         result = _duplicate(state, prepared)  # another try may have come while this one waited
     return result or _written(state, prepared, origin if has_producers else None)

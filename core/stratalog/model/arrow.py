@@ -85,9 +85,9 @@ def arrow_table(batches: Iterable[pyarrow.RecordBatch]) -> pyarrow.Table:
 class ArrowBuffers(NamedTuple):
     """What one batch in ``arrow_schema()`` is made of, for kernels that fill Arrow's memory themselves.
 
-    Buffers are those of ``arrow_allocator`` or ``arrow_repeated``, in the layout of Arrow's columnar format. A column that may be null is a
-    pair: the number of its nulls, and its buffers with the validity bitmap first (None if nothing is null). Without
-    headers (``header_rows`` 0) those of ``names`` and ``contents`` are not looked at.
+    Buffers are those of ``arrow_allocator`` or ``arrow_repeated``, in the layout of Arrow's columnar format. A column that
+    may be null is a pair: the number of its nulls, and its buffers with the validity bitmap first (None if nothing is
+    null). Without headers (``header_rows`` 0) those of ``names`` and ``contents`` are not looked at.
     """
 
     rows: int

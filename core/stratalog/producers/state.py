@@ -213,8 +213,8 @@ class ProducerState:
     def check(self, batch: RecordBatch, marker: EndMarker | None = None, *, in_sequence: bool = True) -> None:
         """Whether a batch of a leader's append may follow; ``marker`` is what a control batch holds.
 
-        Data without a sequence is a coordinator's, and not looked at for one, nor is any with ``in_sequence`` False. A producer of which nothing is known, as
-        it is new or was silent for too long, may begin at any sequence.
+        Sequences are not looked at with ``in_sequence`` False, nor where data has none, as a coordinator's. A producer of
+        which nothing is known, as it is new or was silent for too long, may begin at any sequence.
 
         Raises:
             InvalidProducerEpochError: a newer epoch has written.

@@ -35,9 +35,8 @@ class BucketReader(Reader):
         super().__init__(location, host, tier)
         self._bucket, self._as_of = tier, as_of
         self._ids: dict[TopicPartition, TopicId] | None = None
-        self._foreign: dict[
-            TierLogName, list[StoredSegment]
-        ] = {}  # what Kafka's own tier holds, where there is none of ours
+        # What Kafka's own tier holds, where there is none of ours.
+        self._foreign: dict[TierLogName, list[StoredSegment]] = {}
 
     def _names(self) -> Mapping[TopicPartition, TopicId]:
         if self._ids is None:

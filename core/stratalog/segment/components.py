@@ -38,7 +38,7 @@ class ExtraTable:
     """EXTRA indexes by ``name@version``, opened when they are first used. Thread-safe.
 
     Args:
-        offers: what opens each; called once or, by threads that come at the same time, more often.
+        offers: what opens each. Threads that are the first to ask at the same time may each open it once.
     """
 
     def __init__(self, offers: Mapping[str, Callable[[], ExtraIndex]]) -> None:

@@ -98,7 +98,7 @@ def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffe
 
 
 def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
-    """Read the end of such bytes; None if it is not one, or damaged. Nothing is read that it does not say with its CRC."""
+    """Read the directory at the end of such bytes; None if there is none, or it is damaged."""
     body_bytes = size_bytes - _TRAILER.size
     if body_bytes < 0:
         return None
@@ -114,7 +114,7 @@ def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
         return None
     try:
         return PackedExtras(identity, dict(_sections(directory, count)))
-    except (struct.error, UnicodeDecodeError):  # whoever wrote that knew CRCs, and not this form
+    except (struct.error, UnicodeDecodeError):  # the CRC is right, and the form is not
         return None
 
 

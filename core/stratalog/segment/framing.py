@@ -188,8 +188,8 @@ def ascending(
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
     """The batches before the first that is out of place, and that one, with the offset that it had to be below.
 
-    Offsets must be above those before and below ``beyond``. Of two batches that contradict each other the first is out of
-    place if the second has exactly the offsets that would follow were those of the first not damaged.
+    Offsets must be above those before and below ``beyond``. Of two batches that contradict each other the second is out of
+    place; but if it begins exactly where it would, had the first followed its own predecessor, then the first is.
     """
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset

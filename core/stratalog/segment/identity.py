@@ -12,9 +12,8 @@ from stratalog.model.segments import SegmentInfo
 if TYPE_CHECKING:
     from stratalog.segment.segment import Segment  # which has such a file beside it
 
-_TAIL_BYTES: Final = (
-    4096  # the last batch at least in part, and with it the CRC of what it holds or of what precedes it
-)
+# The last batches with their CRCs or, of a large one, the end of its records.
+_TAIL_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ class ReadOn:
     """A segment that knows where its last reader stopped.
 
     Attributes:
-        left_at: where the last fetch ended, that is where a batch begins, and the offset after it: most fetches go on
-            there, and need no index. Set without a lock.
+        left_at: the offset after the last fetch, and the position where its batch begins: most fetches go on there, and
+            need no index. A hint that is replaced as a whole, so it is set without a lock.
     """
 
     __slots__ = ("left_at",)

@@ -188,8 +188,8 @@ class RecordFormat(ABC):
             bound: no batch that ends at or above it is returned.
             told: the last offset of one of these batches, the first one's or a later one's, by the index entry that led
                 here; None if it was none.
-            check_crc: compare all batches up to the last that is returned with their CRC; the first that does not fit is
-                none, and so is what follows it.
+            check_crc: compare all batches up to the last that is returned with their CRC. The first that does not match
+                ends what there is to pick from.
 
         Returns:
             Where in ``data`` the batches begin and end, and their last offset; an empty range if the first one reaches

@@ -64,7 +64,7 @@ class SegmentFile(ABC):
         """Cut to ``size_bytes``; ValueError if there are fewer."""
 
     def trim(self) -> bool:
-        """Give back reserved space, as nothing more is to be appended; whether that is to be made durable.
+        """Give back reserved space, as nothing more is to be appended; True if the caller has to sync to make that durable.
 
         A store that reserves none has nothing to do.
         """

@@ -11,8 +11,8 @@ from stratalog.spi import Buffer, ClosedError, DiskFullError, FileSlice, FileSta
 from stratalog_local.disk import Disk, typed
 from stratalog_local.pooled import PooledFile
 
-AHEAD_BYTES: Final = 1 << 20
-LARGE_BYTES: Final = 8 * AHEAD_BYTES  # of smaller files it would be too large a part
+AHEAD_BYTES: Final = 1 << 20  # reserved at a time
+LARGE_BYTES: Final = 8 * AHEAD_BYTES  # from here on: of a smaller file that would be too large a part
 UNBOUNDED: Final = 1 << 63
 
 
@@ -27,8 +27,8 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         writable: whether it may be changed.
         reserved: space was taken in advance: the file on disk is larger than ``size_bytes`` says, until it is closed.
 
-    Of a large file that was not, space for the next appends is taken while it grows: each of them would look for some, which
-    takes a tenth of the time of a write of 16 KiB. The file has the size of what was written all the same.
+    Without that, space for the next appends is reserved while a large file grows: else each of them looks for some, which is
+    a tenth of the time of a write of 16 KiB. The size of the file stays that of what was written.
     """
 
     __slots__ = ("_closed", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
@@ -167,12 +167,13 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             self.unpin(descriptor)
 
     def _give_back(self) -> None:
+        """Cut space that was reserved. The file keeps the time of its last append, by which retention may go."""
         if self._reserved:
             self._cut()
         elif self._has_ahead:
             modified_ms = self.modified_ms
             self._cut()
-            with contextlib.suppress(OSError):  # it is the time of the last append that retention may go by
+            with contextlib.suppress(OSError):  # then its records live longer
                 self._disk.files.set_modified(self.path, modified_ms)
 
     def _cut(self) -> None:

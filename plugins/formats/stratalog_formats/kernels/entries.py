@@ -21,7 +21,7 @@ _MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
 
 class _Entries(IndexBuilder):
-    """What both have.
+    """What both builders share.
 
     Args:
         base_offset: of the segment.
@@ -106,7 +106,7 @@ class OffsetEntries(_Entries):
         return OFFSET_ENTRY.pack(last_offset - self._base_offset, position)
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
-        """The same for many batches; where one is refused, as ``add`` does."""
+        """As ``add_batch``, of many batches. What that would refuse is told one by one, for the same error."""
         if not len(table):
             return b""
         lasts, starts = table.last_offset, table.position
@@ -168,7 +168,10 @@ class TimeEntries(_Entries):
         return self._pair() if due and self._count < self._max_entries - 1 else b""
 
     def add_table(self, table: BatchTable, position: int) -> bytes:
-        """The same for many batches; where one is refused, as ``add`` does. A full index learns the maximum still."""
+        """As ``add_batch``, of many batches. What that would refuse is told one by one, for the same error.
+
+        A full index learns the maximum still, for its closing entry.
+        """
         if not len(table):
             return b""
         if not self._are_good(table) or table.last_offset[0] < self._last_offset:

@@ -102,16 +102,14 @@ class KafkaLocalLayout(TierLayout):
             if named and named["suffix"] in _SUFFIXES:
                 key = (named["topic"], named["partition"], named["id"], named["base"], named["segment"])
                 found.setdefault(key, {})[_SUFFIXES[named["suffix"]]] = info
+        heads = _Heads(fetch, self._fetch_chunk_bytes)
         begun: dict[tuple[str, str, str], set[int]] = {}
         for *log_name, base, _ in found:
             begun.setdefault((log_name[0], log_name[1], log_name[2]), set()).add(int(base))
         for (topic, partition, topic_id, base, _), files in found.items():
             if FileKind.LOG in files:
                 log, others = TopicPartition(topic, int(partition)), begun[topic, partition, topic_id]
-                yield from _described(log, TopicId(topic_id), int(base), files, others, self._ranged(fetch))
-
-    def _ranged(self, fetch: RangeReader) -> _Heads:
-        return _Heads(fetch, self._fetch_chunk_bytes)
+                yield from _described(log, TopicId(topic_id), int(base), files, others, heads)
 
 
 @dataclass(frozen=True, slots=True)
