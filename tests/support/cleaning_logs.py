@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
-from stratalog.cleaning.plan import plan_compaction
+from stratalog.cleaning.plan import CompactionPlan, plan_parts
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
@@ -112,12 +113,17 @@ def uncompacted(config: TopicConfig) -> TopicConfig:
     return replace(config, cleanup_policy=("delete",), retention_ms=-1)
 
 
+def local_plan(log: Log, policies: Mapping[str, CleanupPolicy], now_ms: int = 0) -> CompactionPlan:
+    """What policies want of a log that has no tier."""
+    (plan,) = plan_parts(log, policies, None, has_tier=False, now_ms=now_ms)
+    return plan
+
+
 def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS, **more: CleanupPolicy) -> CompactionResult | None:
     """One round, if there is anything to do."""
     policies = {"compact": bed.host.policy("compact"), **more}
     now_ms = bed.clock.now_ms()
-    plan = plan_compaction(log, policies, has_tier=False, now_ms=now_ms)
-    assert plan is not None
+    plan = local_plan(log, policies, now_ms)
     if plan.rewrite is None:
         return None
     return compact(plan, policies, limits, Throttle(bed.clock, 1e15), lambda: None, now_ms)

@@ -50,14 +50,6 @@ def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]
     }
 
 
-def plan_compaction(
-    log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
-) -> CompactionPlan | None:
-    """What a log's policies want of what local disk has alone; None if none of them rewrites logs."""
-    plans = plan_parts(log, policies, None, has_tier=has_tier, now_ms=now_ms)
-    return plans[0] if plans else None
-
-
 def plan_parts(
     log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, has_tier: bool, now_ms: int
 ) -> list[CompactionPlan]:

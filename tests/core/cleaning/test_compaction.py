@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 import cleaning_logs
-from cleaning_logs import LIMITS, Script
+from cleaning_logs import LIMITS, Script, local_plan
 from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.part import RewriteStoppedError
-from stratalog.cleaning.plan import plan_compaction
 from stratalog.cleaning.runner import apply_retention
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig
@@ -516,8 +515,7 @@ def test_a_log_that_is_closed_meanwhile_ends_the_round(bed: LogBed) -> None:
         raise RewriteStoppedError("the engine is closing")
 
     policies = {"compact": bed.host.policy("compact")}
-    plan = plan_compaction(log, policies, has_tier=False, now_ms=0)
-    assert plan is not None
+    plan = local_plan(log, policies)
     result = compact(plan, policies, LIMITS, Throttle(bed.clock, 1e15), stop, 0)
     assert result.stopped == "the engine is closing"
     assert not log.cleaning.uncleanable
@@ -574,8 +572,7 @@ def test_a_policy_that_wants_what_cannot_be_is_told(bed: LogBed, lie: Rewrite) -
             del log, config, now_ms
             return (lie,)
 
-    plan = plan_compaction(log, {"lying": Lying()}, has_tier=False, now_ms=0)
-    assert plan is not None
+    plan = local_plan(log, {"lying": Lying()})
     assert plan.rewrite is None
     assert isinstance(plan.error, PluginError)
 
@@ -588,8 +585,7 @@ def test_a_policy_that_raises_is_told_by_name(bed: LogBed) -> None:
             del log, config, now_ms
             raise ZeroDivisionError
 
-    plan = plan_compaction(log, {"broken": Broken()}, has_tier=False, now_ms=0)
-    assert plan is not None
+    plan = local_plan(log, {"broken": Broken()})
     assert "broken" in str(plan.error)
 
 
@@ -636,8 +632,7 @@ def test_the_throttle_waits_as_long_as_the_bytes_may_take(bed: LogBed) -> None:
 def test_a_round_is_held_to_its_bytes_a_second(bed: LogBed) -> None:
     log = filled(bed, *((b"k", b"v" * 200) for _ in range(20)))
     policies = {"compact": bed.host.policy("compact")}
-    plan = plan_compaction(log, policies, has_tier=False, now_ms=bed.clock.now_ms())
-    assert plan is not None
+    plan = local_plan(log, policies, bed.clock.now_ms())
     result = compact(plan, policies, LIMITS, Throttle(bed.clock, 1000), lambda: None, bed.clock.now_ms())
     stats = result.stats
     moved = stats.bytes_observed + stats.bytes_read + stats.bytes_written

@@ -15,11 +15,10 @@ import pytest
 from crc32c import crc32c
 
 import cleaning_logs
-from cleaning_logs import Script
+from cleaning_logs import Script, local_plan
 from stratalog.cleaning.compaction import CompactionResult
 from stratalog.cleaning.dryrun import preview
 from stratalog.cleaning.erase import erase
-from stratalog.cleaning.plan import plan_compaction
 from stratalog.env import PosixVfs
 from stratalog.log.log import Log
 from stratalog.model.names import DIGEST_SUFFIX, LOG_SUFFIX
@@ -150,8 +149,7 @@ def test_a_dry_run_spares_too_and_leaves_the_files_alone(bed: LogBed) -> None:
     log = clean_log(bed)
     add(log, b"old-2", VALUE)
     policies, now_ms = {"compact": bed.host.policy("compact")}, bed.clock.now_ms()
-    plan = plan_compaction(log, policies, has_tier=False, now_ms=now_ms)
-    assert plan is not None
+    plan = local_plan(log, policies, now_ms)
     assert plan.rewrite is not None
     before = bed.contents()
     told = preview(plan, policies, cleaning_logs.LIMITS, now_ms)
@@ -248,8 +246,7 @@ def test_damage_anywhere_in_a_digest_costs_reading_and_nothing_else(bed: LogBed)
     target = bed.path(0, DIGEST_SUFFIX)
     good = target.read_bytes()
     policies, now_ms = {"compact": bed.host.policy("compact")}, bed.clock.now_ms()
-    plan = plan_compaction(log, policies, has_tier=False, now_ms=now_ms)
-    assert plan is not None
+    plan = local_plan(log, policies, now_ms)
     assert plan.rewrite is not None
     wanted = preview(plan, policies, cleaning_logs.LIMITS, now_ms)
     damaged = [good[:at] + bytes([good[at] ^ 0x41]) + good[at + 1 :] for at in range(len(good))]

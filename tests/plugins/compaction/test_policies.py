@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cleaning_logs import LIMITS
+from cleaning_logs import LIMITS, local_plan
 from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
-from stratalog.cleaning.plan import plan_compaction
 from stratalog.cleaning.summary import summarise
 from stratalog.cleaning.throttle import Throttle
 from stratalog.config.topic import TopicConfig
@@ -76,8 +75,7 @@ def opened(bed: LogBed, policy: str, **settings: object) -> Log:
 
 def clean(bed: LogBed, log: Log, limits: CleanerLimits = LIMITS) -> CompactionResult:
     policies = {name: bed.host.policy(name) for name in log.config.cleanup_policy}
-    plan = plan_compaction(log, policies, has_tier=False, now_ms=bed.clock.now_ms())
-    assert plan is not None
+    plan = local_plan(log, policies, bed.clock.now_ms())
     assert plan.rewrite is not None, plan
     result = compact(plan, policies, limits, Throttle(bed.clock, 1e15), lambda: None, bed.clock.now_ms())
     assert (result.error, result.stopped) == (None, "")
@@ -165,8 +163,7 @@ def test_two_policies_that_keep_one_record_a_key_are_refused(bed: LogBed) -> Non
     log = opened(bed, "compact,latest_by_timestamp")
     add(log, b"k", b"v")
     policies = {name: bed.host.policy(name) for name in log.config.cleanup_policy}
-    plan = plan_compaction(log, policies, has_tier=False, now_ms=0)
-    assert plan is not None
+    plan = local_plan(log, policies)
     assert isinstance(plan.error, ConfigError)
     assert "latest_by_timestamp" in str(plan.error)
     assert left(log) == [(0, b"v")]
