@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_tools import KafkaTools
+from ports import free_ports
 from stratalog import Record, TimestampType
 from stratalog.env.clock import SystemClock
 from stratalog.model.names import LEADER_EPOCHS_FILE, PARTITION_METADATA_FILE, parse_segment_file
@@ -360,13 +360,3 @@ def _to_record(message: Message) -> Record:
 def _bytes(value: object) -> bytes | None:
     assert value is None or isinstance(value, bytes)
     return value
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody has now."""
-    # Held open together, so that they differ.
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

@@ -11,8 +11,10 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from socket import create_connection, create_server
+from socket import create_connection
 from typing import Any, Final
+
+from ports import free_ports
 
 VERSION: Final = "v1.8.0"
 _MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
@@ -89,8 +91,7 @@ def gateway(folder: Path) -> Iterator[Gateway]:
     bucket = "bucket"
     (folder / "root" / bucket).mkdir(parents=True)
     (folder / "metadata").mkdir()
-    with create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    (port,) = free_ports(1)
     command = [str(built()), "--quiet", "--port", f"127.0.0.1:{port}", "posix"]
     command += ["--sidecar", str(folder / "metadata"), str(folder / "root")]  # not every file system has attributes
     environment = {**os.environ, "ROOT_ACCESS_KEY": _ACCESS, "ROOT_SECRET_KEY": _SECRET}

@@ -160,7 +160,9 @@ def test_a_note_that_is_no_object(dump_runner: DumpRunner, tmp_path: Path, data:
 
 
 def test_what_a_repair_keeps_aside_is_what_it_was(place: Path) -> None:
-    for path in place.glob("bucket/tiered-*/0/*/*"):
+    paths = list(place.glob("bucket/tiered-*/0/*/*"))
+    assert paths
+    for path in paths:
         kind = identify(path.name)
         assert kind is not None
         assert identify(quarantined_key("", path.name).rpartition("/")[2]) == kind

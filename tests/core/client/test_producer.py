@@ -83,6 +83,7 @@ def test_keys_keep_to_their_partition_and_order(engine: Engine) -> None:
     with engine.producer(linger_ms=FOREVER_MS) as producer:
         for number in range(300):
             producer.send("t", key=b"%d" % (number % 10), value=b"%d" % number)
+    assert sum(engine.log("t", partition).offsets().log_end for partition in range(3)) == 300
     for partition in range(3):
         for key in {record.key for record in engine.log("t", partition).records()}:
             assert key is not None

@@ -40,6 +40,7 @@ def test_directories_that_are_one_or_lie_in_each_other_are_refused(
 def test_names_that_only_look_alike_are_fine(tmp_path: Path) -> None:
     with open_engine([tmp_path / "a", tmp_path / "ab"]) as engine:
         engine.create_topic("t", partitions=2)
+    assert sorted(path.parent.name for path in tmp_path.glob("*/t-*")) == ["a", "ab"]
 
 
 def test_one_directory_under_two_names_has_one_owner(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from stratalog.log.turns import Turns, Waiter
 
-NEVER_S = 30.0
+WAIT_S = 30.0
+NEVER_S = 100 * WAIT_S  # who waits so long is found by who waits for him
 
 
 def taken(turns: Turns, end: int, *, first: bool = False) -> Waiter:
@@ -61,7 +63,7 @@ def test_leaving_twice_takes_nobody_elses_turn() -> None:
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
 
@@ -76,7 +78,7 @@ def test_company_is_waited_for_until_it_is_there() -> None:
     assert turns.take(leader)
     gathered = in_thread(lambda: turns.gather(leader, NEVER_S))
     taken(turns, 3)
-    gathered.join(NEVER_S)
+    gathered.join(WAIT_S)
     assert not gathered.is_alive()
 
 
@@ -97,5 +99,7 @@ def test_alone_nobody_is_waited_for() -> None:
     turns = Turns()
     for end in range(3):
         waiter = taken(turns, end, first=True)
-        turns.gather(waiter, NEVER_S)
+        gathered = in_thread(partial(turns.gather, waiter, NEVER_S))
+        gathered.join(WAIT_S)
+        assert not gathered.is_alive()
         turns.leave(waiter, end)

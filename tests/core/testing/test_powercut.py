@@ -146,8 +146,7 @@ def test_a_move_between_folders_never_loses_the_file(disk: Disk) -> None:
     disk.sync()
     disk.rename("one/file", "two/file")
     disk.files.sync_folder(disk.path("two"))
-    for state in disk.states():
-        assert state["two/file"] == b"data"
+    assert {state["two/file"] for state in disk.states()} == {b"data"}
 
 
 def test_the_watch_of_one_folder_knows_that_a_rename_is_one_change(tmp_path: Path) -> None:
