@@ -9,7 +9,8 @@ from stratalog.testing.contracts.extra_index import ExtraIndexContract
 from stratalog.testing.contracts.index_format import IndexFormatContract
 from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.contracts.record_format import RecordFormatContract
-from stratalog.testing.contracts.segment_store import SegmentStoreContract, StoreOpener
+from stratalog.testing.contracts.segment_files import StoreOpener
+from stratalog.testing.contracts.segment_store import SegmentStoreContract
 from stratalog.testing.contracts.service import ServiceContract
 from stratalog.testing.contracts.tier_layout import TierLayoutContract
 
