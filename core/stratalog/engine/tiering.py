@@ -24,7 +24,7 @@ from stratalog.tier.rate import CopyRate
 from stratalog.tier.root import ChangeKind
 from stratalog.tier.tier import Tier, TierLogName
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class Tiering:
@@ -104,7 +104,8 @@ class Tiering:
         )
 
     def _error_of(self, log: Log, remote: TierLog) -> str:
-        known = self._errors.get(log.name, "")
+        with self._lock:
+            known = self._errors.get(log.name, "")
         return known if known or remote.is_here else str(remote.unavailable())
 
     def collect(self, logs: Iterable[Log]) -> CollectReport:
@@ -163,7 +164,7 @@ def _is_deleted(remote: TierLog) -> bool:
     except StorageError as error:
         if is_of_store(error):
             raise
-        _LOG.warning("a log of the tier is not looked at: log=%s error=%s", remote.log, error)
+        _LOGGER.warning("a log of the tier is not looked at: log=%s error=%s", remote.log, error)
         return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -30,7 +31,7 @@ C = TypeVar("C")
 
 
 class ComponentHost:
-    """The components of one engine or reader. Nothing is shared with another host.
+    """The components of one engine or reader, each opened once. Nothing is shared with another host. Thread-safe.
 
     Args:
         registry: what is installed.
@@ -41,6 +42,9 @@ class ComponentHost:
     def __init__(self, registry: Registry, settings: Settings, env: Env) -> None:
         self.registry, self.settings, self.env = registry, settings, env
         self.handles = HandlePool(env.files, settings.limits.open_files)
+        self._opening = (
+            threading.RLock()
+        )  # held while something is opened: the duties of an engine have threads of their own
         self._opened: dict[tuple[str, str], object] = {}
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._layouts: LayoutTable | None = None
@@ -58,17 +62,18 @@ class ComponentHost:
             UnknownComponentError: an index is not installed, or a role is missing or taken twice.
         """
         names = config.index_formats, config.index_extra
-        if names not in self._parts:
-            self._parts[names] = Components(
-                self.env,
-                self.settings.limits,
-                self._formats,
-                self._codecs,
-                self._indexes(config.index_formats),
-                self._index_cache,
-                self._extras(config.index_extra),
-            )
-        return self._parts[names]
+        with self._opening:
+            if names not in self._parts:
+                self._parts[names] = Components(
+                    self.env,
+                    self.settings.limits,
+                    self._formats,
+                    self._codecs,
+                    self._indexes(config.index_formats),
+                    self._index_cache,
+                    self._extras(config.index_extra),
+                )
+            return self._parts[names]
 
     def reading_parts(self) -> Components:
         """What reads logs of any settings: the usual indexes, and every EXTRA index that is installed, opened if it is met."""
@@ -89,9 +94,10 @@ class ComponentHost:
     @property
     def layouts(self) -> LayoutTable:
         """The tier layouts, by name and by what manifest entries require."""
-        if self._layouts is None:
-            self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
-        return self._layouts
+        with self._opening:
+            if self._layouts is None:
+                self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
+            return self._layouts
 
     def policy(self, name: str) -> CleanupPolicy:
         """The cleanup policy with this name."""
@@ -138,9 +144,10 @@ class ComponentHost:
 
     def _open(self, kind: str, provider: Provider[C]) -> C:
         key = (kind, provider.name)
-        if key not in self._opened:
-            self._opened[key] = open_component(provider, self.context(provider))
-        return cast(C, self._opened[key])
+        with self._opening:
+            if key not in self._opened:
+                self._opened[key] = open_component(provider, self.context(provider))
+            return cast(C, self._opened[key])
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
         """At first use, so that the table is there: a layout may stand on another one of it."""

@@ -38,7 +38,7 @@ class ExtraTable:
     """EXTRA indexes by ``name@version``, opened when they are first used. Thread-safe.
 
     Args:
-        offers: what opens each. Threads that are the first to ask at the same time may each open it once.
+        offers: what gives each, the same one each time; asked once, or by each of several threads that come first together.
     """
 
     def __init__(self, offers: Mapping[str, Callable[[], ExtraIndex]]) -> None:
