@@ -47,16 +47,22 @@ class RotatingCredentials:
             self._current = None
 
     def _asked(self) -> tuple[tuple[str, str, str | None], int]:
+        """Nothing here has a name that a traceback could show the value of."""
         try:
-            said = dict(self._provider())
+            found = self._sound(dict(self._provider()))
         except Exception as error:  # noqa: BLE001 - the user's function raises what it likes, maybe with a secret in it
             text = f"the function that gives credentials failed: {type(error).__name__}"
             raise StorePermissionError(text, "") from self._secrets.safe_cause(error)
+        if found is None:
+            text = "the function that gives credentials must return key, secret, token and expires_ms, as they are said"
+            raise StorePermissionError(text, "")
+        return found
+
+    def _sound(self, said: Mapping[str, object]) -> tuple[tuple[str, str, str | None], int] | None:
         key, secret, token, expires_ms = (said.get(name) for name in ("key", "secret", "token", "expires_ms"))
         sound = isinstance(key, str) and isinstance(secret, str) and isinstance(token, str | None)
         if not sound or not isinstance(expires_ms, int | None) or set(said) - _FIELDS:
-            text = "the function that gives credentials must return key, secret, token and expires_ms, as they are said"
-            raise StorePermissionError(text, "")
+            return None
         self._secrets.learn(said)
         return (str(key), str(secret), None if token is None else str(token)), expires_ms or 0
 

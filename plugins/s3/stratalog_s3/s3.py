@@ -245,17 +245,8 @@ class S3Store(StoreBase):
 
     def _make(self) -> Any:
         quieten_botocore()
-        from s3fs import S3FileSystem  # noqa: PLC0415 - an extra, and slow to import
-
-        from stratalog_s3.direct import with_direct_reads  # noqa: PLC0415 - it imports aiobotocore
-
         try:
-            options = self._options.reveal()
-            take_provider(options)
-            wanted = with_direct_reads(filesystem_options(options))
-            if self._credentials is not None:
-                wanted["session"] = rotating_session(self._credentials)
-            made = S3FileSystem(**wanted)
+            made = _file_system(self._options, self._credentials)
         except (TypeError, ValueError, KeyError) as error:
             text = f"s3fs does not take these options: {self._options.redact(str(error))}"
             raise ConfigError(text) from self._options.safe_cause(error)
@@ -289,9 +280,10 @@ def open_s3(context: OpenContext) -> ObjectStore:
     except ImportError as error:
         raise PluginImportError(f"S3 needs s3fs ({error})", "s3", "stratalog[s3]") from error
     location, options = parse_location(context.location), SecretOptions(context.options)
-    plain = options.reveal()
-    take_provider(plain)
-    filesystem_options(plain)  # tells now what is wrong with them
+    try:
+        _check(options)
+    except ConfigError as error:
+        raise error.with_traceback(None)  # noqa: B904 - it is the same one, without the frames that hold the options
     return S3Store(
         location,
         options,
@@ -300,6 +292,26 @@ def open_s3(context: OpenContext) -> ObjectStore:
         settings=context.section if isinstance(context.section, S3Section) else S3Section(),
         upload_bytes=context.limits.upload_bytes,
     )
+
+
+def _check(options: SecretOptions) -> None:
+    """Tell now what is wrong with them."""
+    plain = options.reveal()
+    take_provider(plain)
+    filesystem_options(plain)
+
+
+def _file_system(options: SecretOptions, credentials: RotatingCredentials | None) -> Any:
+    from s3fs import S3FileSystem  # noqa: PLC0415 - an extra, and slow to import
+
+    from stratalog_s3.direct import with_direct_reads  # noqa: PLC0415 - it imports aiobotocore
+
+    plain = options.reveal()
+    take_provider(plain)
+    wanted = with_direct_reads(filesystem_options(plain))
+    if credentials is not None:
+        wanted["session"] = rotating_session(credentials)
+    return S3FileSystem(**wanted)
 
 
 def _name_of(method: str) -> str:

@@ -42,8 +42,14 @@ class SecretOptions:
         return text
 
     def safe_cause(self, error: BaseException) -> BaseException | None:
-        """``error``, to raise another one ``from`` it; None if its traceback would show a secret."""
+        """``error``, to raise another one ``from`` it; None if its traceback would show a secret.
+
+        The frames of libraries are dropped: their local names hold signed requests and options, which some programs log
+        with every error. What is left says what went wrong.
+        """
         text = "".join(traceback.format_exception(error))
+        for one in _chain(error):
+            one.__traceback__ = None
         return None if any(secret in text for secret in (*self._given, *self._learned)) else error
 
     def __repr__(self) -> str:
@@ -63,3 +69,14 @@ def _secret_texts(value: object, *, secret: bool = False) -> Iterator[str]:
             yield from _secret_texts(item, secret=secret)
     elif secret and isinstance(value, str):
         yield value
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error, and all that it came from or was raised beside."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            waiting += [other for other in (one.__cause__, one.__context__) if other is not None]

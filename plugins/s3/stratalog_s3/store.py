@@ -210,10 +210,11 @@ class FsspecStore(StoreBase):
     def _make(self) -> Any:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - imports every protocol's registry
 
-        wanted = {**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
         scheme = self._location.scheme
-        try:
-            made, root = url_to_fs(self.uri, **wanted)
+        try:  # the options have no name here: a traceback may show what local names stand for
+            made, root = url_to_fs(
+                self.uri, **{**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
+            )
         except ImportError as error:
             raise PluginImportError(f"no library for {scheme}:// ({error})", "s3", error.name or "") from error
         except (TypeError, ValueError, KeyError) as error:

@@ -25,12 +25,14 @@ from stratalog.spi import (
     Provider,
     StorageError,
     StoredSegment,
+    StoreError,
     TierLayout,
     stored_to_json,
 )
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, OddChunks, a_segment, joined
 from stratalog.tier.layouts import LayoutTable
+from stratalog_formats.layouts import sealed
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.encrypted import EncryptedLayout, EncryptedSection
 from stratalog_formats.layouts.keyring import KeyRing
@@ -268,8 +270,45 @@ def test_a_key_file_of_another_form_is_refused_and_not_shown(
     keys.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         layout.write(a_segment(), objects, None)
-    assert FIRST[1:20] not in "".join(traceback.format_exception(caught.value))
+    assert FIRST[1:20] not in "".join(traceback.format_exception(caught.value)) + locals_of(caught.value)
     assert objects.objects == {}
+
+
+def locals_of(error: BaseException | None) -> str:
+    """What the local names of our frames stand for, in an error and in all that it hides."""
+    text = ""
+    while error is not None:
+        frames = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), capture_locals=True)
+        text += str([frame.locals for frame in frames if frame.filename != __file__])
+        error = error.__cause__ or error.__context__
+    return text
+
+
+def test_no_key_is_in_a_frame_of_an_error(
+    layout: EncryptedLayout,
+    stored: StoredSegment,
+    objects: MemoryObjects,
+    keys: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Some programs log with each error what local names stand for."""
+
+    def shown(call: Callable[[], object]) -> str:
+        with pytest.raises(StorageError) as caught:
+            call()
+        return locals_of(caught.value)
+
+    monkeypatch.setattr(sealed, "new_key", lambda: b"~" * 32)
+    full = MemoryObjects()
+    monkeypatch.setattr(full, "put", lambda *_: (_ for _ in ()).throw(StoreError("the store is full", "key")))
+    text = shown(lambda: layout.write(a_segment(), full, None))
+    assert "sealed" in text
+    keys.write_text(f'active = "second"\n[keys]\nsecond = "{FIRST}"\n', encoding="utf-8")
+    text += shown(lambda: layout.read(stored, 0, 10, objects.fetch))
+    keys.write_text(f'active = "first"\n[keys]\nfirst = "{SECOND}"\n', encoding="utf-8")
+    text += shown(lambda: layout.read(stored, 0, 10, objects.fetch))
+    for secret in (FIRST, SECOND, repr(b"\1" * 32), repr(b"\2" * 32), repr(b"~" * 32)):
+        assert secret not in text
 
 
 def test_no_key_file_is_said_at_the_first_write(objects: MemoryObjects, tmp_path: Path) -> None:

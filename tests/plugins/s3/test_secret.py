@@ -13,19 +13,38 @@ import pytest
 from stratalog.engine.open import open_engine
 from stratalog.model.records import Record
 from stratalog.reading.open import open_reader
-from stratalog.spi import ConfigError, Env, ObjectStore, StorageError, StoreError
+from stratalog.spi import ConfigError, Env, ObjectStore, StorageError, StoreError, StorePermissionError
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.secret import SecretOptions
 
 OpenStore = Callable[..., ObjectStore]
 RawServer = Callable[[bytes | None], str]
 CANARY = "cAnArY9876543210"
+NOBODY = "http://127.0.0.1:9"  # where no server listens
 OPTIONS: dict[str, object] = {"key": f"{CANARY}-key", "secret": f"{CANARY}-secret", "token": f"{CANARY}-token"}
 
 
 def shown(error: BaseException) -> str:
     """All that a log would have of an error."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(error)
+
+
+def with_locals(error: BaseException) -> str:
+    """The same for programs that log what local names stand for; without frames of tests."""
+    text = ""
+    for one in chain(error):
+        frames = traceback.StackSummary.extract(traceback.walk_tb(one.__traceback__), capture_locals=True)
+        text += f"{one!r}{[frame.locals for frame in frames if '/tests/' not in frame.filename]}"
+    return text
+
+
+def chain(error: BaseException | None) -> list[BaseException]:
+    """An error and what is shown with it; errors of asyncio may come back to themselves."""
+    found: list[BaseException] = []
+    while error is not None and all(error is not one for one in found):
+        found.append(error)
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return found
 
 
 def test_options_are_not_shown() -> None:
@@ -64,6 +83,23 @@ def test_a_cause_that_shows_a_secret_is_dropped() -> None:
     assert options.safe_cause(harmless) is harmless
 
 
+def test_a_cause_comes_without_the_frames_of_libraries() -> None:
+    """All of its chain: what local names stand for there may be a signed request."""
+
+    def fail() -> None:
+        try:
+            Path("/no/such/file").stat()
+        except OSError as error:
+            raise ValueError("harmless") from error
+
+    with pytest.raises(ValueError, match="harmless") as caught:
+        fail()
+    error = caught.value
+    assert [one.__traceback__ is None for one in chain(error)] == [False, False]
+    assert SecretOptions(OPTIONS).safe_cause(error) is error
+    assert [one.__traceback__ is None for one in chain(error)] == [True, True]
+
+
 def test_a_store_shows_no_secret(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> None:
     store = open_store(s3_tier, {**local_s3.options, **OPTIONS})
     store.list("", deadline_ns=deadline_ns)
@@ -83,13 +119,24 @@ def test_failures_show_no_secret(
     broken = open_store("s3://bucket/p", {**OPTIONS, "endpoint_url": raw_server(b"nonsense")})
     strange = open_store("s3://bucket/p", {**OPTIONS, "no_such_option": CANARY})
     unheard = open_store("s3://bucket/p", {**OPTIONS, "token": f"{CANARY}\n", "endpoint_url": raw_server(None)})
-    for store, until_ns in ((denied, deadline_ns), (silent, soon_ns), (broken, deadline_ns), (unheard, deadline_ns)):
+    away = open_store("s3://bucket/p", {**OPTIONS, "endpoint_url": NOBODY})
+    for store, until_ns in (
+        (denied, deadline_ns),
+        (silent, soon_ns),
+        (broken, deadline_ns),
+        (unheard, deadline_ns),
+        (away, deadline_ns),
+    ):
         with pytest.raises(StoreError) as caught:
             store.read("a", 0, 5, deadline_ns=until_ns)
-        assert CANARY not in shown(caught.value)
+        assert CANARY not in shown(caught.value) + with_locals(caught.value)
+    for call in (lambda: away.list("", deadline_ns=deadline_ns), lambda: away.delete(["a"], deadline_ns=deadline_ns)):
+        with pytest.raises(StoreError) as caught:
+            call()
+        assert CANARY not in with_locals(caught.value)
     with pytest.raises(ConfigError) as refused:
         strange.read("a", 0, 5, deadline_ns=deadline_ns)
-    assert CANARY not in shown(refused.value)
+    assert CANARY not in shown(refused.value) + with_locals(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -108,6 +155,17 @@ def test_credentials_in_addresses_are_refused_unseen(
     with pytest.raises(ConfigError) as caught:
         open_store(uri, options)
     assert CANARY not in shown(caught.value)
+
+
+def test_options_that_are_refused_are_in_no_frame_of_ours(open_store: OpenStore, deadline_ns: int) -> None:
+    """Nor are those of a function that gives too much."""
+    with pytest.raises(ConfigError) as caught:
+        open_store("s3://bucket/p", {**OPTIONS, "asynchronous": True})
+    assert CANARY not in with_locals(caught.value)
+    rotating = open_store("s3://bucket/p", {"credentials": lambda: {**OPTIONS, "more": 1}, "endpoint_url": NOBODY})
+    with pytest.raises(StorePermissionError) as given:
+        rotating.list("", deadline_ns=deadline_ns)
+    assert CANARY not in with_locals(given.value)
 
 
 @pytest.mark.parametrize("way", ["fixed", "rotating"])

@@ -38,9 +38,9 @@ from stratalog_formats.layouts.sealed import (
     SealedReader,
     SealedSource,
     Sealing,
-    aes,
+    cipher_class,
     identity_of,
-    new_key,
+    new_cipher,
     unwrap,
     wrap,
 )
@@ -87,9 +87,9 @@ class EncryptedLayout(TierLayout):
             UnknownComponentError: the layout below is not installed.
         """
         label = self._layouts.label(self._settings.over)
-        identity, data_key = identity_of(source.info), new_key()
-        envelope = wrap(data_key, identity, self._ring)
-        sealed = _SealingSink(sink, aes(data_key), identity, self._settings.chunk_bytes, envelope, label)
+        identity = identity_of(source.info)
+        cipher, envelope = new_cipher(identity, self._ring)
+        sealed = _SealingSink(sink, cipher, identity, self._settings.chunk_bytes, envelope, label)
         inner = self._layouts.by_name(self._settings.over).write(source, sealed, section)
         return wrapped(dataclasses.replace(inner, layout=label), sealed.objects, envelope, self._settings.chunk_bytes)
 
@@ -145,7 +145,7 @@ class EncryptedLayout(TierLayout):
 
     def _reader(self, notes: Notes, info: SegmentInfo, fetch: RangeReader) -> RangeReader:
         identity = identity_of(info)
-        cipher = aes(unwrap(notes.envelope, identity, self._ring, notes.file))
+        cipher = cipher_class()(unwrap(notes.envelope, identity, self._ring, notes.file))
         return _Decrypting(cipher, identity, notes.chunk_bytes, notes.objects, fetch)
 
     def _discovered(
@@ -154,7 +154,7 @@ class EncryptedLayout(TierLayout):
         """The segments in objects that one segment's key encrypts."""
         head = heads[0]
         objects = {found.key: StoredObject(found.number, found.size_bytes) for found in heads}
-        cipher = aes(unwrap(envelope, identity, self._ring, head.key))
+        cipher = cipher_class()(unwrap(envelope, identity, self._ring, head.key))
         infos = [ObjectInfo(found.key, found.size_bytes) for found in heads]
         read = _Decrypting(cipher, identity, head.chunk_bytes, objects, fetch)
         for inner in self._layouts.by_label(head.over).discover(infos, read):

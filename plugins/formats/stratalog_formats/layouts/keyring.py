@@ -16,12 +16,21 @@ import base64
 import binascii
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
 from stratalog.spi import ConfigError, Vfs
 
 KEY_BYTES: Final = 32
 MAX_FILE_BYTES: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What the file says; its repr shows nothing, as a traceback may show what local names stand for."""
+
+    active: str | None
+    texts: Mapping[str, object] = field(repr=False)
 
 
 class KeyRing:
@@ -39,49 +48,65 @@ class KeyRing:
         """The id and the key for what is written now.
 
         Raises:
-            ConfigError: the file cannot be read, or is not of its form. No text shows a key.
+            ConfigError: the file cannot be read, or is not of its form. No text shows a key, nor does a local name of a
+                traceback.
         """
-        tree = self._load()
-        active = tree.get("active")
-        if not isinstance(active, str):
+        found = self._load()
+        if found.active is None:
             raise ConfigError(f"{self._path} names no active key")
-        return active, self._key(tree, active)
+        return found.active, self._key(found, found.active)
 
     def key(self, key_id: str) -> bytes:
         """The key with this id; errors as ``active``, and if there is none."""
         return self._key(self._load(), key_id)
 
-    def _key(self, tree: Mapping[str, object], key_id: str) -> bytes:
-        keys = tree.get("keys")
-        text = keys.get(key_id) if isinstance(keys, Mapping) else None
-        if text is None:
+    def _key(self, found: _Keys, key_id: str) -> bytes:
+        if key_id not in found.texts:
             raise ConfigError(f"{self._path} has no key {key_id!r}: what it encrypted cannot be read without it")
-        try:
-            key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
-        except (binascii.Error, ValueError):
-            key = b""
-        if len(key) != KEY_BYTES:
+        key = _decoded(found.texts[key_id])
+        if key is None:
             raise ConfigError(f"key {key_id!r} of {self._path} is not base64 of {KEY_BYTES} bytes")
         return key
 
-    def _load(self) -> Mapping[str, object]:
+    def _load(self) -> _Keys:
         if not self._path:
             raise ConfigError("encryption needs keys: name their file in [plugins.encrypted] keys.file")
         try:
-            descriptor = self._files.open(self._path)
+            found = _parsed(self._read())
         except OSError as error:
             raise ConfigError(f"the key file {self._path} cannot be read: {error.strerror}") from error
+        if found is None:
+            raise ConfigError(f"the key file {self._path} is no valid TOML")
+        return found
+
+    def _read(self) -> bytes:
+        descriptor = self._files.open(self._path)
         try:
-            data = self._files.read(descriptor, 0, MAX_FILE_BYTES)
+            return self._files.read(descriptor, 0, MAX_FILE_BYTES)
         finally:
             self._files.close(descriptor)
-        try:
-            return tomllib.loads(data.decode("utf-8"))
-        except (UnicodeDecodeError, tomllib.TOMLDecodeError):
-            raise ConfigError(f"the key file {self._path} is no valid TOML") from None  # its text may show a key
 
     def __repr__(self) -> str:
         return f"KeyRing({self._path!r})"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a key ring stays in its process: ship the path of its file")
+
+
+def _parsed(data: bytes) -> _Keys | None:
+    """None if it is no TOML: an error would show it."""
+    try:
+        tree = tomllib.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError):
+        return None
+    active, keys = tree.get("active"), tree.get("keys")
+    return _Keys(active if isinstance(active, str) else None, keys if isinstance(keys, dict) else {})
+
+
+def _decoded(text: object) -> bytes | None:
+    """None if it is not a key, for the same reason."""
+    try:
+        key = base64.b64decode(text, validate=True) if isinstance(text, str) else b""
+    except (binascii.Error, ValueError):
+        return None
+    return key if len(key) == KEY_BYTES else None

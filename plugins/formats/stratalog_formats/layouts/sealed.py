@@ -55,11 +55,17 @@ def identity_of(info: SegmentInfo) -> bytes:
     return json.dumps(said, separators=(",", ":")).encode("ascii")
 
 
+def new_cipher(identity: bytes, ring: KeyRing) -> tuple[AESGCM, Envelope]:
+    """A cipher under a new random key, and its envelope. The key itself is in no frame that calls this or goes on."""
+    key = new_key()
+    return cipher_class()(key), wrap(key, identity, ring)
+
+
 def wrap(key: bytes, identity: bytes, ring: KeyRing) -> Envelope:
     """Wrap a segment's key by the active key of the ring; an envelope opens for its own segment only."""
     key_id, master = ring.active()
     nonce = secrets.token_bytes(NONCE_BYTES)
-    wrapped = nonce + aes(master).encrypt(nonce, key, _wrap_data(key_id, identity))
+    wrapped = nonce + cipher_class()(master).encrypt(nonce, key, _wrap_data(key_id, identity))
     return Envelope(key_id, base64.b64encode(wrapped).decode())
 
 
@@ -70,18 +76,18 @@ def unwrap(envelope: Envelope, identity: bytes, ring: KeyRing, file: str) -> byt
         CorruptObjectError: the envelope is damaged, or another segment's, or the key of this id is another one now.
         ConfigError: the ring has no key of this id.
     """
-    master = ring.key(envelope.key_id)
+    cipher = cipher_class()(ring.key(envelope.key_id))  # without a name: tracebacks may show what names stand for
     try:
         data = base64.b64decode(envelope.wrapped, validate=True)
     except (binascii.Error, ValueError):
         data = b""
     if len(data) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
         raise CorruptObjectError("the envelope of its key is damaged", file)
-    return opened(aes(master), data[:NONCE_BYTES], data[NONCE_BYTES:], _wrap_data(envelope.key_id, identity), file, 0)
+    return opened(cipher, data[:NONCE_BYTES], data[NONCE_BYTES:], _wrap_data(envelope.key_id, identity), file, 0)
 
 
-def aes(key: bytes) -> AESGCM:
-    """The cipher.
+def cipher_class() -> type[AESGCM]:
+    """What makes ciphers of keys.
 
     Raises:
         PluginImportError: ``cryptography`` is not installed; ``stratalog[encryption]`` has it.
@@ -91,7 +97,7 @@ def aes(key: bytes) -> AESGCM:
     except ImportError as error:
         text = f"encryption needs cryptography ({error})"
         raise PluginImportError(text, "formats", "stratalog[encryption]") from error
-    return AESGCM(key)
+    return AESGCM
 
 
 def new_key() -> bytes:
