@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +14,7 @@ from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.outage import rejoin
-from stratalog.errors import StorageError
+from stratalog.errors import ConfigError, StorageError
 from stratalog.log.background import Background
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.load import LoadedLog, LoadRequest
@@ -116,22 +116,35 @@ class LogOpener:
 
     def _topic_id(self, name: TopicPartition, files: LogFiles) -> TopicId:
         """Of ``partition.metadata``; a topic without (older than topic ids) gets a new one, the same for all its logs."""
-        found = read_topic_id(files)
+        found, known = read_topic_id(files), self._topics.topic_id(name.topic)
         if found is not None:
+            if known is not None and known != found:
+                self._check_not_of_another(name, found, known)
             return found
-        siblings = (
-            read_topic_id(other.store.open_log(folder))
-            for other in self._dirs
-            for log, folder in other.folders.items()
-            if log.topic == name.topic
-        )
-        topic_id = (
-            self._topics.topic_id(name.topic)
-            or next((sibling for sibling in siblings if sibling is not None), None)
-            or new_topic_id(self._host.env)
-        )
+        siblings = (sibling for sibling in self._ids_of(name.topic) if sibling is not None)
+        topic_id = known or next(siblings, None) or new_topic_id(self._host.env)
         files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
         return topic_id
+
+    def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:
+        """Refuse what is left of an earlier topic of this name: its directory was away when that was deleted, say.
+
+        Where no partition has the id that is known, a broker has made the topic anew meanwhile: then it is that topic.
+
+        Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
+        """
+        if known in self._ids_of(name.topic):
+            raise ConfigError(
+                f"{name} is of a topic with id {found.text}, and topic {name.topic} has {known.text}: it was left by an earlier "
+                "topic of this name; move its folder away"
+            )
+
+    def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
+        """What the partitions of a topic say, one after the other."""
+        for directory in self._dirs:
+            for log, folder in list(directory.folders.items()):
+                if log.topic == topic:
+                    yield read_topic_id(directory.store.open_log(folder))
 
     @property
     def has_tier(self) -> bool:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
 
-from stratalog import Record, open_engine
+from stratalog import Record, TopicId, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, LogDirLockedError, StorageError, TopicExistsError
+from stratalog.log.directory import format_topic_id
 from stratalog.testing.faults import FaultyVfs
 
 ONE = [Record(value=b"v")]
@@ -129,6 +131,31 @@ def test_a_directory_that_became_read_only_takes_no_more_and_goes_on_reading(tmp
         files.rule = None
     with open_engine(tmp_path / "a") as engine:
         assert len(list(engine.log("t", 0).records())) == 2
+
+
+def test_what_an_earlier_topic_left_in_a_directory_that_was_away_is_no_part_of_the_new_one(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with open_engine(dirs) as engine:
+        engine.create_topic("t", partitions=2)
+        for partition in range(2):
+            engine.log("t", partition).append(ONE)
+    with open_engine(dirs[0]) as engine:
+        engine.delete_topic("t")
+        engine.create_topic("t")
+    for _ in range(2):
+        with open_engine(dirs) as engine:
+            with pytest.raises(ConfigError, match="earlier topic of this name; move its folder away"):
+                engine.log("t", 1)
+            assert engine.log("t", 0).offsets().log_end == 0
+        assert (dirs[1] / "t-1" / "00000000000000000000.log").stat().st_size
+
+
+def test_a_topic_that_a_broker_made_anew_is_that_topic(tmp_path: Path) -> None:
+    path = filled(tmp_path / "a")
+    anew = TopicId.from_uuid(uuid.UUID(int=5))
+    (path / "t-0" / "partition.metadata").write_bytes(format_topic_id(anew))
+    with open_engine(path) as engine:
+        assert engine.log("t", 0).topic_id == anew
 
 
 def test_a_log_that_vanished_does_not_keep_the_others_from_serving(tmp_path: Path) -> None:
