@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.create import altered, create_partition, new_topic_id
 from stratalog.engine.logdir import LogDir
-from stratalog.engine.move import copy_log, finish_move, moved_request
+from stratalog.engine.move import copy_log, finish_move, has_arrived, moved_request
 from stratalog.engine.opening import LogOpener
 from stratalog.engine.shelf import LogShelf
-from stratalog.errors import ConfigError, StorageError, TopicExistsError, UnknownTopicError
+from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
 from stratalog.log.load import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import TinySegments
@@ -183,10 +184,16 @@ class TopicChanges:
         name = log.name
         try:
             bounds = copy_log(log, source, target, self._host.env)
-        except StorageError:
-            if log.healthy:
+        except BaseException as error:
+            if has_arrived(target, name):
+                self._shelf.fail(name, _as_ours(error, name))
+            elif log.healthy:
                 log.abandon()
-                self._shelf.publish([(source, self._opener.open(source, name, moved_request(log.offsets())))])
+                bounds = log.offsets()
+                request = moved_request(bounds)
+                if not isinstance(error, StorageError):  # Ctrl-C: closing it may have got half way
+                    request = dataclasses.replace(request, clean=False, recovery_point=bounds.recovery_point)
+                self._shelf.publish([(source, self._opener.open(source, name, request))])
             raise
         try:
             finish_move(name, source, target, log.config.file_delete_delay_ms)
@@ -201,3 +208,9 @@ class TopicChanges:
         if not names and self._topics.entry(topic) is None:
             raise UnknownTopicError(f"there is no topic {topic} in {self._shelf.places()}")
         return names
+
+
+def _as_ours(error: BaseException, name: TopicPartition) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    return ClosedError(f"moving {name} ended early ({type(error).__name__}): open the engine again")

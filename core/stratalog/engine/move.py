@@ -30,7 +30,7 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
     """Close a log and put a durable copy of it in its place in ``target``; its bounds.
 
     Raises:
-        StorageError: the log was not moved, and is closed.
+        StorageError: the log is closed, and was not moved unless it ``has_arrived``.
     """
     name = log.name
     files = source.store.open_log(source.folders[name])
@@ -46,14 +46,26 @@ def copy_log(log: Log, source: LogDir, target: LogDir, env: Env) -> LogOffsets:
         target.write_checkpoints()  # before it is there: its log start must not be lost
         target.store.rename_log(copy, partition_folder(name))
     except BaseException:
-        target.arriving.pop(name, None)
-        with contextlib.suppress(StorageError):
-            target.store.remove_log(copy)
+        if not has_arrived(target, name):
+            target.arriving.pop(name, None)
+            with contextlib.suppress(StorageError):
+                target.store.remove_log(copy)
         raise
     target.folders[name] = partition_folder(name)
     if log.cleaning.dirty_start is not None:
         target.dirty_starts[name] = log.cleaning.dirty_start
     return bounds
+
+
+def has_arrived(target: LogDir, name: TopicPartition) -> bool:
+    """Whether the copy has its name: from then on it is the newer one, even if nobody knows whether the name is durable.
+
+    What would be appended to the older one after that, the next start would set aside.
+    """
+    try:
+        return partition_folder(name) in target.store.logs()
+    except StorageError:
+        return True  # nobody can tell
 
 
 def finish_move(name: TopicPartition, source: LogDir, target: LogDir, delay_ms: int) -> None:

@@ -73,6 +73,11 @@ class LogShelf:
             offsets = log.offsets()
             self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
 
+    def fail(self, name: TopicPartition, error: StorageError) -> None:
+        """Show nothing of a log but what keeps it from being used, until the engine is opened again."""
+        self.failed = {**self.failed, name: error}
+        self.logs = {found: log for found, log in self.logs.items() if found != name}
+
     def write_cleaner_checkpoint(self, log: Log) -> None:
         """Store how far the logs in the directory of ``log`` are compacted, durable on return."""
         for directory in self.dirs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -198,6 +199,52 @@ def test_a_move_that_fails_leaves_the_partition_where_it_was(dirs: list[Path], o
         assert folders(dirs[1]) == []
         fill(engine.log("orders", 0), 1)
         assert read(engine.move_partition("orders", 0, dirs[1]))[:-1] == before
+
+
+def test_what_is_appended_is_not_lost_to_a_copy_whose_name_may_be_durable(dirs: list[Path]) -> None:
+    """The older copy went on taking appends, and the next start set it aside."""
+    files = FaultyVfs()
+    with with_topic(dirs, Env(files=files)) as engine:
+        before = read(engine.log("orders", 0))
+        arrived = list[str]()
+
+        def rule(operation: str, path: str) -> None:
+            if operation == "rename" and path.endswith("/orders-0"):
+                arrived.append(path)
+            elif operation == "sync folder" and arrived and path == os.fspath(dirs[1]):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        files.rule = rule
+        for _ in range(2):
+            with pytest.raises(LogDirOfflineError):
+                engine.move_partition("orders", 0, dirs[1])
+        with pytest.raises(LogDirOfflineError):
+            engine.log("orders", 0).append([Record(value=b"lost")])
+        files.rule = None
+        with pytest.raises(LogDirOfflineError):
+            engine.close()
+    with open_engine(dirs) as engine:
+        log = engine.log("orders", 0)
+        assert (read(log), log.offsets().log_start) == (before, 3)
+
+
+def test_a_move_that_is_interrupted_can_be_done_again(dirs: list[Path]) -> None:
+    files = FaultyVfs()
+
+    def interrupt(operation: str, path: str) -> None:
+        if operation == "write" and "-future" in path:
+            files.rule = None
+            raise KeyboardInterrupt
+
+    with with_topic(dirs, Env(files=files)) as engine:
+        before = read(engine.log("orders", 0))
+        files.rule = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            engine.move_partition("orders", 0, dirs[1])
+        assert read(engine.log("orders", 0)) == before
+        fill(engine.log("orders", 0), 1)
+        assert read(engine.move_partition("orders", 0, dirs[1]))[:-1] == before
+    assert (folders(dirs[0]), folders(dirs[1])) == ([], ["orders-0"])
 
 
 # --- a crash before every operation ------------------------------------------------------------------------------
