@@ -12,7 +12,7 @@ from stratalog_local.disk import Disk, typed
 from stratalog_local.pooled import PooledFile
 
 AHEAD_BYTES: Final = 1 << 20  # reserved at a time
-LARGE_BYTES: Final = 8 * AHEAD_BYTES  # from here on: of a smaller file that would be too large a part
+LARGE_BYTES: Final = 8 * AHEAD_BYTES  # of a file in which that is done: of a smaller one it would be too large a part
 UNBOUNDED: Final = 1 << 63
 
 
@@ -40,7 +40,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._size_bytes = size_bytes  # moved by the writer, after the bytes are there: readers need no lock
         self._modified_ms, self._reserved = modified_ms, reserved
         self._has_ahead = False  # space behind the end of the file
-        self._room_bytes = UNBOUNDED if reserved else LARGE_BYTES  # up to this size nothing more is taken in advance
+        self._room_bytes = (
+            UNBOUNDED if reserved else LARGE_BYTES
+        )  # while the file is no larger, nothing more is reserved
         self._closed = False
 
     @classmethod
@@ -157,12 +159,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         """Take space up to ``AHEAD_BYTES`` behind ``end``. Where there is none, the write tells whether it needs that."""
         self._room_bytes = end + AHEAD_BYTES
         descriptor = self.pin()
+        self._has_ahead = True  # even where a full disk ends it: part of it may have been taken
         try:
             self._disk.files.reserve(descriptor, self._size_bytes, self._room_bytes - self._size_bytes)
-            self._has_ahead = True
         except OSError as error:
             if not isinstance(typed(error, self.path), DiskFullError):  # no such thing on this file system
-                self._room_bytes = UNBOUNDED
+                self._room_bytes, self._has_ahead = UNBOUNDED, False
         finally:
             self.unpin(descriptor)
 

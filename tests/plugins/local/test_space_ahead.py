@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from stratalog.env import PosixVfs
 from stratalog.errors import DiskFullError
 from stratalog.spi.segments import LogFiles, SegmentFile
 from stratalog.testing.faults import StoreBench, failing
@@ -119,6 +121,23 @@ def test_a_disk_with_little_room_takes_what_fits_and_is_asked_again_later(
     segment.append([bytes(AHEAD_BYTES)])
     assert len(bench.files.names("reserve")) == 2
     assert bytes(segment.read(LARGE_BYTES, 6)) == b"abcdef"
+
+
+@linux
+def test_what_a_full_disk_gave_of_it_is_given_back(bench: StoreBench, segment: SegmentFile, path: Path) -> None:
+    """A call that fails may have taken a part of the space, as ext4 does."""
+
+    def full(operation: str, name: str) -> None:
+        if operation == "reserve":
+            with path.open("r+b") as file:
+                PosixVfs().reserve(file.fileno(), LARGE_BYTES, AHEAD_BYTES // 2)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
+
+    bench.files.rule = full
+    segment.append([b"abc"])
+    assert taken(path) >= LARGE_BYTES + AHEAD_BYTES // 2
+    segment.close()
+    assert taken(path) < LARGE_BYTES + AHEAD_BYTES // 2
 
 
 def test_a_file_system_that_has_no_such_call_is_asked_once(bench: StoreBench, segment: SegmentFile) -> None:

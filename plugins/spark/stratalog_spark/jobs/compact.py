@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MEMORY_BYTES: Final = 128 << 20  # for the numbers below; with less they are smaller
 _LEAST_BYTES: Final = 1 << 20
 ALONE_RECORDS: Final = 1 << 21  # offsets of a log that one task compacts: 56 MiB are enough to remember all keys
-ALONE_BYTES: Final = 256 << 20  # of it: seconds of work, and tasks that tell each other keys take as long
+ALONE_BYTES: Final = 256 << 20  # what one task does alone in seconds: tasks that exchange keys take as long to begin
 _ALONE_RECORD_BYTES: Final = 28
 BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four times that to sort them
 _HELD_RECORDS: Final = 1 << 20
