@@ -107,7 +107,7 @@ class Archiver:
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, parts: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._parts, self._plan = stores, tier, parts, plan
-        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # where nothing waits
+        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # of logs of which nothing waits
         self._written: dict[TierLogName, int] = {}  # logs with commits since they were collected, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:
@@ -170,7 +170,10 @@ class Archiver:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """A log as far as its folder's own small files tell: a topic made anew may soon have the high watermark of the old."""
+    """What must be the same as after the last pass for a log to be passed over.
+
+    The high watermark alone would not do: a topic that was deleted and made again may have reached that of the old one.
+    """
 
     topic_id: TopicId
     high_watermark: int

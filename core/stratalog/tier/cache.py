@@ -38,7 +38,7 @@ _FILE_NAME: Final = re.compile(f"[0-9a-f]{{{_GROUP_DIGITS}}}-[0-9a-f]{{{_ITEM_DI
 _MAX_KEY_BYTES: Final = 1 << 16  # far more than any URI and key have
 _PIECE_BYTES: Final = 1 << 20
 _LOCK_FILE: Final = ".lock"
-_OPEN_FILES: Final = 16  # that parts were read of: a few readers, each in one of them
+_OPEN_FILES: Final = 16  # kept open for ``read_part``: there are few readers, and each stays in one file for long
 
 
 class _Checked(NamedTuple):
@@ -98,9 +98,10 @@ class DiskCache:
         return None
 
     def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
-        """Fill ``into`` with an item from ``start`` on; False if ``get`` did not find the file, as it is, sound within the hour.
+        """Fill ``into`` with an item's bytes from ``start`` on. For callers that check them: here nothing is compared.
 
-        What comes is compared with nothing: this is for who checks it.
+        Returns:
+            False unless ``get`` found this very file sound within the last hour.
         """
         name, begin = _place(group, item)
         stamp = self._stamp_of(name)
@@ -110,7 +111,7 @@ class DiskCache:
         with contextlib.suppress(OSError, ClosedError), self._handles.using(name, opener) as descriptor:
             if self._files.stamp(descriptor) == stamp:
                 return self._files.read_into(descriptor, begin + start, into) == len(into)
-            self._handles.drop(name)  # the one that is there now may be another
+            self._handles.drop(name)  # another file may have its name now
         return False
 
     def is_at_hand(self, group: str, item: str) -> bool:
@@ -228,7 +229,7 @@ class DiskCache:
         self._handles.drop(name)  # Windows removes nothing that is open
         with contextlib.suppress(OSError):
             self._files.remove(f"{self._folder}/{name}")
-        self._handles.drop(name)  # once more: from now on nobody can open it
+        self._handles.drop(name)  # again: a reader may have opened it between the two
 
 
 class CacheFolder:

@@ -17,7 +17,7 @@ from stratalog.tier.cache import DiskCache
 from stratalog.tier.layers import TierStore
 from stratalog.tier.prefetch import Prefetcher, Span
 
-_BESIDE_BYTES: Final = 64 << 10  # that a fetch reads more than it is asked for, to find its first batch
+_BESIDE_BYTES: Final = 64 << 10  # a fetch reads up to so much more than it is asked for, to find its first batch
 
 Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
 """The segment behind one; None if there is none yet. May ask the store."""
@@ -88,10 +88,13 @@ class ChunkReader:
         self._store, self._disk = store, disk
         self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
         self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
-        self._noted: tuple[str, int] | None = None  # object and last chunk of the read before; a race costs a look
+        self._noted: tuple[str, int] | None = (
+            None  # object and last chunk of the read before; a lost race costs one needless look
+        )
         self._is_near = disk is None and Capability.NEAR in store.capabilities
         self._rooms = SharedRooms(limits.read_bytes + _BESIDE_BYTES)
-        # what a log is read in: a first look should not end at the border of a chunk, if the next one can be kept
+        # A log is read in steps of so many bytes. The first read brings the next chunk along, rather than end at the
+        # border of one, if the cache has room for both.
         self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
 
     def read(
@@ -195,15 +198,18 @@ class ChunkReader:
         return self._memory.get_or_load(span, load)
 
     def _from_files(self, spans: Sequence[Span], start: int, end: int, into: memoryview | None) -> memoryview | None:
-        """What is asked for, by reads of just that from files; None if it is in our memory, or better read as chunks.
+        """Read no more than is asked for, from files: of the cache on disk, or of a near store.
 
-        Who reads a log checks its batches: to compare each chunk as a whole once more every time would find nothing else.
+        Chunks are not compared with their checksums here: who reads a log checks its batches, and would find nothing else.
+
+        Returns:
+            None if all of it is in our memory, or the files do not give it: then it is read chunk by chunk.
         """
         held = [self._is_held(span) for span in spans]
         if all(held):
             return None
         room = into[: end - start] if into is not None else self._rooms.take(end - start)
-        if room is None or len(room) < end - start:  # what is stored may be larger than what is made of it
+        if room is None or len(room) < end - start:  # a layout may read more bytes than it makes of them
             return None
         if self._is_near and not any(held):
             return room.toreadonly() if self._store.read_at_hand(spans[0].key, start, room) else None
@@ -234,7 +240,7 @@ class ChunkReader:
         return self._is_near and self._store.is_at_hand(*span)
 
     def _is_beside(self, span: Span, start: int, end: int) -> bool:
-        """Whether the part of a chunk in [start, end) is not in our memory, but in the system's."""
+        """Whether the part of a chunk in [start, end) is in the system's memory alone, and not in ours."""
         return not self._is_held(span) and self._store.is_at_hand(span.key, max(start, span.start), min(end, span.end))
 
     def _is_held(self, span: Span) -> bool:

@@ -58,7 +58,9 @@ class Fetcher:
         self.layouts = layouts
         self._store, self._folder, self._limits = store, folder, limits
         self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
-        self._last: tuple[Course, Mapping[str, int]] | None = None  # read of; who loses a race makes it again
+        self._last: tuple[Course, Mapping[str, int]] | None = (
+            None  # of the segment read last; a lost race costs making it again
+        )
         self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
 
     def read_log(
@@ -69,9 +71,9 @@ class Fetcher:
         successor: Successor = no_successor,
         into: memoryview | None = None,
     ) -> memoryview:
-        """Bytes [start, end) of the original ``.log`` file, all of them. Who reads on is read ahead for.
+        """Bytes [start, end) of the original ``.log`` file, all of them. For who reads on, what follows is read ahead.
 
-        Where it spares a copy they are in ``into``, which then has room for them all.
+        ``into``, if given, has room for them all; they are put there where that spares a copy.
 
         Raises:
             CorruptObjectError: the object is shorter than the manifest says, or not what its layout stored.
@@ -131,7 +133,7 @@ class Fetcher:
         return self._indexes.metrics()
 
     def _way(self, stored: StoredSegment, successor: Successor) -> tuple[Course, Mapping[str, int]]:
-        """Where reading a segment leads, and how far its objects reach at least; most reads are of the same segment."""
+        """Where reading a segment leads, and how far its objects reach at least; kept, as most reads are of one segment."""
         course, ends = self._last or (None, {})
         if course is None or course.stored is not stored or course.successor != successor:
             course, ends = Course(stored, successor, self._chunks.chunk_bytes), known_ends(stored)

@@ -32,7 +32,7 @@ from stratalog.tier.uploads import Uploads
 class TierLog(LogHead):
     """One log in a tier; a ``RemoteLog``. Thread-safe.
 
-    Commits and refreshes take turns, uploads and collections do not hold them up, and ``view`` never waits.
+    Commits and refreshes take turns; uploads and collections do not hold them up, and none of them holds up ``view``.
 
     Made by ``Tier.log``, with the arguments of ``LogHead``; it owns nothing that needs closing.
     """

@@ -40,7 +40,7 @@ class TierParts:
 
 
 class LogHead:
-    """What of a ``TierLog`` changes nothing in the tier. Thread-safe; ``view`` never waits.
+    """The part of ``TierLog`` that only reads the tier. Thread-safe; once the head is known, ``view`` never waits.
 
     Of a log that was opened while the store was away ``view`` is what local disk knows, until ``rejoin``: everything that
     needs the head itself raises ``TierUnavailableError`` until then.

@@ -63,7 +63,7 @@ class TierReach:
 
     @property
     def is_trying(self) -> bool:
-        """Whether somebody is trying the store out now, which may take as long as a store may take that says nothing."""
+        """Whether somebody is trying the store out now; of a store that says nothing that takes the whole deadline."""
         return self._trying.locked()
 
     def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:

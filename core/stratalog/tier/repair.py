@@ -3,10 +3,10 @@
 - A page is written again only if what is found makes the very bytes that its reference means, by hash.
 - Where that fails, a new root names all segments, if their footers are there.
 - A damaged root below a good one is history that is lost: it goes, with the roots below it, so that what is left is a chain.
-- In the place of a damaged head comes a root of the next version, which is created as every root is, only if it is absent: what
-  a repair that was killed still has under way replaces nothing then. It is made from the newest good root, whose hash it names
-  as its parent's, and the footers of the segments that go on behind it; of a log without a good root, from footers alone. Log
-  start, settings and expiry that only the damaged root told are those of the root before. The damaged one goes afterwards.
+- A damaged head is replaced by a root of the next version, created only if it is absent, as every root is: a request of an
+  earlier repair that was killed may still arrive late, and then replaces nothing. The new root is made from the newest good
+  root, which it names as its parent by hash, and from the footers of the segments behind it; without a good root, from footers
+  alone. Log start, settings and expiry that only the damaged root told are those of the good root. The damaged one goes last.
 
 No engine may write to the log meanwhile. What was damaged is kept aside first. Whatever ends a repair, it can be done again.
 """

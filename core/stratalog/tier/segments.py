@@ -30,7 +30,7 @@ class PagedSegments(RemoteSegments):
     def __init__(self, root: Root, pages: Pages, fetcher: Fetcher) -> None:
         super().__init__()
         self._root, self._pages, self._fetcher = root, pages, fetcher
-        self._last: RemoteSegment | None = None  # that somebody asked for: most ask for the same again
+        self._last: RemoteSegment | None = None  # handed out last: most readers ask for the same again. Replaced whole
 
     def __len__(self) -> int:
         return self._root.segments
