@@ -60,6 +60,11 @@ _SEGMENT_FILE: Final = re.compile(r"(?P<base>[0-9]{20})(?P<suffix>\.[a-z]+)(?P<s
 _SEGMENT_KEY: Final = re.compile(
     r"(?P<base>[0-9]{20})-(?P<epoch>0|[1-9][0-9]{0,9})-(?P<unique>[0-9a-f]{32})\.(?P<suffix>[a-z]+)\Z"
 )
+_UPLOAD_VERSION: Final = 7  # of the UUID
+_UPLOAD_RANDOM_BITS: Final = 80
+_UPLOAD_TIME_MASK: Final = (1 << 48) - 1
+_UPLOAD_KIND_MASK: Final = 0xF << 76 | 0b11 << 62  # version and variant
+_UPLOAD_KIND: Final = _UPLOAD_VERSION << 76 | 0b10 << 62
 _TOPIC_FOLDER_KEY: Final = re.compile(r"(?P<topic>.+)-(?P<id>[A-Za-z0-9_-]{22})\Z")
 _MANIFEST_KEY: Final = re.compile(r"[0-9]{20}\Z")
 _TOPIC_ID: Final = re.compile(r"[A-Za-z0-9_-]{22}(==)?\Z")
@@ -199,6 +204,24 @@ def parse_log_prefix(key: str) -> tuple[TopicPartition, TopicId] | None:
 def segment_key(prefix: str, base_offset: int, leader_epoch: int, unique: uuid.UUID, suffix: str = "seg") -> str:
     """The key of a new segment object; unique, so that no object is ever overwritten."""
     return f"{segments_prefix(prefix)}{base_offset:020d}-{leader_epoch}-{unique.hex}.{suffix}"
+
+
+def upload_id(now_ms: int, random_bits: int) -> uuid.UUID:
+    """A unique part of the key of a segment object that tells when its upload began (UUID version 7).
+
+    Args:
+        now_ms: the writer's clock; its lowest 48 bits are told.
+        random_bits: 80 of them.
+    """
+    told = (now_ms & _UPLOAD_TIME_MASK) << _UPLOAD_RANDOM_BITS | random_bits
+    return uuid.UUID(int=told & ~_UPLOAD_KIND_MASK | _UPLOAD_KIND)  # before 3.14 it takes no version above 5
+
+
+def upload_time_ms(key: str) -> int | None:
+    """When the upload of a segment object began, by its writer's clock; None for keys that do not tell."""
+    found = _SEGMENT_KEY.match(key[key.rfind("/") + 1 :])
+    unique = uuid.UUID(hex=found["unique"]) if found else None
+    return unique.int >> _UPLOAD_RANDOM_BITS if unique is not None and unique.version == _UPLOAD_VERSION else None
 
 
 def segments_prefix(prefix: str) -> str:

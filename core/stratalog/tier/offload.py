@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +11,7 @@ from stratalog.env import Env
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.lineage import parted_at
 from stratalog.errors import StorageError
-from stratalog.model.names import TopicPartition, segment_key
+from stratalog.model.names import TopicPartition, segment_key, upload_id
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, SegmentInfo
 from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
@@ -62,7 +61,7 @@ class Sink:
     def key(self, suffix: str = "seg") -> str:
         """The key that the next ``put`` with this suffix will use."""
         if suffix not in self._next:
-            unique = uuid.UUID(int=self._env.chance.getrandbits(128), version=4)
+            unique = upload_id(self._env.clock.now_ms(), self._env.chance.getrandbits(80))
             self._next[suffix] = segment_key(self._prefix, self._base_offset, self._leader_epoch, unique, suffix)
             self._uploads.begin(self._next[suffix])
         return self._next[suffix]

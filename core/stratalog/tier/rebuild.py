@@ -16,7 +16,14 @@ from itertools import groupby
 from typing import Final
 
 from stratalog.errors import CorruptionError, StorageError
-from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_segment_key, segments_prefix
+from stratalog.model.names import (
+    TopicId,
+    TopicPartition,
+    log_prefix,
+    parse_segment_key,
+    segments_prefix,
+    upload_time_ms,
+)
 from stratalog.spi.layouts import StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.fields import canonical
@@ -63,15 +70,19 @@ class _Found:
     first_epoch: int
     last_epoch: int
     writer_epoch: int
-    modified_ms: int
+    made_ms: int
     size_bytes: int
     key: str
     packed: bytes
 
     @property
-    def rank(self) -> tuple[int, int, int, str]:
-        """Which of two is the newer: by the epoch of who uploaded it, of its records, by time."""
-        return self.writer_epoch, self.last_epoch, self.modified_ms, self.key
+    def rank(self) -> tuple[int, int, int, int, int, str]:
+        """Which of two is the newer: by the epoch of who uploaded it, of its records, by time.
+
+        At the same time it is the one that compaction makes of others: of more offsets, then of fewer bytes.
+        """
+        wide, small = -self.base_offset, -self.size_bytes
+        return self.writer_epoch, self.last_epoch, self.made_ms, wide, small, self.key
 
 
 class Rebuilder:
@@ -177,7 +188,7 @@ class Rebuilder:
                 if wrong:
                     self._ignored[key] = wrong
                 else:
-                    yield self._noted(entry, max(objects[name].modified_ms for name in entry.keys))
+                    yield self._noted(entry, max(_made_ms(objects[name]) for name in entry.keys))
             for info in together:
                 if info.key not in claimed and info.key not in self._ignored:
                     self._ignored[info.key] = "no segment that can be read here ends with it"
@@ -216,7 +227,7 @@ class Rebuilder:
             return "tells no leader epoch"
         return entry_contradiction(self._prefix, entry)
 
-    def _noted(self, entry: StoredSegment, modified_ms: int) -> _Found:
+    def _noted(self, entry: StoredSegment, made_ms: int) -> _Found:
         info, key = entry.info, min(entry.keys)
         writer = parse_segment_key(self._prefix, key)
         return _Found(
@@ -225,7 +236,7 @@ class Rebuilder:
             info.leader_epochs[0].epoch,
             info.leader_epochs[-1].epoch,
             writer.leader_epoch if writer else 0,
-            modified_ms,
+            made_ms,
             info.size_bytes,
             key,
             zlib.compress(canonical(entry_to_json(entry))),
@@ -233,6 +244,12 @@ class Rebuilder:
 
     def _unpacked(self, found: _Found) -> StoredSegment:
         return entry_from_json(json.loads(zlib.decompress(found.packed)), self._log, self._topic_id)
+
+
+def _made_ms(info: ObjectInfo) -> int:
+    """When an object was uploaded, as its key tells; what stores say has whole seconds, and is lost when a bucket is copied."""
+    told = upload_time_ms(info.key)
+    return info.modified_ms if told is None else told
 
 
 def chain_of(found: Iterable[_Found]) -> list[_Found]:

@@ -240,6 +240,18 @@ def test_a_segment_key_is_parsed_back(
     assert not names.is_segment_key(prefix + "x", key)
 
 
+@given(st.integers(0, (1 << 48) - 1), st.integers(0, (1 << 80) - 1))
+def test_a_segment_key_tells_when_its_upload_began(now_ms: int, random_bits: int) -> None:
+    unique = names.upload_id(now_ms, random_bits)
+    assert names.upload_time_ms(names.segment_key("t-id/0/", 5, 2, unique, "log")) == now_ms
+    assert unique > names.upload_id(max(now_ms - 1, 0), random_bits) or now_ms == 0
+
+
+def test_a_segment_key_of_an_earlier_release_does_not_tell_it() -> None:
+    assert names.upload_time_ms(names.segment_key("t-id/0/", 5, 2, uuid.uuid4())) is None
+    assert names.upload_time_ms("t-id/0/manifest/00000000000000000001") is None
+
+
 @pytest.mark.parametrize(
     "name",
     [

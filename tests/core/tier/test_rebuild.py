@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,36 @@ def test_damaged_and_foreign_objects_are_told(bucket: Path, tmp_path: Path) -> N
     assert any("damaged" in why for why in reasons.values())
     assert any("no segment" in why for why in reasons.values())
     assert [offset for offset, _, _ in records(bucket)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("told", ["whole seconds", "a copy's", "backwards"])
+def test_what_compaction_replaced_does_not_come_back(tmp_path: Path, layout: str, told: str) -> None:
+    """Whatever the store says of when objects were made: S3 tells whole seconds, and a copied bucket when it was copied."""
+    (tmp_path / "bucket").mkdir()
+    uri = (tmp_path / "bucket").as_uri()
+    clock = ManualClock()
+    with open_engine(tmp_path / "a", tier=uri, env=Env(clock=clock), topic_defaults={"tier.layout": layout}) as engine:
+        engine.create_topic(
+            "t", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": 0}
+        )
+        log = engine.log("t", 0)
+        for number in range(12):
+            log.append([Record(key=b"%d" % (number % 3), value=None if number % 5 == 4 else b"%d" % number)])
+            log.roll()
+            clock.advance_ms(10)
+            if number % 2:
+                engine.offload()
+            if number % 4 == 3:
+                engine.run_cleaner()
+    before = records(tmp_path / "bucket")
+    objects = sorted((tmp_path / "bucket").rglob("segments/*"), key=lambda path: path.stat().st_mtime_ns)
+    for number, path in enumerate(objects):
+        at_s = {"whole seconds": 1, "a copy's": zlib.crc32(path.name.encode()), "backwards": 1000 - number}[told]
+        os.utime(path, (at_s, at_s))
+    lose_manifests(tmp_path / "bucket")
+    report = rebuilt(tmp_path / "bucket", tmp_path)
+    assert report.ignored
+    assert records(tmp_path / "bucket") == before
 
 
 def test_a_segment_of_which_the_end_is_missing_is_left_out(bucket: Path, tmp_path: Path) -> None:
