@@ -124,6 +124,8 @@ class EngineLogs(Closeable):
             elif tier is not None:
                 attacher = Attacher(tier, settings.engine, host, self._shelf, self._topics, self._opener, attach)
                 self.attached = attacher.run()
+                if settings.engine.tier_outage_open == "serve":
+                    tier.reach.serve_without()
             self._owned = owned.pop_all()
 
     # --- logs and topics ---------------------------------------------------------------------------------------------

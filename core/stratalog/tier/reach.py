@@ -88,6 +88,10 @@ class TierReach:
             f"the store of the tier has been away since it was opened: {away.reason}", self._uri
         )
 
+    def serve_without(self) -> None:
+        """Let logs be opened without the store from now on: what it holds of the others has been taken over."""
+        self._may_be_away = True
+
     def may_open_without(self, error: StoreError) -> bool:
         """Whether a log may open though the store failed so: then the tier is not used before it was probed again."""
         if isinstance(error, TierUnavailableError):

@@ -15,12 +15,13 @@ from stratalog.errors import (
     FencedEpochError,
     LocalLimitError,
     StorageError,
+    StoreError,
     StoreTimeoutError,
     StoreUntrustedError,
     TierUnavailableError,
 )
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
-from stratalog.model.names import TIER_NOTE_FILE
+from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
 from stratalog.testing.simobjects import Fault, SimRequest
 
 
@@ -267,6 +268,27 @@ def test_topics_are_made_and_changed_meanwhile(place: Place) -> None:
         place.wait()
         assert sum(result.segments for result in engine.offload()) == 3
         engine.apply_retention()
+        assert numbers(engine.log("new", 0)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("policy", ["serve", "refuse"])
+def test_an_engine_that_took_a_tier_over_makes_topics_meanwhile_as_others_do(place: Place, policy: str) -> None:
+    """A group's first commit makes one, too; an engine that may not open without the store makes none."""
+    tiered(place)
+    place.settings = {"tier.outage.open": policy}
+    with place.engine("empty", attach=True) as engine:
+        place.fault = Fault.NOT_APPLIED
+        if policy == "refuse":
+            with pytest.raises(StoreError):
+                engine.create_topic("new", config=CONFIG)
+            return
+        engine.create_topic("new", config=CONFIG)
+        fill(engine.log("new", 0), 3)
+        with engine.consumer(group="g", topics=["new"]) as consumer:
+            consumer.commit({TopicPartition("new", 0): 2})
+        place.fault = Fault.NONE
+        place.wait()
+        assert max(result.segments for result in engine.offload()) == 3
         assert numbers(engine.log("new", 0)) == [0, 1, 2]
 
 
