@@ -49,31 +49,26 @@ class RequestCounter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts = RequestMetrics()
+        self._requests = self._failures = self._retries = self._moved_bytes = 0  # under _lock
 
     def succeeded(self, moved_bytes: int) -> None:
         """A try went well."""
-        self._add(RequestMetrics(requests=1, moved_bytes=moved_bytes))
+        with self._lock:
+            self._requests += 1
+            self._moved_bytes += moved_bytes
 
     def failed(self) -> None:
         """A try went wrong."""
-        self._add(RequestMetrics(requests=1, failures=1))
+        with self._lock:
+            self._requests += 1
+            self._failures += 1
 
     def repeated(self) -> None:
         """The next try is a repetition."""
-        self._add(RequestMetrics(retries=1))
+        with self._lock:
+            self._retries += 1
 
     def snapshot(self) -> RequestMetrics:
         """The counts now."""
         with self._lock:
-            return self._counts
-
-    def _add(self, more: RequestMetrics) -> None:
-        with self._lock:
-            old = self._counts
-            self._counts = RequestMetrics(
-                old.requests + more.requests,
-                old.failures + more.failures,
-                old.retries + more.retries,
-                old.moved_bytes + more.moved_bytes,
-            )
+            return RequestMetrics(self._requests, self._failures, self._retries, self._moved_bytes)
