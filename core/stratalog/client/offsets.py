@@ -5,15 +5,16 @@ Source: apache/kafka OffsetMetadataManager, GroupCoordinatorRecordHelpers.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from stratalog.client.logs import Logs
 from stratalog.client.statetopic import StateTopic
 from stratalog.env.clock import Clock
-from stratalog.errors import ConfigError, StorageError, UnknownTopicError
+from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets_topic import (
@@ -102,6 +103,9 @@ class GroupOffsets:
                 group: dict.fromkeys(name for name in offsets if name.topic == topic)
                 for group, offsets in self._topic.groups.items()
             }
+            for group, name in self._topic.pending_names():
+                if name.topic == topic:  # in a transaction that may be committed later
+                    gone.setdefault(group, {})[name] = None
         for group, offsets in gone.items():
             try:
                 self.commit(group, offsets, "durable")
@@ -175,6 +179,14 @@ class _OffsetsTopic(StateTopic):
             offsets.pop(name, None)
         if not offsets:
             del self.groups[group]
+
+    def pending_names(self) -> Iterator[tuple[str, TopicPartition]]:
+        """Whose offsets open transactions would commit, and of what."""
+        for record in self.pending():
+            with contextlib.suppress(InvalidRecordError):
+                parsed = parse_offsets_record(record.key, None)
+                if parsed is not None and isinstance(parsed.key, CommitKey):
+                    yield parsed.key.group, TopicPartition(parsed.key.topic, parsed.key.partition)
 
     def forget(self, partition: int) -> None:
         for group in self._of_partition.pop(partition, ()):

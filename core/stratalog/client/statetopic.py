@@ -130,6 +130,12 @@ class StateTopic(ABC):
             except StorageError:
                 _LOGGER.exception("what clients have stored cannot be read log=%s", name)
 
+    def pending(self) -> Iterator[Record]:
+        """What open transactions hold, as far as was read."""
+        for read in self._read.values():
+            for records in read.pending.values():
+                yield from records
+
     def refresh(self, partition: int) -> None:
         """Read on in a partition, up to its end.
 
@@ -176,6 +182,9 @@ class StateTopic(ABC):
             read.pending.setdefault(batch.producer_id, []).extend(wanted)
             return
         for record in wanted:
+            if record.value is None:  # source: OffsetMetadataManager.replay
+                for left in read.pending.values():
+                    left[:] = [waiting for waiting in left if waiting.key != record.key]
             self._apply(partition, record)
 
     def _end(self, partition: int, read: _Read, producer_id: int, marker: EndMarker) -> None:

@@ -90,7 +90,7 @@ class TopicConfig(Section):
         "segment.jitter.ms", 0, at_least=0, doc="Up to this is taken off segment.ms at random, to spread rolls."
     )
     segment_index_bytes: int = key(
-        "segment.index.bytes", 10_485_760, at_least=12, at_most=INT_MAX, doc="The largest size of an index file."
+        "segment.index.bytes", 10_485_760, at_least=4, at_most=INT_MAX, doc="The largest size of an index file."
     )
     index_interval_bytes: int = key(
         "index.interval.bytes",

@@ -443,6 +443,20 @@ def test_what_was_committed_after_it_stands_when_a_transaction_ends_late(engine:
     assert clients(engine).offsets.committed("g") == {name: CommittedOffset(7), other: CommittedOffset(6)}
 
 
+def test_offsets_of_a_deleted_topic_do_not_come_back_with_an_open_transaction(engine: Engine) -> None:
+    """A group would pass over the first records of a new topic of its name."""
+    old, other = TopicPartition("one", 0), TopicPartition("t", 0)
+    with engine.producer(transactional_id=ID) as producer:
+        producer.begin_transaction()
+        producer.send_offsets("g", {old: 5, other: 3})
+        producer.flush()
+        engine.delete_topic("one")
+        producer.commit_transaction()
+    engine.create_topic("one")
+    for reader in (clients(engine), Clients(engine, engine._clients._parts)):  # as it is known, and as it is read anew
+        assert reader.offsets.committed("g") == {other: CommittedOffset(3)}
+
+
 def test_read_process_write_is_exactly_once(engine: Engine) -> None:
     """A worker that fails and begins again: each record is worked on in one committed transaction."""
     with engine.producer() as producer:

@@ -13,7 +13,9 @@ KAFKA = [
     ("segment.bytes", 1073741824, 14, INT_MAX),
     ("segment.ms", 604800000, 1, LONG_MAX),
     ("segment.jitter.ms", 0, 0, LONG_MAX),
+    ("segment.index.bytes", 10485760, 4, INT_MAX),
     ("index.interval.bytes", 4096, 0, INT_MAX),
+    ("min.insync.replicas", 1, 1, INT_MAX),
     ("flush.messages", LONG_MAX, 1, LONG_MAX),
     ("flush.ms", LONG_MAX, 0, LONG_MAX),
     ("retention.ms", 604800000, -1, LONG_MAX),
@@ -55,9 +57,12 @@ def test_numbers_are_kafkas(name: str, default: int, smallest: int, largest: int
         ("preallocate", False),
         ("message.timestamp.type", "CreateTime"),
         ("min.cleanable.dirty.ratio", 0.5),
-        ("segment.index.bytes", 10485760),
         ("remote.storage.enable", False),
         ("remote.log.copy.disable", False),
+        ("remote.log.delete.on.disable", False),
+        ("unclean.leader.election.enable", False),
+        ("leader.replication.throttled.replicas", ""),
+        ("follower.replication.throttled.replicas", ""),
     ],
 )
 def test_other_defaults_are_kafkas(name: str, default: object) -> None:

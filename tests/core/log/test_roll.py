@@ -79,13 +79,18 @@ def test_an_empty_segment_takes_up_index_settings_that_leave_room(bed: LogBed) -
     assert [record.offset for record in bed.open().records()] == [0, 1, 2, 3]
 
 
-def test_indexes_without_room_roll_at_each_append(bed: LogBed) -> None:
-    bed.topic = TopicConfig(segment_index_bytes=12, index_interval_bytes=0)
+@pytest.mark.parametrize("index_bytes", [4, 12])  # Kafka's least, in which not even one entry has room
+def test_indexes_without_room_roll_at_each_append(bed: LogBed, index_bytes: int) -> None:
+    bed.topic = TopicConfig(segment_index_bytes=index_bytes, index_interval_bytes=0)
     log = bed.open()
     for index in range(3):
         log.append(records(1, start=index))
     assert bases(log) == [0, 1, 2]
     assert [record.offset for record in log.records()] == [0, 1, 2]
+    assert log.close()
+    again = bed.open()
+    assert [record.offset for record in again.records()] == [0, 1, 2]
+    assert again.append(records(1, start=3)).base_offset == 3
 
 
 @pytest.mark.parametrize("stamp", [-1, 0])
