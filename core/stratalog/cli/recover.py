@@ -18,7 +18,8 @@ from stratalog.engine.loading import LogProgress
 from stratalog.engine.open import open_engine
 from stratalog.errors import LogDirLockedError, LogDirNotFoundError, StorageError
 from stratalog.log.directory import DirectoryState, is_log_directory, partition_folders, read_directory
-from stratalog.log.load import LoadRequest, load
+from stratalog.log.load import load
+from stratalog.log.loaded import LoadRequest
 from stratalog.model.events import LogRecovered
 from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_partition_folder
 from stratalog.reading.open import open_host

@@ -14,7 +14,7 @@ from stratalog.engine.move import copy_log, finish_move, has_arrived, moved_requ
 from stratalog.engine.opening import LogOpener
 from stratalog.engine.shelf import LogShelf
 from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
-from stratalog.log.load import LoadRequest
+from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import TinySegments
 from stratalog.model.names import TopicId, TopicPartition, check_topic

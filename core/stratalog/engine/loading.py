@@ -13,7 +13,8 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.env.threads import outcomes
 from stratalog.errors import StorageError
-from stratalog.log.load import LoadedLog, LoadRequest, RecoveryProgress, load
+from stratalog.log.load import RecoveryProgress, load
+from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.components import Components
 from stratalog.spi.segments import LogFiles

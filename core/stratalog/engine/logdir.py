@@ -16,7 +16,7 @@ from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import LogDirOfflineError, StorageError
 from stratalog.log.directory import partition_folders, read_directory
-from stratalog.log.load import LoadRequest
+from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogDirOffline
 from stratalog.model.names import (

@@ -17,7 +17,7 @@ from typing import Final
 from stratalog.engine.logdir import LogDir
 from stratalog.env import Env
 from stratalog.errors import StorageError
-from stratalog.log.load import LoadRequest
+from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.names import MOVED_FILE, TopicPartition, future_folder, parse_partition_folder, partition_folder
 from stratalog.model.offsets import LogOffsets

@@ -17,7 +17,7 @@ from stratalog.engine.outage import rejoin
 from stratalog.errors import ConfigError, StorageError
 from stratalog.log.background import Background
 from stratalog.log.directory import format_topic_id, read_topic_id
-from stratalog.log.load import LoadedLog, LoadRequest
+from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogRecovered
 from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition

@@ -25,7 +25,8 @@ from stratalog.errors import AttachError, ConfigError
 from stratalog.log.directory import read_topic_id
 from stratalog.log.folder import write_next_epoch
 from stratalog.log.leadership import MAX_EPOCH
-from stratalog.log.load import LoadRequest, load
+from stratalog.log.load import load
+from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.names import (
     META_PROPERTIES_FILE,

@@ -19,7 +19,7 @@ from typing import Any, Final, Never, overload
 
 from stratalog.epochs.lineage import parted_at
 from stratalog.errors import CorruptCheckpointError, DiskFullError, FencedEpochError, LogDirOfflineError, StoreError
-from stratalog.log.load import LoadedLog
+from stratalog.log.loaded import LoadedLog
 from stratalog.log.remote import RemoteLog, RemoteSegments, RemoteView
 from stratalog.log.state import LogState
 from stratalog.model.names import TIER_NOTE_FILE, TopicPartition

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from stratalog.config.topic import TopicConfig
 from stratalog.log.away import check_not_taken, tier_of
 from stratalog.log.delete import remove_left
-from stratalog.log.load import LoadedLog
+from stratalog.log.loaded import LoadedLog
 from stratalog.log.remote import RemoteLog
 from stratalog.log.replay import write_snapshot
 from stratalog.log.roll import new_appender

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
@@ -25,6 +23,7 @@ from stratalog.log.folder import (
     write_epochs,
     write_index,
 )
+from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.log.marks import end_round
 from stratalog.log.replay import (
     newest_snapshot,
@@ -47,49 +46,8 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
 
-PRODUCER_EXPIRATION_MS: Final = 86_400_000
-"""Kafka's default of ``producer.id.expiration.ms``."""
-
 RecoveryProgress = Callable[[int, int], None]
 """Told while a log is recovered: how many bytes have been looked at, and of how many."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
-    """What the log directory knows of a log before its folder is opened.
-
-    ``clean``: the last writer stopped in order. ``log_start`` and ``high_watermark`` are checkpoints, None if there
-    is none. ``writable``: repair and create; else nothing is touched. ``producer_expiration_ms`` is
-    ``producer.id.expiration.ms``: producers that were silent for so long are not taken from snapshots.
-    """
-
-    clean: bool
-    recovery_point: int
-    log_start: int | None
-    high_watermark: int | None
-    writable: bool
-    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
-
-
-@dataclass(slots=True)
-class LoadedLog:
-    """A log's state as loaded; the segments are open, the last one is the active one.
-
-    ``log_start`` is the checkpoint's, 0 if there is none (``has_start``): without a tier, the log starts at its first segment
-    or later. A reader of a folder without segments has none. ``left``: the ``.deleted`` files of segments that recovery gave up.
-    """
-
-    segments: list[Segment]
-    producers: ProducerState
-    epochs: EpochCache
-    log_start: int
-    log_end: int
-    recovery_point: int
-    has_start: bool = False
-    recovered_segments: int = 0
-    truncated_bytes: int = 0
-    damage: CorruptBatchError | None = None
-    left: list[str] = field(default_factory=list)
 
 
 def load(

@@ -12,7 +12,8 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptCheckpointError, CorruptionError, CorruptSnapshotError
 from stratalog.log.directory import read_topic_id
 from stratalog.log.folder import file_names, open_segments, read_epochs, write_epochs
-from stratalog.log.load import LoadRequest, load
+from stratalog.log.load import load
+from stratalog.log.loaded import LoadRequest
 from stratalog.log.replay import newest_snapshot, replay_table, snapshot_offsets
 from stratalog.log.split import active_spans, closed_spans, pieces_of
 from stratalog.model.batches import BatchTable

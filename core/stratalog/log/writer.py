@@ -14,7 +14,7 @@ from stratalog.log.delete import check_may_delete, raise_log_start
 from stratalog.log.follow import append_as_follower
 from stratalog.log.leadership import follow, lead
 from stratalog.log.lifetime import begin, close_segments
-from stratalog.log.load import LoadedLog
+from stratalog.log.loaded import LoadedLog
 from stratalog.log.marker import append_marker
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteLog

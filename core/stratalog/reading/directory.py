@@ -9,7 +9,8 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError
 from stratalog.log.away import tier_of
 from stratalog.log.directory import DirectoryState, partition_folders, read_directory, read_topic_id
-from stratalog.log.load import LoadedLog, LoadRequest, load
+from stratalog.log.load import load
+from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.log.remote import RemoteView
 from stratalog.log.state import make_view
 from stratalog.model.names import TopicId, TopicPartition

@@ -13,7 +13,8 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.env.closing import Closeable
-from stratalog.log.load import LoadedLog, LoadRequest, RecoveryProgress, load
+from stratalog.log.load import RecoveryProgress, load
+from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.log.state import make_view

@@ -15,7 +15,7 @@ from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptCheckpointError
-from stratalog.log.load import LoadedLog, LoadRequest
+from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.testing.logs import LogBed, records
 
 LOGS = 6
