@@ -253,6 +253,7 @@ def test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew(
     log_of(b).follow(3)
     b.offload()
     log_of(b).truncate_fully_and_start_at(moved.tier_end, log_start=1)
+    assert log_of(b).offsets().log_start == 1
     shutil.copytree(replicas.folder / "b", replicas.folder / "killed")
     with replicas.opened("killed") as again:
         log = log_of(again)

@@ -1,0 +1,161 @@
+"""Objects of tier layouts, read by what docs/formats/tier.md says of them and by nothing of ours.
+
+What lies in buckets must be readable for ever. Readers and writers that change together pass every other test.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import zstandard
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from stratalog.spi import Env, StoredSegment, TierLayout
+from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, a_segment
+from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
+from stratalog_formats.layouts.encrypted import EncryptedLayout, EncryptedSection
+from stratalog_formats.layouts.keyring import KeyRing
+from stratalog_formats.layouts.plain import PlainLayout
+from stratalog_formats.layouts.single import SingleLayout
+
+CHUNK: Final = 4096
+KEY: Final = bytes(range(32))
+BELOW: Final[dict[str, TierLayout]] = {
+    "single": SingleLayout(5_000),
+    "plain": PlainLayout(5_000),
+    "chunked": ChunkedLayout(5_000, ChunkedSection(chunk_bytes=CHUNK)),
+}
+ORDER: Final = ("index", "timeindex", "txnindex", "snapshot", "leader-epochs", "extra")  # of the small files
+
+
+class Lookup:
+    """The layouts below, as the host gives them to one that stands on another."""
+
+    def label(self, name: str) -> str:
+        return f"{name}@1"
+
+    def by_name(self, name: str) -> TierLayout:
+        return BELOW[name]
+
+    def by_label(self, label: str) -> TierLayout:
+        return BELOW[label.partition("@")[0]]
+
+
+def canonical(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii")
+
+
+def ended(data: bytes, magic: bytes) -> tuple[bytes, dict[str, Any]]:
+    """What stands before the JSON at the end of an object, and that."""
+    size, found = struct.unpack(">Q8s", data[-16:])
+    assert found == magic
+    said = json.loads(data[-16 - size : -16])
+    assert canonical(said) == data[-16 - size : -16]
+    return data[: -16 - size], said
+
+
+def entry_in(data: bytes) -> tuple[bytes, dict[str, Any]]:
+    """What a footer stands behind, and the entry in it, whose hash is right."""
+    before, said = ended(data, b"STLGSEG1")
+    assert set(said) == {"entry", "format", "sha256"}
+    assert (said["format"], said["sha256"]) == (1, hashlib.sha256(canonical(said["entry"])).hexdigest())
+    return before, said["entry"]
+
+
+def small_files() -> bytes:
+    by_name = {str(kind): data for kind, data in FILES.items()}
+    assert set(by_name) == set(ORDER)
+    return b"".join(by_name[name] for name in ORDER)
+
+
+def check_single(objects: Mapping[str, bytes]) -> None:
+    (data,) = objects.values()
+    assert entry_in(data)[0] == DATA + small_files()
+
+
+def check_plain(objects: Mapping[str, bytes]) -> None:
+    by_suffix = {key.rpartition(".")[2]: data for key, data in objects.items()}
+    names = {"log": DATA, **{str(kind): data for kind, data in FILES.items()}}
+    names["epochs"] = names.pop("leader-epochs")
+    before, entry = entry_in(by_suffix.pop("entry"))
+    assert (before, by_suffix) == (b"", names)
+    assert entry["extra"]["objects"] == [key for key in objects if key.endswith(".entry")]
+
+
+def check_chunked(objects: Mapping[str, bytes]) -> None:
+    (data,) = objects.values()
+    before, entry = entry_in(data)
+    notes = entry["extra"]["chunks"]
+    count = -(-len(DATA) // CHUNK)
+    assert (notes["chunk_bytes"], notes["index_bytes"]) == (CHUNK, 4 * count)
+    assert before.endswith(small_files())
+    chunks = before[: -len(small_files())]
+    index = chunks[-4 * count :]
+    assert hashlib.sha256(index).hexdigest() == notes["index_sha256"]
+    log, position = b"", 0
+    for said in struct.unpack(f">{count}I", index):
+        stored = chunks[position : position + (said & 0x7FFFFFFF)]
+        log += stored if said >> 31 else zstandard.ZstdDecompressor().decompress(stored, max_output_size=CHUNK)
+        position += len(stored)
+    assert (log, position) == (DATA, len(chunks) - len(index))
+
+
+CHECKS: Final = {"single": check_single, "plain": check_plain, "chunked": check_chunked}
+
+
+def written(layout: TierLayout) -> tuple[StoredSegment, dict[str, bytes]]:
+    objects = MemoryObjects()
+    stored = layout.write(a_segment(), objects, None)
+    return stored, objects.objects
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_it_is_stored_as_described(name: str) -> None:
+    CHECKS[name](written(BELOW[name])[1])
+
+
+@pytest.mark.parametrize("over", CHECKS)
+def test_it_is_encrypted_as_described(over: str, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'active = "a \\"1\\""\n[keys]\n"a \\"1\\"" = "{base64.b64encode(KEY).decode()}"\n', "utf-8")
+    section = EncryptedSection(keys_file=str(keys), over=over, chunk_bytes=1024)
+    stored, objects = written(EncryptedLayout(section, KeyRing(str(keys), Env().files), Lookup()))
+    info, below, numbers = stored.info, dict[str, bytes](), set[int]()
+    for key, data in objects.items():
+        sealed, head = ended(data, b"STLGENC1")
+        assert (head["format"], head["over"], head["chunk_bytes"]) == (1, f"{over}@1", 1024)
+        identity = canonical([info.log.topic, info.topic_id.text, info.log.partition, info.base_offset])
+        assert head["identity"].encode() == identity
+        below[key] = opened(sealed, head, key_of(head["envelope"], identity), identity)
+        numbers.add(head["number"])
+        assert stored.extra["encrypted"]["objects"][key] == [head["number"], len(below[key])]  # type: ignore[index]  # JSON
+    assert numbers == set(range(len(objects)))
+    assert stored.requires[0] == f"{over}@1"
+    CHECKS[over](below)
+
+
+def key_of(envelope: Mapping[str, str], identity: bytes) -> bytes:
+    assert envelope["key"] == 'a "1"'
+    wrapped = base64.b64decode(envelope["wrapped"])
+    assert len(wrapped) == 12 + 48
+    associated = b"stratalog-envelope-1\0" + json.dumps(envelope["key"]).encode() + identity
+    return AESGCM(KEY).decrypt(wrapped[:12], wrapped[12:], associated)
+
+
+def opened(sealed: bytes, head: Mapping[str, Any], key: bytes, identity: bytes) -> bytes:
+    size, step, found = head["size_bytes"], head["chunk_bytes"] + 16, b""
+    count = max(1, -(-size // head["chunk_bytes"]))
+    for number in range(count):
+        nonce = struct.pack(">IQ", head["number"], number)
+        is_last = bytes([number == count - 1])
+        associated = b"stratalog-chunk-1\0" + identity + nonce + is_last
+        found += AESGCM(key).decrypt(nonce, sealed[number * step : (number + 1) * step], associated)
+    assert len(found) == size
+    return found
