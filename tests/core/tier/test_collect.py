@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
@@ -8,6 +10,7 @@ from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, scri
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
 from stratalog.tier.collect import GRACE_MS, LEAST_GRACE_MS, CollectReport
 from stratalog.tier.log import TierLog
+from stratalog.tier.manifest import encode_root
 from stratalog.tier.root import object_keys
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
@@ -146,6 +149,23 @@ def test_a_stale_root_goes_without_the_objects_it_names() -> None:
     bed.clock.advance_ms(1)
     assert log.collect() == CollectReport(roots=1, objects=2)
     assert (versions(bed), objects(bed)) == ([5], named(log))
+
+
+def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
+    """What its writer committed later, above roots that had never known it, may have left the head again."""
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20, 30)
+    bed.clock.advance_ms(GRACE_MS)
+    log.collect()
+    offload(log, 30, 40)
+    assert (root := log.root) is not None
+    log.expire(40, leader_epoch=0, reason="a test")
+    stale = replace(root, version=1, parent_sha256="", recent_commits=(root.commit_id,))
+    bed.bucket.write(manifest_key(PREFIX, 1), encode_root(stale))
+    assert versions(bed) == [1, 3, 4, 5]
+    log.collect()
+    assert versions(bed) == [3, 4, 5]
+    assert object_keys(root.entries) <= objects(bed)
 
 
 @pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST])
