@@ -198,7 +198,8 @@ class TopicConfig(Section):
         "local.hard.limit.bytes",
         UNLIMITED,
         at_least=UNLIMITED,
-        doc="With a tier: what a partition may have on local disk. Above three quarters of it, segments leave that the tier has; above all of it, tier.outage.policy says what appends do. -1 is no limit.",
+        doc="With a tier: what a partition may have on local disk. Above three quarters of it, segments leave that the tier "
+        "has; above all of it, tier.outage.policy says what appends do. -1 is no limit.",
     )
     tier_outage_policy: str = key(
         "tier.outage.policy",

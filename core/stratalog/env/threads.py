@@ -33,7 +33,7 @@ class Worker:
         self.dropped = 0
 
     def submit(self, job: Job) -> bool:
-        """Run ``job`` later; whether it will. One that raises is logged; those after it run all the same. After ``close``: never."""
+        """Run ``job`` later. True if it will, not after ``close`` or if the queue is full. What it raises is logged."""
         with self._lock:
             if self._closed:
                 return False

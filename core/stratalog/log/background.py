@@ -18,9 +18,7 @@ from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
 
 _LOGGER: Final = logging.getLogger(__name__)
-_SYNCING: Final = (
-    4  # logs that are synced at a time for those who do not wait; the file system joins what it is asked for
-)
+_SYNCING: Final = 4  # logs that are synced at a time for callers that do not wait
 _NO_LIMIT: Final = 0
 
 R = TypeVar("R")

@@ -79,7 +79,8 @@ class DeletePrefix:
 class Rewrite:
     """Compact [start, end): ``dirty_start`` is the first offset not compacted before.
 
-    Both ends are those of closed segments, all of which the tier has, or none: a plan may hold one of each kind. Of several logs the one with the greatest ``dirty_ratio`` has its turn first.
+    Both ends are those of closed segments, all of which the tier has, or none: a plan may hold one of each kind. Of several
+    logs the one with the greatest ``dirty_ratio`` has its turn first.
     """
 
     start: int

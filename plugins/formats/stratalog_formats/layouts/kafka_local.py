@@ -91,7 +91,9 @@ class KafkaLocalLayout(TierLayout):
         return None if place is None else exactly(fetch, place, 0, place.size_bytes)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """The segments whose files are among ``objects``; four ranged reads each, more only where the end is far from the index's.
+        """The segments whose files are among ``objects``.
+
+        Each costs four ranged reads, more only where the end of the log is far behind that of its offset index.
 
         Raises:
             CorruptObjectError: a ``.log`` file has no whole batch at its end, or the epochs are malformed.
