@@ -86,7 +86,7 @@ def plan_parts(
 
 
 def _waiting(plan: CompactionPlan) -> CompactionPlan:
-    """Leave to the tier what is to be rewritten."""
+    """The plan without its rewrite: what goes to the tier is compacted there."""
     if plan.rewrite is None:
         return plan
     return replace(plan, rewrite=None, reason="on its way to the tier, where it is compacted")

@@ -170,7 +170,7 @@ class Consumer(Closeable):
                     yield cursor.name, records[0]
 
     def _settle(self, cursor: Cursor) -> None:
-        """Give a cursor a position that its log has; where that was cut, what was written there since is not missed."""
+        """Give a cursor a position that its log has: if that was cut below it, the cut, from where other records follow."""
         if cursor.cut_at is not None and self._reset is not OffsetReset.NONE:
             cursor.seek(cursor.cut_at)
         if cursor.cut_at is None and cursor.is_in_range():

@@ -90,7 +90,7 @@ class GroupOffsets:
             self._topic.append(name.partition, records, durability)
 
     def forget_topic(self, topic: str) -> None:
-        """Delete what groups have committed of a topic that goes, durably: who makes one of its name begins anew.
+        """Delete, durably, what groups have committed of a topic that is deleted: a new one of its name begins without.
 
         Else groups would pass over the first records of the new one. What the disk refuses is logged: a topic can be
         deleted all the same, to make room, say.

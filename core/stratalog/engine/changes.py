@@ -141,7 +141,7 @@ class TopicChanges:
         return self.info(name, names)
 
     def _enter_tier(self, logs: Iterable[Log], topic_id: TopicId, config: TopicConfig) -> None:
-        """Look what the tier has of each log, which must be known before anything is changed."""
+        """Read what the tier has of each log: that must be known before anything is changed."""
         for log in logs:
             remote = self._opener.remote(log.name, topic_id, config)
             if remote is not None:

@@ -170,7 +170,7 @@ class _Restore:
         return [self._plan(name, versions.get(str(name.log))) for name in chosen]
 
     def _check_targets(self, chosen: Sequence[TierLogName]) -> None:
-        """Refuse new names that are none, and those by which two logs would go to one folder."""
+        """Refuse new names that are no topic's, and those by which two logs would go to one folder."""
         renamed, sources = self._wanted.rename or {}, dict[TopicPartition, TopicPartition]()
         for topic in renamed.values():
             check_topic(topic)

@@ -26,7 +26,7 @@ class _Hand:
         self._claim, self._working = threading.Lock(), threading.Lock()
 
     def begin(self) -> None:
-        """Take part, by a helper."""
+        """Take part in the work; for a helper."""
         with self._working:
             if self._claim.acquire(blocking=False) and self._work is not None:
                 self._work()

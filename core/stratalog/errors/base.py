@@ -1,4 +1,4 @@
-"""The root of the tree; what is wrong with calls, settings and plugins."""
+"""The root of the tree, and errors of calls, settings and plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that are not what they should be."""
+"""Errors of bytes that are not what they should be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log directories and object stores that cannot be used."""
+"""Errors of log directories and object stores that cannot be used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that are refused, and offsets that are not there."""
+"""Errors of records that are refused, and of offsets that are not there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs in another role or epoch than the call takes for granted, and what is closed."""
+"""Errors of logs that are in another role or epoch than a call expects, and of what is closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class FencedEpochError(StorageError):
 
 
 class ReplicaError(StorageError):
-    """A log is not in the role or the leader epoch that the call takes for granted."""
+    """A log is not in the role or the leader epoch that the call expects."""
 
 
 class NotLeaderOrFollowerError(ReplicaError):

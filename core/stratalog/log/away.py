@@ -180,7 +180,7 @@ def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[E
 
 
 def rejoined(state: LogState, leader_epoch: int) -> None:
-    """Go by the tier as it is, now that its head has been read; readers see it in any case.
+    """Follow the tier as it is, now that its head has been read. Readers see it even if this raises.
 
     Args:
         state: of a log that was opened without its tier.

@@ -73,7 +73,7 @@ def read_arrow(
 
 
 class Plan(NamedTuple):
-    """What one read shows, by one view.
+    """What one read shows, by the view there was when it began.
 
     Attributes:
         view: of the moment when it began.
@@ -178,7 +178,7 @@ def _planned(
     read_bytes: int,
     is_without: Callable[[ReadableSegment], bool] | None = None,
 ) -> Iterator[_T]:
-    """The same of a part of a plan."""
+    """As ``read_pieces``, of a part of a plan."""
     view, position, stop, again = plan.view, span.start, span.stop, Again(views)
     with ReusedReads(read_bytes) as reads:
         while position < stop:

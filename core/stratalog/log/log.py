@@ -178,7 +178,7 @@ class Log(LogWriter):
         note_tier(self._state)
 
     def rejoin_remote(self, leader_epoch: int) -> None:
-        """Go by the tier again, whose head was read; errors as ``away.rejoined``, after which no appends are taken."""
+        """Follow the tier again, now that its head was read; errors as ``away.rejoined``, after which no appends are taken."""
         with self.stopped_if_fenced():
             rejoined(self._state, leader_epoch)
 

@@ -187,7 +187,7 @@ class RemoteLog(Protocol):
         """Whether the log may be opened though ``view`` raised ``error``, by ``assume``."""
 
     def assume(self, view: RemoteView) -> None:
-        """Go by what is known on local disk, as the store is away: nothing is asked and nothing changed any more."""
+        """Rely on what local disk tells, as the store is away: until the log joins it again it is neither asked nor changed."""
 
     @property
     def is_assumed(self) -> bool:

@@ -44,7 +44,7 @@ def read_table(
 
 
 class _Share(NamedTuple):
-    """What a segment has of a plan; how many bytes that are is a guess by the number of offsets."""
+    """The part of a plan that is in one segment. ``size_bytes`` is a guess, by the number of offsets."""
 
     segment: Segment
     span: range

@@ -35,7 +35,7 @@ Placed: TypeAlias = tuple[memoryview, RecordBatch]
 """A batch with its bytes, which say at which offsets it goes."""
 
 Noted: TypeAlias = tuple[ProducerState, dict[int, AbortedTransaction]]
-"""What batches make of the producers: a draft, and what abort markers among them end, by the marker's offset."""
+"""The producers' state after some batches, a draft; and what abort markers among them end, by the marker's offset."""
 
 
 class AppendResult(NamedTuple):
@@ -135,7 +135,7 @@ def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | 
 
 
 def _written(state: LogState, prepared: Sequence[Prepared], numbered_by: AppendOrigin | None) -> AppendResult:
-    """``numbered_by`` is None if no batch is of a producer."""
+    """Write what was not written before. ``numbered_by`` says who gave sequences, None if no batch is a producer's."""
     base = state.log_end
     if base > MAX_OFFSET - sum(sum(piece.table.record_count) for piece in prepared):
         raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
@@ -235,7 +235,7 @@ def _write_group(state: LogState, group: Sequence[Placed], noted: Noted | None) 
 
 
 def _least_offset(first: RecordBatch) -> int:
-    """An offset at or below all in a batch: a compressed message of magic 0 or 1 tells its last one alone."""
+    """An offset at or below all in a batch: a compressed message of magic 0 or 1 tells only its last one."""
     return first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
 
 

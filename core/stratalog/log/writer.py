@@ -298,7 +298,7 @@ class LogWriter(LogReader):
         return self.raise_log_start(before)
 
     def raise_log_start(self, before: int) -> int:
-        """The same in either role: for retention."""
+        """As ``delete_records``, in either role and under any policy: for retention."""
         return raise_log_start(self._state, self.offsets().high_watermark if before == -1 else before)
 
     def subscribe(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:

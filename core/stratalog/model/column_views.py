@@ -1,4 +1,4 @@
-"""The columns of records: what they are, and what those get that are something else. For both twins of every kernel."""
+"""The columns of records, and the errors for what is passed as one and is none. For both twins of every kernel."""
 
 from __future__ import annotations
 

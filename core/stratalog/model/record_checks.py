@@ -84,11 +84,11 @@ def name_bytes(name: str, index: int) -> bytes:
 
 
 def too_large(index: int) -> InvalidRecordError:
-    """The record ``index`` does not fit one arena any more."""
+    """The error for the record ``index``, with which one arena would be too large."""
     text = "keys, values and headers need more than 2 GiB"
     return InvalidRecordError(text, ((index, text),))
 
 
 def no_record(found: object) -> TypeError:
-    """Something else stands among records."""
+    """The error for something among records that is none."""
     return TypeError(f"a Record is needed, not {type(found).__name__}")

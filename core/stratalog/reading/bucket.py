@@ -95,7 +95,7 @@ class BucketReader(Reader):
 
 
 def tier_view(name: TopicPartition, remote: RemoteView, parts: Components) -> LogView:
-    """A log of which the tier has all there is; errors as ``stable_end``."""
+    """The view of a log that is in the tier alone; errors as ``stable_end``."""
     end = remote.end_offset
     offsets = LogOffsets(
         log_start=remote.log_start,

@@ -74,7 +74,7 @@ def open_settled(
     may_be_away: bool = False,
     others: Sequence[str] = (),
 ) -> Reader:
-    """``open_reader`` for who has the settings already.
+    """``open_reader`` for callers that have the settings already.
 
     ``others``: further log directories of the same engine. ``may_be_away``: a directory is opened even if the store behind
     it does not answer. What is known of the tier there says where logs begin, what it alone has raises

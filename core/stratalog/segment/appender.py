@@ -114,7 +114,7 @@ class Appender:
         return self._is_full
 
     def _changed(self) -> None:
-        """What was known of settings, times and indexes has to be looked at again."""
+        """Forget what was derived from settings, times and indexes: one of them may have changed."""
         self._is_full, self._room_bytes, self._growing = None, -1, ()
 
     def has_waited(self) -> bool:

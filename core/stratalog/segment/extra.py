@@ -134,7 +134,7 @@ def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> byt
 
 
 def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
-    """Those of these indexes that the file beside a closed segment has, if it is about the segment as it is now."""
+    """Those of these indexes that the file beside a closed segment has; none if that is about other bytes."""
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
             packed = _of_now(segment, file)
@@ -145,7 +145,7 @@ def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]
 
 
 def stored_labels(segment: Segment) -> tuple[str, ...]:
-    """Which indexes the file beside a closed segment says it has; none if it is about other bytes. None is read."""
+    """The labels of the indexes in the file beside a closed segment; none if that is about other bytes. No index is read."""
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
             packed = _of_now(segment, file)

@@ -27,7 +27,7 @@ Progress = Callable[[int], None]
 
 
 def summed(told: Callable[[int, int], None] | None, total_bytes: int) -> Progress | None:
-    """Adds up what is looked at, and tells of it, and of how much there is."""
+    """A progress that adds up what was looked at, and tells the sum and the total; None if nobody is told."""
     if told is None:
         return None
     done_bytes = 0

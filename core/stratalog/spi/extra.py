@@ -21,7 +21,7 @@ class ExtraIndexBuilder(ABC):
 
     @abstractmethod
     def add(self, records: RecordColumns) -> None:
-        """Tell of records, ascending, about 1 MiB of log at a time; markers of transactions are left out.
+        """Take note of records, ascending, about 1 MiB of log at a time; markers of transactions are left out.
 
         Those of transactions that were aborted are among them: who reads uncommitted records finds them. The columns are
         over memory that is used again: copy what is kept.

@@ -69,7 +69,7 @@ def stratalog_index_formats() -> Iterable[Provider[IndexFormat[object]]]:
 
 @hookspec
 def stratalog_extra_indexes() -> Iterable[Provider[ExtraIndex]]:
-    """Offer EXTRA indexes. Topics choose by ``index.extra``; who only reads, by what segments have."""
+    """Offer EXTRA indexes. Topics choose by ``index.extra``; readers use those that segments have."""
     return ()
 
 

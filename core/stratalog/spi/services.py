@@ -46,7 +46,7 @@ class OpenTransaction(Protocol):
 
     @property
     def coordinator_epoch(self) -> int:
-        """Of the producer's last marker here, which that of the next must not be below; -1 if there was none."""
+        """Of the producer's last marker here, -1 if there was none; the next marker's must not be below it."""
 
     @property
     def last_timestamp_ms(self) -> int:
