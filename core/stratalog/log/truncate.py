@@ -177,6 +177,7 @@ def _cut_back(state: LogState, offset: int) -> None:
     segment = cut.made(state.config.segment_index_bytes)
     state.segments = (*left[:-1], segment)
     state.appender = new_appender(segment, state.parts, state.config)
+    state.appender.prepare()
     state.files.sync()
     state.producers = _producers_at(state, offset)
     forget_epochs(state, state.epochs.truncate_from_end(offset))

@@ -88,6 +88,10 @@ class Appender:
         self._builders, self._is_ready = tuple(builders), True
         self._changed()
 
+    def prepare(self) -> None:
+        """Open the indexes now and not with the first append: of a segment that was cut the closing entries are missing."""
+        self._open_indexes()
+
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
         """Whether a set of this size, end and time must go to a new segment."""
         segment = self.segment
@@ -225,7 +229,10 @@ class Appender:
         segment.end_offset = table.last_offset[-1] + 1
 
     def finish(self) -> None:
-        """Write the closing entries and seal the segment; whoever left one that nothing was added to has done so."""
+        """Write the closing entries and seal the segment; whoever left one that nothing was added to has done so.
+
+        Who cut it has not, and is to ``prepare`` it.
+        """
         for role, builder in self._by_role() if self._is_ready else ():
             self._write_index(role, builder.finish())
         self.segment.seal()

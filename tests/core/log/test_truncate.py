@@ -4,6 +4,7 @@ import errno
 import itertools
 import random
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from stratalog.errors import (
 from stratalog.log.log import Log
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
 from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.testing.logs import LogBed, offsets_in, records
 
@@ -103,6 +105,28 @@ def test_where_a_log_ends_that_was_cut_inside_a_batch_or_a_gap_is_in_its_files(
     assert offsets_in(log) == [*left, target]
     bed.close()
     assert offsets_in(bed.open_reader()) == [*left, target]
+
+
+@pytest.mark.parametrize("target", range(1, COUNT))
+@pytest.mark.parametrize("rolled", [True, False])
+def test_indexes_are_closed_as_if_the_rest_had_never_been(
+    tmp_path: Path, installed: Registry, target: int, *, rolled: bool
+) -> None:
+    """Kafka takes the last entry of a time index for the largest timestamp of the segment."""
+    left: list[dict[str, bytes]] = []
+    for count in (target, COUNT):
+        with LogBed(tmp_path / str(len(left)), installed) as bed:
+            bed.topic = TopicConfig(segment_bytes=600, index_interval_bytes=100)
+            log = bed.open()
+            for index in range(count):
+                log.append(records(1, start=index, value_bytes=50))
+            if count > target:
+                log.truncate_to(target)
+            if rolled:
+                log.roll()
+            bed.close()
+            left.append({name: data for name, data in bed.contents().items() if "index" in name and data})
+    assert left[1] == left[0]
 
 
 def test_below_the_first_segment_the_log_begins_again(log: Log) -> None:
