@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.log.log import Log
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
-from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest
+from stratalog.spi import hookimpl
+from stratalog.testing.simobjects import Fault, SimBucket, SimRequest
 from stratalog.tier.reach import RETRY_MS
 
-URI: Final = "sim://bucket"
 CONFIG: Final = {"file.delete.delay.ms": 0, "local.retention.bytes": 1, "retention.bytes": -1, "retention.ms": -1}
 
 
@@ -46,14 +46,6 @@ class Place:
         self.bucket = SimBucket(self.clock)
 
     @hookimpl
-    def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
-        def opened(context: OpenContext) -> ObjectStore:
-            del context
-            return SimObjectStore(self.bucket, faults=self._fault, uri=URI)
-
-        return (Provider(name="sim", open=opened, schemes=frozenset({"sim"})),)
-
-    @hookimpl
     def stratalog_on_tier_unavailable(self, event: TierUnavailable) -> None:
         self.events.append(event)
 
@@ -76,7 +68,9 @@ class Place:
         chance = random.Random(self._seed)  # noqa: S311 - a test must be repeatable
         env = Env(clock=self.clock, chance=chance, files=files or PosixVfs())
         settings = {"log.dirs": [str(self.folder / name)], "store.retries": 0, **self.settings}
-        return open_engine(config=settings, tier=uri, plugins=[self], env=env, attach=attach)
+        return open_engine(
+            config=settings, tier=uri, plugins=[self, SimTier(self.bucket, faults=self._fault)], env=env, attach=attach
+        )
 
     def rival(self) -> Place:
         """Another machine, which reaches the same bucket."""

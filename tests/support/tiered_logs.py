@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.log.remote import RemoteView
-from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
-from stratalog.testing.simobjects import SimBucket, SimObjectStore, SimRequest
+from stratalog.testing.simobjects import SimBucket
 
-URI: Final = "sim://bucket"
 CONFIG: Final = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": 0,
@@ -25,23 +23,6 @@ CONFIG: Final = {
     "delete.retention.ms": 10_000,
     "file.delete.delay.ms": 0,
 }
-
-
-class SimTier:
-    """A plugin that offers one bucket under ``sim://``; ``store`` is the connection opened last."""
-
-    def __init__(self, bucket: SimBucket, before: Callable[[SimRequest], None] | None = None) -> None:
-        self.bucket, self.before = bucket, before
-        self.store = SimObjectStore(bucket)
-
-    @hookimpl
-    def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
-        def opened(context: OpenContext) -> ObjectStore:
-            del context
-            self.store = SimObjectStore(self.bucket, before=self.before)
-            return self.store
-
-        return (Provider(name="sim", open=opened, schemes=frozenset({"sim"})),)
 
 
 @dataclass

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from sim_tier import URI
 from stratalog import Engine, Record
 from stratalog.cleaning.erased import EraseResult
 from stratalog.errors import ConfigError, FencedEpochError, StoreTimeoutError
 from stratalog.log.log import Log
 from stratalog.testing.simobjects import Fault, SimRequest
 from stratalog.tier.collect import GRACE_MS
-from tiered_logs import URI, TieredLogs, append, committed, filled, letters, remote_of
+from tiered_logs import TieredLogs, append, committed, filled, letters, remote_of
 
 DELETE = {"cleanup_policy": "delete", "retention_ms": -1}
 KEY = base64.b64encode(bytes(32)).decode()

@@ -15,6 +15,7 @@ from typing import Final
 import pytest
 
 import stratalog
+from sim_tier import URI
 from stratalog import Engine, Record
 from stratalog.cleaning.tierpart import TierSource
 from stratalog.cli.app import run
@@ -27,7 +28,7 @@ from stratalog.testing.simobjects import Fault, SimRequest
 from stratalog.tier import tree
 from stratalog.tier.collect import GRACE_MS
 from stratalog.tier.fetch import RemoteSegment
-from tiered_logs import CONFIG, URI, TieredLogs, append, committed, filled, letters, remote_of
+from tiered_logs import CONFIG, TieredLogs, append, committed, filled, letters, remote_of
 
 KEY = base64.b64encode(bytes(32)).decode()
 

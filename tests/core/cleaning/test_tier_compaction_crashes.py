@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
+from sim_tier import URI, SimTier
 from stratalog import Engine, Record
 from stratalog.cleaning.tierpart import TierPart
 from stratalog.errors import StorageError, StoreError
@@ -26,7 +27,7 @@ from stratalog.testing.powerloss import PowerLossVfs
 from stratalog.testing.simobjects import Fault, SimBucket, random_faults
 from stratalog.tier.collect import GRACE_MS
 from stratalog.tier.layers import TierStore
-from tiered_logs import CONFIG, URI, SimTier, TieredLogs, remote_of
+from tiered_logs import CONFIG, TieredLogs, remote_of
 
 SEEDS, PLANTED_SEEDS, STEPS, KEYS = 3, 10, 34, 7
 LOOKED_AT = 0.06  # share of the operations; all of them are, over the seeds

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from outages import URI, Place, tiered
+from outages import Place, tiered
+from sim_tier import URI
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 

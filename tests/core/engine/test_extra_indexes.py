@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from extra_indexes import ExtraPlugin, SetReader
+from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
@@ -20,7 +21,7 @@ from stratalog.model.segments import FileKind
 from stratalog.spi import StoredSegment
 from stratalog.testing.simobjects import SimBucket, SimRequest
 from stratalog.tier.fetch import RemoteSegment
-from tiered_logs import URI, SimTier, remote_of
+from tiered_logs import remote_of
 
 VALUE = b"." * 5000
 CONFIG = {"index.extra": "keyset", "file.delete.delay.ms": 0, "remote.storage.enable": True}

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outages import CONFIG, URI, Place, away, fill, numbers, tiered
+from outages import CONFIG, Place, away, fill, numbers, tiered
+from sim_tier import URI
 from stratalog import Engine, Record
 from stratalog.engine.schedule import DutyStatus
 from stratalog.env.clock import ManualClock

@@ -10,12 +10,13 @@ from typing import Final, TypeAlias
 
 import pytest
 
+from sim_tier import URI
 from stratalog import Record, open_reader
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptionError
 from stratalog.log.reader import LogReader
 from stratalog.spi.formats import BatchHeader
-from tiered_logs import URI, TieredLogs, remote_of
+from tiered_logs import TieredLogs, remote_of
 
 Read: TypeAlias = Callable[[LogReader], object]
 START_MS: Final = ManualClock().now_ms()

@@ -3,41 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import LocalLimitError, StoreError
 from stratalog.model.events import Backpressure
 from stratalog.model.names import TopicPartition
-from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore
+from stratalog.spi import hookimpl
+from stratalog.testing.simobjects import Fault, SimBucket
 from stratalog.tier import tree
 from stratalog.tier.layers import TierStore
 
 LOG = TopicPartition("t", 0)
 
 
-class SimTier:
-    """A plugin with one bucket under ``sim://``, and a listener."""
+class ListeningTier(SimTier):
+    """A bucket, and a listener."""
 
     def __init__(self, clock: ManualClock) -> None:
-        self.bucket = SimBucket(clock)
-        self.store = SimObjectStore(self.bucket)
+        super().__init__(SimBucket(clock))
         self.pressure: list[Backpressure] = []
-
-    @hookimpl
-    def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
-        def opened(context: OpenContext) -> ObjectStore:
-            del context
-            self.store = SimObjectStore(self.bucket)
-            return self.store
-
-        return (Provider(name="sim", open=opened, schemes=frozenset({"sim"})),)
 
     @hookimpl
     def stratalog_on_backpressure(self, event: Backpressure) -> None:
@@ -45,13 +35,13 @@ class SimTier:
 
 
 @pytest.fixture
-def sim(clock: ManualClock) -> SimTier:
-    return SimTier(clock)
+def sim(clock: ManualClock) -> ListeningTier:
+    return ListeningTier(clock)
 
 
-def opened(tmp_path: Path, sim: SimTier, clock: ManualClock) -> Engine:
+def opened(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> Engine:
     settings = {"log.dirs": [str(tmp_path / "data")], "store.retries": 0}
-    return open_engine(config=settings, tier="sim://bucket", plugins=[sim], env=Env(clock=clock))
+    return open_engine(config=settings, tier=URI, plugins=[sim], env=Env(clock=clock))
 
 
 def fill(engine: Engine, segments: int) -> None:
@@ -66,7 +56,9 @@ def values(engine: Engine) -> list[bytes | None]:
     return [record.value for record in engine.log("t", 0).records()]
 
 
-def test_only_closed_segments_below_the_last_stable_offset_go(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+def test_only_closed_segments_below_the_last_stable_offset_go(
+    tmp_path: Path, sim: ListeningTier, clock: ManualClock
+) -> None:
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t")
         fill(engine, 1)
@@ -85,7 +77,7 @@ def test_only_closed_segments_below_the_last_stable_offset_go(tmp_path: Path, si
         assert engine.offload([LOG])[0].tier_end == active.base_offset
 
 
-def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     """KAFKA-17062, Redpanda #29674: failed uploads neither count as copied nor for the size of the log."""
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": 5_500})
@@ -105,7 +97,7 @@ def test_nothing_is_evicted_that_failed_to_upload(tmp_path: Path, sim: SimTier, 
         assert values(engine) == written
 
 
-def test_a_copy_that_is_made_again_has_another_key(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+def test_a_copy_that_is_made_again_has_another_key(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t")
         fill(engine, 1)
@@ -117,7 +109,7 @@ def test_a_copy_that_is_made_again_has_another_key(tmp_path: Path, sim: SimTier,
         assert len(uploads) == len(set(uploads)) == 3
 
 
-def test_a_scan_is_the_same_wherever_the_segments_are(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+def test_a_scan_is_the_same_wherever_the_segments_are(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"retention.bytes": -1})
         fill(engine, 6)
@@ -131,7 +123,7 @@ def test_a_scan_is_the_same_wherever_the_segments_are(tmp_path: Path, sim: SimTi
         assert bounds.log_start == 0 < bounds.local_log_start
 
 
-def test_both_tiers_count_once_for_size_retention(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+def test_both_tiers_count_once_for_size_retention(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     """KAFKA-16890: what is in both tiers is not counted twice, so that nothing goes too early."""
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"retention.bytes": 5_500, "local.retention.bytes": 3_000})
@@ -149,7 +141,7 @@ def test_both_tiers_count_once_for_size_retention(tmp_path: Path, sim: SimTier, 
 
 
 def test_retention_of_a_large_tier_reads_one_page(
-    tmp_path: Path, sim: SimTier, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, sim: ListeningTier, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tree, "PAGE_ITEMS", 4)
     with opened(tmp_path, sim, clock) as engine:
@@ -176,7 +168,9 @@ def test_retention_of_a_large_tier_reads_one_page(
         assert result.deleted_segments == result.log_start == 30 - len(values(engine))
 
 
-def test_a_transaction_ends_on_a_log_that_takes_nothing_more(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+def test_a_transaction_ends_on_a_log_that_takes_nothing_more(
+    tmp_path: Path, sim: ListeningTier, clock: ManualClock
+) -> None:
     """Its marker is what the tier waits for: refused, it would keep the log full for ever."""
     limits = {"local.hard.limit.bytes": 1_500, "tier.outage.policy": "reject", "retention.bytes": -1}
     with opened(tmp_path, sim, clock) as engine:
@@ -196,7 +190,7 @@ def test_a_transaction_ends_on_a_log_that_takes_nothing_more(tmp_path: Path, sim
         assert len(values(engine)) == 2
 
 
-def test_pressure_is_told_once(tmp_path: Path, sim: SimTier, clock: ManualClock) -> None:
+def test_pressure_is_told_once(tmp_path: Path, sim: ListeningTier, clock: ManualClock) -> None:
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"local.hard.limit.bytes": 2_500, "retention.bytes": -1})
         fill(engine, 6)

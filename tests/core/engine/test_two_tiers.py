@@ -16,6 +16,7 @@ from typing import Final
 
 import pytest
 
+from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
 from stratalog.cleaning import runner
 from stratalog.env import Env
@@ -23,10 +24,10 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, StoreError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_prefix
 from stratalog.model.segments import FileKind
-from stratalog.spi import ByteSource, ObjectInfo, ObjectStore, OpenContext, Provider, hookimpl
+from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
-from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, random_faults
+from stratalog.testing.simobjects import Fault, SimBucket, random_faults
 from stratalog.tier import collect, tree
 from stratalog.tier.collect import GRACE_MS
 from stratalog.tier.layers import TierStore
@@ -52,23 +53,6 @@ class ViolationError(AssertionError):
     """The oracle's finding."""
 
 
-class Bucket:
-    """A plugin that offers one bucket under ``sim://``."""
-
-    def __init__(self, bucket: SimBucket, before: Callable[[SimRequest], None] | None = None) -> None:
-        self.bucket, self.before = bucket, before
-        self.stores: list[SimObjectStore] = []
-
-    @hookimpl
-    def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
-        def opened(context: OpenContext) -> ObjectStore:
-            del context
-            self.stores.append(SimObjectStore(self.bucket, before=self.before))
-            return self.stores[-1]
-
-        return (Provider(name="sim", open=opened, schemes=frozenset({"sim"})),)
-
-
 class Story:
     """One seeded run over an engine's directory and a bucket."""
 
@@ -83,17 +67,17 @@ class Story:
         self.watching = False
         self.topic_id: TopicId | None = None
 
-    def engine(self, folder: Path, bucket: Bucket, files: FaultyVfs | None = None) -> Engine:
+    def engine(self, folder: Path, bucket: SimTier, files: FaultyVfs | None = None) -> Engine:
         env = Env(clock=self.clock, chance=random.Random(self.seed), files=files or FaultyVfs())  # noqa: S311 - as above
         settings = {"log.dirs": [str(folder)], "store.retries": 1, "remote.log.manager.copier.thread.pool.size": 1}
-        return open_engine(config=settings, tier="sim://bucket", plugins=[bucket], env=env)
+        return open_engine(config=settings, tier=URI, plugins=[bucket], env=env)
 
     def run(self) -> None:
-        plugin = Bucket(self.bucket, lambda _: self.look())
+        plugin = SimTier(self.bucket, lambda _: self.look())
         with self.engine(self.folder / "data", plugin, self.files) as engine:
             self.topic_id = engine.create_topic("t", config=CONFIG).topic_id
             share = self.chance.choice((0, 0.05, 0.2))
-            plugin.stores[-1].faults = random_faults(self.chance, share, LOSSES)
+            plugin.store.faults = random_faults(self.chance, share, LOSSES)
             self.files.rule, self.watching = lambda *_: self.look(), True
             for _ in range(STEPS):
                 self.step(engine)
@@ -199,7 +183,7 @@ class Story:
         folder = self.folder / f"again-{self.states}"
         shutil.copytree(self.folder / "data", folder)
         bucket = SimBucket(self.clock, objects=dict(self.bucket.objects))
-        with self.engine(folder, Bucket(bucket)) as engine:
+        with self.engine(folder, SimTier(bucket)) as engine:
             log = engine.log("t", 0)
             for _ in range(2):
                 bounds = log.offsets()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from sim_tier import URI, SimTier
 from stratalog import Reader, Record, open_engine, open_reader
 from stratalog.env import SystemClock
 from stratalog.errors import CorruptionError
-from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
 from stratalog.testing.simobjects import SimBucket, SimObjectStore
 
 
@@ -30,25 +29,21 @@ class FlippingStore(SimObjectStore):
         return data[:middle] + bytes((data[middle] ^ 0x10,)) + data[middle + 1 :]
 
 
-class FlippingPlugin:
-    """Offers the store under ``sim://``; ``flips`` reads come back damaged."""
+class FlippingPlugin(SimTier):
+    """Of the next reads ``flips`` come back damaged."""
 
     def __init__(self) -> None:
-        self.bucket, self.flips = SimBucket(clock=SystemClock()), 0
+        self.flips = 0
+        super().__init__(SimBucket(clock=SystemClock()))
 
-    @hookimpl
-    def stratalog_object_stores(self) -> Iterable[Provider[ObjectStore]]:
-        def opened(context: OpenContext) -> ObjectStore:
-            del context
-            return FlippingStore(self.bucket, self)
-
-        return (Provider(name="sim", open=opened, schemes=frozenset({"sim"})),)
+    def connected(self) -> SimObjectStore:
+        return FlippingStore(self.bucket, self)
 
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> FlippingPlugin:
     made = FlippingPlugin()
-    with open_engine(tmp_path, tier="sim://bucket", plugins=[made]) as engine:
+    with open_engine(tmp_path, tier=URI, plugins=[made]) as engine:
         engine.create_topic("orders")
         log = engine.log("orders", 0)
         for start in range(0, 200, 20):
@@ -60,7 +55,7 @@ def plugin(tmp_path: Path) -> FlippingPlugin:
 
 
 def opened(plugin: FlippingPlugin) -> Reader:
-    return open_reader("sim://bucket", plugins=[plugin])
+    return open_reader(URI, plugins=[plugin])
 
 
 def test_records_are_right_after_one_damaged_reply(plugin: FlippingPlugin) -> None:
