@@ -77,6 +77,7 @@ def begin(
         damage=loaded.damage,
         leaving=[(due_ns, name) for name in loaded.left],
         may_lag=may_lag,
+        producer_expiration_ms=loaded.producer_expiration_ms,
         is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
     )
 

@@ -101,6 +101,7 @@ def load(
         truncated_bytes=loader.truncated_bytes,
         damage=loader.damage,
         left=loader.left,
+        producer_expiration_ms=request.producer_expiration_ms,
     )
 
 

@@ -55,6 +55,7 @@ class LogState:
     segments: tuple[Segment, ...]  # ascending; the last one is the active one
     appender: Appender  # of the active segment
     producers: ProducerState
+    producer_expiration_ms: int  # who is silent for so long is not taken from a snapshot
     epochs: EpochCache
     log_start: int
     recovery_point: int  # everything below this offset is durable

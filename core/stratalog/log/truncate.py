@@ -252,10 +252,10 @@ def _lower_bounds(state: LogState, end: int) -> None:
 def _producers_at(state: LogState, end: int) -> ProducerState:
     """The producers' state below ``end``, from the newest snapshot that is left and the batches after it.
 
-    Who was forgotten since the snapshot, as it was silent for too long, stays so.
+    Whoever is silent for ``producer.id.expiration.ms`` is not taken from the snapshot, as when a log is loaded.
     """
     found = newest_snapshot(state.files, snapshot_offsets(file_names(state.files)), end) or ProducerState()
-    found.keep(state.producers)
+    found.forget_silent(state.parts.env.clock.now_ms() - state.producer_expiration_ms)
     replay_range(found, state.segments, max(found.end_offset, state.segments[0].base_offset), end, state.parts)
     return found
 

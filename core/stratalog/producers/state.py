@@ -255,12 +255,6 @@ class ProducerState:
             del self.producers[producer_id]
         return len(silent)
 
-    def keep(self, known: ProducerState) -> None:
-        """Forget producers without an open transaction that another state, of more of the log, does not know (any more)."""
-        for producer in list(self.producers.values()):
-            if producer.transaction_first_offset is None and producer.producer_id not in known.producers:
-                del self.producers[producer.producer_id]
-
     def _data(self, batch: RecordBatch) -> None:
         producer = self._get(batch.producer_id)
         producer.set_epoch(batch.producer_epoch)

@@ -253,7 +253,8 @@ def test_producers_that_were_forgotten_do_not_come_back_from_a_snapshot(bed: Log
     log.append_as_leader(bed.batch(0, records(1), producer=(8, 0, 0), transactional=True))
     log.roll()
     log.append_as_leader(bed.batch(0, records(1), producer=(9, 0, 0)))
-    assert log.forget_producers(0) == 2
+    bed.clock.advance_ms(records(2)[1].timestamp_ms + 86_400_000 - bed.clock.now_ms())
+    assert log.forget_producers(86_400_000) == 2
     assert [found.producer_id for found in log.producers()] == [8]
     log.truncate_to(2)
     assert [found.producer_id for found in log.producers()] == [8]
