@@ -18,7 +18,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class _Hand:
+class _Offer:
     """Work that a helper may take part in: at most once, and not after ``end``."""
 
     def __init__(self, work: Callable[[], None]) -> None:
@@ -36,11 +36,11 @@ class _Hand:
         if not self._claim.acquire(blocking=False):
             with self._working:
                 pass
-        self._work = None  # the hand may stay in the queue, and shall not keep alive what the work refers to
+        self._work = None  # the offer may stay in the queue, and shall not keep alive what the work refers to
 
 
 class Helpers:
-    """Threads of the process, started when they are first wanted, each ended when nobody wants it for some seconds.
+    """A pool of threads, each started when it is first wanted, and ended when nobody wants it for some seconds.
 
     No caller depends on a helper: it takes items itself until none is left, and waits only for those that a helper has
     begun. Where all cores are busy, one thread does the work, as if there were no helpers. Thread-safe, also in the child
@@ -58,7 +58,7 @@ class Helpers:
             os.register_at_fork(after_in_child=self._forget)
 
     def _forget(self) -> None:
-        self._hands = queue.SimpleQueue[_Hand]()
+        self._offers = queue.SimpleQueue[_Offer]()
         self._lock = threading.Lock()  # over both numbers
         self._count = self._idle = 0
 
@@ -75,44 +75,46 @@ class Helpers:
             BaseException: an interrupt; work that has begun is waited for, no other begins.
         """
         shared = SharedWork(items, work, ends_on_error=True)
-        hands = [self._lent(shared.run_beside) for _ in range(min(threads, len(items)) - 1)]
+        offers = list[_Offer]()
         try:
+            for _ in range(min(threads, len(items)) - 1):
+                offers.append(self._offered(shared.run_beside))
             shared.run()
         finally:
             shared.stop()
-            for hand in hands:
-                hand.end()
+            for offer in offers:
+                offer.end()
         if shared.ending is not None:
             raise shared.ending
         return list(_results(shared.found[index] for index in range(len(items))))
 
-    def _lent(self, work: Callable[[], None]) -> _Hand:
-        hand = _Hand(work)
+    def _offered(self, work: Callable[[], None]) -> _Offer:
+        offer = _Offer(work)
         with self._lock:
-            starts = self._count < self._most and self._hands.qsize() >= self._idle
+            starts = self._count < self._most and self._offers.qsize() >= self._idle
             self._count += starts
-            self._hands.put(hand)
+            self._offers.put(offer)
         if starts:
             try:
-                threading.Thread(target=self._serve, args=(self._hands,), name=_NAME, daemon=True).start()
+                threading.Thread(target=self._serve, args=(self._offers,), name=_NAME, daemon=True).start()
             except RuntimeError:  # the system gives no thread
                 self._count_down()
-        return hand
+        return offer
 
-    def _serve(self, hands: queue.SimpleQueue[_Hand]) -> None:
+    def _serve(self, offers: queue.SimpleQueue[_Offer]) -> None:
         while True:
             with self._lock:
                 self._idle += 1
             try:
-                hand = hands.get(timeout=self._idle_s)
+                offer = offers.get(timeout=self._idle_s)
             except queue.Empty:
                 self._count_down()
                 return
             finally:
                 with self._lock:
                     self._idle -= 1
-            hand.begin()
-            del hand  # and all that it refers to
+            offer.begin()
+            del offer  # and all that it refers to
 
     def _count_down(self) -> None:
         with self._lock:

@@ -1,4 +1,4 @@
-"""Durable appends that come together are written together, with one call to the disk.
+"""Group commit: durable appends that come together are written together, with one call to the disk.
 
 Each puts its batch at the end of a row, and the first one there writes for all who come while it does. So a thread waits
 once, until its batch is durable, and for no lock before: 64 threads that take the interpreter's lock and the log's in turn

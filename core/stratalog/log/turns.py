@@ -1,7 +1,8 @@
 """Taking turns: one thread does something for all, the others wait until it is done. So appends share one sync.
 
-Each waiter has a lock of its own and is woken once: when what it waits for is done, or when it is its turn. A condition
-variable would wake all of them at each sync, only to queue for its lock.
+This is one half of group commit, ``row`` is the other. Each waiter has a lock of its own and is woken once: when what it
+waits for is done, or when it is its turn. A condition variable would wake all of them at each sync, only to queue for its
+lock.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class ReusedReads:
         self._buffers.clear()
 
 
-class SharedRooms:
+class BufferPool:
     """A few buffers for readers of any thread, used again once nobody looks at what is in them. Thread-safe.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from stratalog.config.engine import Limits
 from stratalog.model.segments import FileKind
 from stratalog.segment.cache import ByteCache, CacheMetrics
-from stratalog.segment.reuse import SharedRooms
+from stratalog.segment.reuse import BufferPool
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Capability
 from stratalog.tier.admission import TwoQueues
@@ -92,7 +92,7 @@ class ChunkReader:
             None  # object and last chunk of the read before; a lost race costs one needless look
         )
         self._is_near = disk is None and Capability.NEAR in store.capabilities
-        self._rooms = SharedRooms(limits.read_bytes + _BESIDE_BYTES)
+        self._buffers = BufferPool(limits.read_bytes + _BESIDE_BYTES)
         # A log is read in steps of so many bytes. The first read brings the next chunk along, rather than end at the
         # border of one, if the cache has room for both.
         self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
@@ -208,7 +208,7 @@ class ChunkReader:
         held = [self._is_held(span) for span in spans]
         if all(held):
             return None
-        room = into[: end - start] if into is not None else self._rooms.take(end - start)
+        room = into[: end - start] if into is not None else self._buffers.take(end - start)
         if room is None or len(room) < end - start:  # a layout may read more bytes than it makes of them
             return None
         if self._is_near and not any(held):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from stratalog.model.batches import Buffer
-from stratalog.segment.reuse import ReusedReads, SharedRooms
+from stratalog.segment.reuse import BufferPool, ReusedReads
 from stratalog.segment.segment import Segment
 from stratalog.testing.logs import LogBed, records
 
@@ -61,29 +61,29 @@ def test_readers_of_one_time_have_memory_of_their_own(segment: Segment) -> None:
 
 
 def test_rooms_are_used_again_once_nobody_looks_at_them() -> None:
-    rooms = SharedRooms(USUAL_BYTES)
-    first = rooms.take(10)
+    pool = BufferPool(USUAL_BYTES)
+    first = pool.take(10)
     assert first is not None
     assert len(first) == 10
     owner = first.obj
     part = first[3:5]
     del first
-    second = rooms.take(USUAL_BYTES)
+    second = pool.take(USUAL_BYTES)
     assert second is not None
     assert second.obj is not owner
     del part, second
-    again = rooms.take(USUAL_BYTES)
+    again = pool.take(USUAL_BYTES)
     assert again is not None
     assert again.obj is owner
 
 
 def test_rooms_are_few_and_of_the_usual_size() -> None:
-    rooms = SharedRooms(USUAL_BYTES)
-    assert rooms.take(USUAL_BYTES + 1) is None
-    taken = [rooms.take(1) for _ in range(20)]
+    pool = BufferPool(USUAL_BYTES)
+    assert pool.take(USUAL_BYTES + 1) is None
+    taken = [pool.take(1) for _ in range(20)]
     given = [room for room in taken if room is not None]
     assert 1 <= len(given) < 20
     assert len({id(room.obj) for room in given}) == len(given)
     given.pop()
     taken.clear()
-    assert rooms.take(1) is not None
+    assert pool.take(1) is not None
