@@ -158,7 +158,8 @@ def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
     bed.clock.advance_ms(GRACE_MS)
     log.collect()
     offload(log, 30, 40)
-    assert (root := log.root) is not None
+    root = log.root
+    assert root is not None
     log.expire(40, leader_epoch=0, reason="a test")
     stale = replace(root, version=1, parent_sha256="", recent_commits=(root.commit_id,))
     bed.bucket.write(manifest_key(PREFIX, 1), encode_root(stale))
