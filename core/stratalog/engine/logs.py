@@ -75,15 +75,7 @@ class EngineLogs(Closeable):
             owned.callback(self._notifier.close)
             self._shelf = LogShelf(self._notifier)
             self._dirs = self._shelf.dirs
-            for path in settings.engine.log_dirs:
-                directory = LogDir(host.segment_store(path, read_only=False), host.env, self._notifier)
-                self._dirs.append(directory)
-                owned.callback(self._close_dir, directory)
-            if tier is not None:
-                check_known(tier, self._dirs[0].store)
-                tier.reach.listen(self._notifier)
-            check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
-            settle_moves(self._dirs)
+            self._open_dirs(owned)
             background = Background()
             owned.callback(background.close)
             self._topics = TopicTable(
@@ -122,10 +114,7 @@ class EngineLogs(Closeable):
                 for directory in self._dirs:
                     self._open_logs(directory)
             elif tier is not None:
-                attacher = Attacher(tier, settings.engine, host, self._shelf, self._topics, self._opener, attach)
-                self.attached = attacher.run()
-                if settings.engine.tier_outage_open == "serve":
-                    tier.reach.serve_without()
+                self.attached = self._take_over(tier, attach)
             self._owned = owned.pop_all()
 
     # --- logs and topics ---------------------------------------------------------------------------------------------
@@ -245,6 +234,26 @@ class EngineLogs(Closeable):
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError("the engine is closed")
+
+    def _open_dirs(self, owned: contextlib.ExitStack) -> None:
+        """Acquire the log directories, and see whether they go together and belong to the tier."""
+        for path in self._settings.engine.log_dirs:
+            directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, self._notifier)
+            self._dirs.append(directory)
+            owned.callback(self._close_dir, directory)
+        if self._tier is not None:
+            check_known(self._tier, self._dirs[0].store)
+            self._tier.reach.listen(self._notifier)
+        check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
+        settle_moves(self._dirs)
+
+    def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
+        """Make empty directories go on with the logs of a tier; errors as ``Attacher.run``."""
+        settings = self._settings.engine
+        attached = Attacher(tier, settings, self._host, self._shelf, self._topics, self._opener, attach).run()
+        if settings.tier_outage_open == "serve":
+            tier.reach.serve_without()
+        return attached
 
     def _open_logs(self, directory: LogDir) -> None:
         duplicates = [name for name in directory.folders if name in self._shelf.logs]
