@@ -88,6 +88,14 @@ class Section:
 
     def replaced(self, values: Mapping[str, object], source: str) -> Self:
         """A copy with some settings changed; errors as ``from_mapping``."""
+        changed = self.merged(values, source)
+        wrong = changed.contradiction()
+        if wrong:
+            raise ConfigError(f"{wrong} source={source}")
+        return changed
+
+    def merged(self, values: Mapping[str, object], source: str) -> Self:
+        """The same where the values were checked together once, over other defaults: each is checked by itself alone."""
         described = {found.name: (attribute, found, kind) for attribute, found, kind in _described(type(self))}
         tables = [name for name, (_, _, kind) in described.items() if typing.get_origin(_plain(kind)) is dict]
         changes: dict[str, Any] = {}
@@ -97,11 +105,7 @@ class Section:
                 raise UnknownSettingError(name, source, nearest[0] if nearest else "")
             attribute, found, kind = described[name]
             changes[attribute] = _checked(found, _converted(found, kind, value, source), source)
-        changed = dataclasses.replace(self, **changes)
-        wrong = changed.contradiction()
-        if wrong:
-            raise ConfigError(f"{wrong} source={source}")
-        return changed
+        return dataclasses.replace(self, **changes)
 
     def contradiction(self) -> str:
         """What is wrong with the settings taken together, or ""."""

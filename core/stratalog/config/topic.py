@@ -240,14 +240,14 @@ class TopicConfig(Section):
     )
     sections: Mapping[str, Section] = dataclasses.field(default_factory=dict, hash=False)
 
-    def replaced(self, values: Mapping[str, object], source: str) -> Self:
-        """A copy with some settings changed, those of plugins included; errors as ``Section.from_mapping``."""
+    def merged(self, values: Mapping[str, object], source: str) -> Self:
+        """As ``Section.merged``, with those of plugins."""
         flat = flat_names(values, source)
         sections = dict(self.sections)
         for name, section in sections.items():
             theirs = {found: flat.pop(found) for found in section.keys() & flat.keys()}
             if theirs:
-                sections[name] = section.replaced(theirs, source)
+                sections[name] = section.merged(theirs, source)
         known = {*type(self).keys(), *self.names_of_plugins()}
         for name in flat.keys() - known:
             meant = _of_broker(name)
@@ -255,7 +255,7 @@ class TopicConfig(Section):
             is_foreign = is_of_plugin(name) and not meant
             where = f"{source} (no plugin with such settings is installed)" if is_foreign else source
             raise UnknownSettingError(name, where, nearest)
-        return dataclasses.replace(Section.replaced(self, flat, source), sections=sections)
+        return dataclasses.replace(Section.merged(self, flat, source), sections=sections)
 
     def to_mapping(self, *, only_changed: bool = False) -> dict[str, object]:
         """Names to values, those of plugins included; else as ``Section.to_mapping``."""
@@ -294,7 +294,7 @@ class TopicConfig(Section):
                 return f"{invalid} -1 as retention.{name} value is set as {total}."
             if local > total:
                 return f"{invalid} more than property: retention.{name} value."
-        return ""
+        return next((wrong for section in self.sections.values() if (wrong := section.contradiction())), "")
 
     @property
     def local_limit_ms(self) -> int:

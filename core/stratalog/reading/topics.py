@@ -67,7 +67,8 @@ class TopicTable:
         """The settings of a topic: its own over the defaults.
 
         A topic that was found without settings keeps everything unless the defaults say how long: what its owner had
-        configured is not known here, and deleting is not a guess to make.
+        configured is not known here, and deleting is not a guess to make. What contradicts defaults that have changed since is
+        taken as it is: the stricter of two limits holds.
         """
         entry = self._entries.get(topic)
         if entry is None:
@@ -75,7 +76,7 @@ class TopicTable:
         found = self._configs.get(topic)
         if found is None:
             kept = self.defaults.known(entry.config)  # a plugin that is missing keeps nobody from reading
-            found = self._configs[topic] = self.checked(kept, f"topic {topic}")
+            found = self._configs[topic] = self.defaults.merged(kept, f"topic {topic}")
         return found
 
     def chosen(self, topic: str) -> dict[str, object]:
@@ -123,7 +124,7 @@ def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
         body = json.loads(data)
         version = body["version"]
         for name, found in body["topics"].items():
-            plain.replaced(plain.known(found["config"]), file)
+            plain.merged(plain.known(found["config"]), file)
             entries[check_topic(name)] = TopicEntry(TopicId(found["id"]), found["config"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0

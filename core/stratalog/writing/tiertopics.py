@@ -67,7 +67,7 @@ class TierTopics:
             if there.partitions != partitions:
                 raise TopicExistsError(f"topic {topic} has {there.partitions} partitions, not {partitions}")
             return
-        checked = self._checked(config, f"create_topic({topic!r})")
+        checked = self._defaults().replaced(config, f"create_topic({topic!r})")
         stored = checked.to_mapping()
         note = TopicNote(partitions, {name: stored[name] for name in config})
         topic_id = self._new_id(topic)
@@ -110,10 +110,10 @@ class TierTopics:
     def _described(self, root: Root, last_partition: int) -> TierTopic:
         note = root.topic
         partitions = max(last_partition + 1, note.partitions if note else 0)
-        config = self._checked(note.config if note else {}, f"topic {root.log.topic} in {self._tier.uri}")
+        source = f"topic {root.log.topic} in {self._tier.uri}"
+        config = self._defaults().merged(note.config if note else {}, source)  # an engine has checked them together
         return TierTopic(root.log.topic, root.topic_id, partitions, config, note, root)
 
-    def _checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
+    def _defaults(self) -> TopicConfig:
         plain = TopicConfig(sections=dict(self._host.registry.topic_sections()))
-        defaults = plain.replaced(self._host.settings.topic_defaults, "topic_defaults")
-        return defaults.replaced(config, source)
+        return plain.replaced(self._host.settings.topic_defaults, "topic_defaults")

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
+from stratalog.config.keys import Section, key
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, UnknownSettingError
 
@@ -131,6 +134,24 @@ def test_without_copying_nothing_can_be_evicted_early(unit: str, local: int, is_
     else:
         with pytest.raises(ConfigError, match=r"remote\.log\.copy\.disable"):
             TopicConfig.from_mapping(values, "test")
+
+
+def test_settings_of_a_plugin_are_checked_together_too() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Pair(Section):
+        least: int = key("pair.least", 0, doc="The one.")
+        most: int = key("pair.most", 10, doc="The other.")
+
+        def contradiction(self) -> str:
+            return "" if self.least <= self.most else "pair.least is above pair.most"
+
+    config = TopicConfig(sections={"pair": Pair()})
+    assert config.replaced({"pair.least": 10}, "test").to_mapping()["pair.least"] == 10
+    with pytest.raises(ConfigError, match=r"pair\.least is above pair\.most"):
+        config.replaced({"pair.least": 11}, "test")
+    assert config.merged({"pair.least": 11, "segment.ms": 5}, "test").to_mapping()["pair.least"] == 11
+    with pytest.raises(ConfigError, match=r"pair\.least"):
+        config.merged({"pair.least": "many"}, "test")
 
 
 def test_local_limits_resolve_to_the_whole() -> None:

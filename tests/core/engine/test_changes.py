@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog import Engine, Log, Record, open_engine
+from stratalog import Engine, Log, Record, open_engine, open_reader
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -161,6 +161,29 @@ def test_a_topic_is_deleted_from_its_tier_too(tmp_path: Path) -> None:
         assert remote.view().segments
         engine.delete_topic("orders")
         assert len(remote.refresh().segments) == 0
+
+
+# --- defaults that change ---------------------------------------------------------------------------------------------
+
+
+def test_a_topic_that_fits_the_defaults_alone_is_opened_with_them(tmp_path: Path) -> None:
+    """The settings as they are stored do not agree with Kafka's own defaults: the engine could not be opened again."""
+    defaults, own = {"retention.ms": -1}, {"local.retention.ms": 864_000_000}
+    with open_engine(tmp_path, topic_defaults=defaults) as engine:
+        engine.create_topic("long", config=own)
+        engine.create_topic("other")
+    with open_engine(tmp_path, topic_defaults=defaults) as engine:
+        assert engine.topics()["long"].config.local_limit_ms == 864_000_000
+    with open_reader(tmp_path) as reader:
+        assert set(reader.topics()) == {"long", "other"}
+    with open_engine(tmp_path) as engine:  # as they disagree now, the stricter one holds
+        log = engine.log("long", 0)
+        log.append([Record(timestamp_ms=1, value=b"old")])
+        assert engine.apply_retention()
+        assert log.offsets().log_start == 1
+        with pytest.raises(ConfigError, match=r"local\.retention\.ms"):
+            engine.alter_topic("long", {"segment.ms": 5})
+        engine.alter_topic("long", {"segment.ms": 5, "local.retention.ms": None})
 
 
 # --- moving ------------------------------------------------------------------------------------------------------
