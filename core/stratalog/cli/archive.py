@@ -174,7 +174,8 @@ class _Run:
         try:
             done = self._archiver.collect(self._housekeeping)
         except StorageError as error:
-            self._output.note(printable(f"warning: what the archive no longer needs was not collected: {error}"))
+            said = "; ".join([str(error), *getattr(error, "__notes__", ())])  # the notes are of other logs
+            self._output.note(printable(f"warning: what the archive no longer needs was not collected: {said}"))
             return
         if done.roots or done.objects or done.orphans:
             self._output.note(

@@ -192,17 +192,17 @@ class CleanupPolicyContract:
         """Two filters for rounds of their own over the same log."""
         if "rewrites" not in rewriters({"rewrites": policy}):
             pytest.skip("the policy rewrites nothing")
-        job = RewriteJob(TopicPartition("t", 0), 0, 1000, 0, NOW_MS, memory_bytes=1 << 16)
+        job = RewriteJob(TopicPartition("t", 0), 0, 2000, 0, NOW_MS, memory_bytes=1 << 16, secret=bytes(range(16)))
         return policy.record_filter(job), policy.record_filter(job)
 
     @staticmethod
-    def records(start: int = 0, count: int = 50) -> RecordColumns:
+    def records(start: int = 0, count: int = 50, prefix: bytes = b"k") -> RecordColumns:
         """Records of some keys that come again, with nulls among keys and values."""
         return RecordColumns.from_records(
             Record(
                 offset=offset,
                 timestamp_ms=NOW_MS + offset,
-                key=None if offset % 11 == 0 else b"k%d" % (offset % 7),
+                key=None if offset % 11 == 0 else b"%b%d" % (prefix, offset % 7),
                 value=None if offset % 5 == 0 else b"v",
             )
             for offset in range(start, start + count)
@@ -234,6 +234,31 @@ class CleanupPolicyContract:
             found.judge(records, verdicts)
             said.append(bytes(verdicts))
         assert said[0] == said[1]
+
+    @pytest.mark.parametrize("dirty", [b"k", b"other", b""], ids=["the same keys", "other keys", "no records"])
+    def test_what_a_digest_spares_would_stay(self, filters: tuple[RecordFilter, RecordFilter], dirty: bytes) -> None:
+        """A later round does not read what an earlier one summed up, if its filter says that nothing of it would go."""
+        first, second = filters
+        first.observe(self.records(500, prefix=b"unlike "))
+        pieces, sections, kept = [self.records(), self.records(50)], list[bytes](), list[RecordColumns]()
+        for piece in pieces:
+            verdicts = bytearray(piece.count)
+            first.judge(piece, verdicts)
+            stays = (word != Verdict.DROP for word in verdicts)
+            kept.append(RecordColumns.from_records(itertools.compress(piece.to_records(), stays)))
+            sections += map(bytes, first.digest(end=piece is pieces[-1]))
+        assert first.digest_kind == second.digest_kind
+        assert first.digest_kind.isascii()
+        assert len(first.digest_kind) <= 64
+        if not first.digest_kind:
+            pytest.skip("the filter makes no digests")
+        assert sections
+        second.observe(self.records(1000, 50 if dirty else 0, dirty))
+        if all(second.spares(memoryview(section)) for section in sections):
+            for piece in kept:
+                verdicts = bytearray(piece.count)
+                second.judge(piece, verdicts)
+                assert Verdict.DROP not in verdicts
 
 
 def _deleted_end(plan: Sequence[Action]) -> int:

@@ -102,12 +102,13 @@ class IndexFormatContract:
         chance = random.Random(seed)  # noqa: S311 - the same batches in every run
         table, position = _table(chance, 60), 1 << 20
         config = self.config(max_entries * index_format.entry_bytes)
-        by_row, by_table = (index_format.builder(BASE, config) for _ in range(2))
+        by_row, by_batch, by_table = (index_format.builder(BASE, config) for _ in range(3))
         rows = [by_row.add(batch) for batch in _rows(table, position) if not by_row.full]
+        batches = [by_batch.add_batch(*batch[:5]) for batch in _rows(table, position) if not by_batch.full]
         cuts = [0, *sorted(chance.choices(range(61), k=3)), 60]
         tables = [by_table.add_table(table.take(*cut), position) for cut in pairwise(cuts)]
-        assert b"".join(tables) == b"".join(rows)
-        assert by_table.full == by_row.full
+        assert b"".join(tables) == b"".join(batches) == b"".join(rows)
+        assert by_table.full == by_batch.full == by_row.full
         if not by_row.full:  # a full one may have been told more than by row, and close accordingly
             assert by_table.finish() == by_row.finish()
 
