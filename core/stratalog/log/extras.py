@@ -41,7 +41,8 @@ class ExtrasResult:
 def make_extras(state: LogState) -> ExtrasResult:
     """Make what EXTRA indexes the closed local segments lack, and remove those that nobody wants any more.
 
-    Appends go on meanwhile. Nothing is synced: what a loss of power leaves of a file does not have its checksums.
+    Appends go on while indexes are built, and wait while a file of them is written. That is not synced: what a loss of power
+    leaves of it does not have its checksums.
 
     Raises:
         CorruptBatchError: a segment is damaged; those before it have their indexes.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LogReader(ABC):
-    """One log of either tier, for reading. Thread-safe, takes no lock.
+    """One log of either tier, for reading. Thread-safe; takes no lock that an append would wait for.
 
     Isolation is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable offset,
     without aborted transactions) or ``"log_end"``.

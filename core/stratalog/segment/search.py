@@ -143,7 +143,7 @@ def end_position(segment: ReadableSegment, offset: int, parts: Components) -> in
 
 
 def floor_offset(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
-    """The largest offset at or below ``offset`` that the index names, None if it names none. If it is right, a batch ends there.
+    """The largest offset at or below ``offset`` that the index names: a batch ends there, if it is right. None without.
 
     Raises:
         CorruptIndexError: the index is damaged.
