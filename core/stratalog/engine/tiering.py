@@ -128,9 +128,9 @@ class Tiering:
         self._closed = True
 
     def _is_joined(self, log: Log) -> bool:
-        """Whether a log goes by its tier; what it failed with is noted, and keeps no other from being collected."""
+        """Whether a log goes by its tier. If it cannot, its offload tells why, and the others are collected."""
         try:
-            return self._joined(log) is not None
+            return self._opener.joined(log) is not None
         except StorageError as error:
             if is_of_store(error):
                 raise
