@@ -162,6 +162,38 @@ def test_a_crash_leaves_a_beginning_of_the_log(tmp_path: Path, bed: LogBed, seed
     assert search.checked > 50
 
 
+@pytest.mark.parametrize("target", [2, 12])
+def test_where_a_log_was_cut_inside_a_batch_is_durable(tmp_path: Path, bed: LogBed, target: int) -> None:
+    """Of three batches of five, in two segments. Before it returns, a crash leaves whole batches of it."""
+    topic, chance = TopicConfig(segment_bytes=300, index_interval_bytes=0), random.Random(target)  # noqa: S311 - as above
+    ends: set[int] = set()
+
+    def look(what: str) -> None:
+        del what
+        for image in files.images(chance, 1):
+            with LogBed(tmp_path / "after", bed.registry, topic) as after:
+                after.write(image)
+                recovered = after.open(clean=False)
+                ends.add(recovered.offsets().log_end)
+                listed = [record.offset for record in recovered.records()]
+                assert listed == list(range(len(listed)))
+
+    bed.topic = topic
+    bed.folder.mkdir(parents=True)
+    files = PowerLossVfs(bed.folder, lambda what: look(what) if ends else None)
+    bed.files_port = files
+    log = bed.open()
+    for _ in range(3):
+        log.append([Record(value=b"v")] * 5, durability="durable")
+    ends.add(15)
+    assert log.truncate_to(target)
+    assert ends <= {0, 5, 10, 15, target}
+    ends.clear()
+    look("after")
+    assert ends == {target}
+    ends.clear()
+
+
 @pytest.mark.parametrize("broken", [LazyNames, LazySync])
 def test_a_sync_that_is_left_out_is_found(tmp_path: Path, bed: LogBed, broken: type[PowerLossVfs]) -> None:
     def search() -> None:
