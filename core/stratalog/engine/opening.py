@@ -100,7 +100,7 @@ class LogOpener:
             watermark=Watermark(self._settings.watermark),
             high_watermark=directory.high_watermark(loading.name),
             on_offline=directory.take_offline,
-            on_truncated=directory.write_checkpoints,
+            store_bounds=directory.write_checkpoints,
             background=self._background,
             durability=Durability.of(self._settings.durability),
         )

@@ -81,7 +81,7 @@ class LogState:
     synced_ns: int = 0  # when (monotonic) the last sync ended
     sync_took_ns: int = 0
     on_offline: Callable[[StorageError], None] | None = None  # told of a failure that the whole directory shares
-    on_truncated: Callable[[], None] | None = None  # stores the directory's checkpoints, which may be above the log now
+    store_bounds: Callable[[], None] | None = None  # writes the directory's checkpoints
     on_moved: Callable[[], None] | None = None  # told when bounds have moved; returns at once
     turns: Turns = field(default_factory=Turns)  # who syncs for those who wait, and whose batches are to be written
     noting: threading.Lock = field(default_factory=threading.Lock)  # held while the note about the tier is replaced

@@ -150,9 +150,9 @@ def _store_bounds(state: LogState) -> None:
 
     A log start above the log's end, say, would make the next opening drop everything.
     """
-    if state.on_truncated is not None:
+    if state.store_bounds is not None:
         with _in_service(state):
-            state.on_truncated()
+            state.store_bounds()
 
 
 # --- cutting back ----------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, Literal, overload
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import StorageError
+from stratalog.errors import DiskFullError, StorageError
 from stratalog.log.append import append_batches, append_records
 from stratalog.log.background import Background, Subscribers
 from stratalog.log.delete import check_may_delete, raise_log_start
@@ -59,7 +60,7 @@ class LogWriter(LogReader):
         watermark: Watermark = Watermark.WRITTEN,
         high_watermark: int | None = None,
         on_offline: Callable[[StorageError], None] | None = None,
-        on_truncated: Callable[[], None] | None = None,
+        store_bounds: Callable[[], None] | None = None,
         background: Background | None = None,
     ) -> None:
         super().__init__(name, topic_id, parts)
@@ -70,7 +71,7 @@ class LogWriter(LogReader):
             may_lag = watermark is Watermark.EXTERNAL
             self._state = begin(name, topic_id, files, parts, config, loaded, remote, notify, may_lag=may_lag)
             self._state.watermark, self._state.on_offline = watermark, on_offline
-            self._state.on_truncated = on_truncated
+            self._state.store_bounds = store_bounds
             self._state.given_watermark = loaded.log_end if high_watermark is None else high_watermark
             self._state.publish()
         except BaseException:
@@ -283,7 +284,8 @@ class LogWriter(LogReader):
     def delete_records(self, before: int) -> int:
         """Hide the records below offset ``before``; files go when retention finds whole segments below it.
 
-        -1 is the high watermark. Returns the log start after it.
+        -1 is the high watermark. Returns the log start after it. It is durable on return, where Kafka's is with the next
+        checkpoint; on a full disk, which deleting is to help, ours is with that one, too.
 
         Source: apache/kafka Partition.deleteRecordsOnLeader.
 
@@ -292,10 +294,16 @@ class LogWriter(LogReader):
             PolicyViolationError: ``cleanup.policy`` is compact without delete: the newest record of each key is to stay.
             InvalidTopicError: the topic is one of Kafka's own.
             OffsetOutOfRangeError: above the high watermark.
+            LogDirOfflineError: the log start could not be stored.
         """
         self._state.check_leads()
         check_may_delete(self.name.topic, self.config)
-        return self.raise_log_start(before)
+        earlier = self.offsets().log_start
+        start = self.raise_log_start(before)
+        if start > earlier and self._state.store_bounds is not None:
+            with contextlib.suppress(DiskFullError):
+                self._state.store_bounds()
+        return start
 
     def raise_log_start(self, before: int) -> int:
         """As ``delete_records``, in either role and under any policy: for retention."""

@@ -158,7 +158,7 @@ class LogBed(Closeable):
             durability=Durability.WRITTEN,
             watermark=self.watermark,
             high_watermark=high_watermark,
-            on_truncated=self._checkpoint,
+            store_bounds=self._checkpoint,
         )
         self._opened.append(log)
         return log

@@ -68,6 +68,15 @@ def test_the_log_start_never_falls(log: Log) -> None:
     assert log.offsets().log_start == 5
 
 
+@pytest.mark.parametrize("before", [1, 5, 6, COUNT])
+def test_the_log_start_does_not_fall_with_a_crash(bed: LogBed, log: Log, before: int) -> None:
+    assert log.delete_records(before) == before
+    bed.crash()
+    log = bed.open(clean=False)
+    assert log.offsets().log_start == before
+    assert offsets_in(log) == list(range(before, COUNT))
+
+
 def test_minus_one_is_the_high_watermark(log: Log) -> None:
     assert log.delete_records(-1) == COUNT
     assert offsets_in(log) == []

@@ -400,7 +400,7 @@ def test_bounds_that_are_not_stored_take_the_log_out_of_service(log: Log, error:
     def interrupted() -> None:
         raise error
 
-    log._state.on_truncated = interrupted
+    log._state.store_bounds = interrupted
     with pytest.raises(type(error)):
         log.truncate_to(3)
     assert not log.healthy

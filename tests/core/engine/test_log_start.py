@@ -1,0 +1,60 @@
+"""Records that were deleted by offset stay so, however the engine ends."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.env import Env
+from stratalog.errors import LogDirOfflineError
+from stratalog.testing.faults import FaultyVfs, failing
+
+STARTS = "log-start-offset-checkpoint"
+
+
+def offsets_after_a_crash(folder: Path) -> tuple[int, list[int]]:
+    """The log start, and what can be read, for who opens what ``kill -9`` would leave now."""
+    left = shutil.copytree(folder, folder.with_name("left"), ignore=shutil.ignore_patterns(".lock"))
+    with open_engine(left) as engine:
+        log = engine.log("t", 0)
+        return log.offsets().log_start, [record.offset for record in log.records()]
+
+
+@pytest.mark.parametrize("before", [3, 5, 12, 20])
+def test_a_crash_brings_no_deleted_record_back(tmp_path: Path, before: int) -> None:
+    with open_engine(tmp_path / "data", topic_defaults={"segment.bytes": 300}) as engine:
+        engine.create_topic("t")
+        engine.create_topic("other")
+        for _ in range(4):
+            engine.log("t", 0).append([Record(value=b"v")] * 5)
+        assert engine.log("t", 0).delete_records(before) == before
+        assert offsets_after_a_crash(tmp_path / "data") == (before, list(range(before, 20)))
+
+
+def test_on_a_full_disk_the_next_checkpoint_tells_what_was_deleted(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        log = engine.log("t", 0)
+        log.append([Record(value=b"v")] * 5)
+        files.rule = failing("create", errno.ENOSPC, path=f"{STARTS}.tmp")
+        assert log.delete_records(2) == 2
+        files.rule = None
+        assert log.append([Record(value=b"v")]).base_offset == 5
+    with open_engine(tmp_path / "data") as engine:
+        assert engine.log("t", 0).offsets().log_start == 2
+
+
+def test_who_deletes_records_hears_of_a_disk_that_fails(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    with open_engine(tmp_path / "data", env=Env(files=files)) as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"v")] * 5)
+        files.rule = failing("create", errno.EIO, path=f"{STARTS}.tmp")
+        with pytest.raises(LogDirOfflineError):
+            engine.log("t", 0).delete_records(2)
+        files.rule = None
