@@ -95,11 +95,12 @@ def test_splits_of_any_size_are_together_the_log(
     fill(tmp_path / "data", tier=tier, partitions=2, config=config)
     source = ReadSource(tier or str(tmp_path / "data"))
     splits: list[Split] = pickle.loads(pickle.dumps(plan(source, split_bytes=split_bytes)))  # noqa: S301 - our own
+    read = [scanned for split in splits for scanned in scan(source, split)]
     for number in (0, 1):
         name = TopicPartition("orders", number)
         with source.open() as reader:
             expected = reader.log(*name).to_arrow()
-        found = [scanned.batch for split in splits for scanned in scan(source, split) if scanned.log == name]
+        found = [scanned.batch for scanned in read if scanned.log == name]
         assert expected.num_rows == 600
         assert expected.from_batches(found).equals(expected)
     if split_bytes is None:
