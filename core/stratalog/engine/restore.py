@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
@@ -28,6 +28,7 @@ from stratalog.log.leadership import MAX_EPOCH
 from stratalog.log.load import load
 from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
+from stratalog.model.moments import unix_ms
 from stratalog.model.names import (
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
@@ -191,10 +192,8 @@ class _Restore:
         end = (self._wanted.to_offsets or {}).get(name.log, view.end_offset)
         check_bound(name.log, view, end)
         if self._wanted.to_time is not None:
-            moment = self._wanted.to_time
-            moment_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
             log = StaticLog(tier_view(name.log, view, self._parts), name.topic_id, self._parts)
-            found = log.offset_for_timestamp(moment_ms, "log_end")
+            found = log.offset_for_timestamp(unix_ms(self._wanted.to_time), "log_end")
             end = end if found is None else min(end, found)
         chunk_bytes = self._host.settings.limits.fetch_chunk_bytes
         return planned(remote, self._target(name.log), view, end, chunk_bytes)

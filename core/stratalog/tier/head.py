@@ -153,16 +153,18 @@ class HeadFinder:
 
 
 def _check_continues(old: Head, new: Head) -> None:
-    """Whether ``new`` can be what became of ``old``, as far as the two roots tell."""
-    distance = new.root.version - old.root.version
-    if distance == 0:
-        continues = new.sha256 == old.sha256
-    elif distance == 1:
-        continues = new.root.parent_sha256 == old.sha256
-    else:
-        continues = distance > 0 and (distance >= RECENT_COMMITS or old.root.commit_id in new.root.recent_commits)
-    if not continues:
+    if not may_continue(old, new):
         raise CorruptManifestError(
             f"the manifest does not continue version {old.root.version} seen before",
             manifest_key(new.root.prefix, new.root.version),
         )
+
+
+def may_continue(old: Head, new: Head) -> bool:
+    """Whether ``new`` can be what became of ``old``, as far as the two roots tell."""
+    distance = new.root.version - old.root.version
+    if distance == 0:
+        return new.sha256 == old.sha256
+    if distance == 1:
+        return new.root.parent_sha256 == old.sha256
+    return distance > 0 and (distance >= RECENT_COMMITS or old.root.commit_id in new.root.recent_commits)

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 from stratalog.errors import ConfigError
-from stratalog.tier.head import HeadFinder
+from stratalog.model.moments import unix_ms
+from stratalog.tier.head import HeadFinder, may_continue
 from stratalog.tier.root import Head
 
 AsOf: TypeAlias = int | datetime
@@ -27,8 +28,8 @@ class History:
     def newest_first(self) -> Iterator[Head]:
         """All roots, from the head back; one listing, and one request a root as it is taken.
 
-        Roots that are collected meanwhile are passed over. One that its successor does not name as its parent is no
-        part of the history (it was created again after it had been collected), and is passed over, too.
+        Roots that are collected meanwhile are passed over. One that the next one does not continue is no part of the
+        history (it was created again after it had been collected), and is passed over, too.
 
         Raises:
             CorruptManifestError: a root is damaged.
@@ -37,9 +38,7 @@ class History:
         newer: Head | None = None
         for version in reversed(self._versions()):
             found = self._finder.read(version)
-            if found is None or (
-                newer is not None and newer.root.version == version + 1 and newer.root.parent_sha256 != found.sha256
-            ):
+            if found is None or (newer is not None and not may_continue(found, newer)):
                 continue
             newer = found
             yield found
@@ -47,8 +46,8 @@ class History:
     def as_of(self, wanted: AsOf) -> Head | None:
         """The root of that version or moment; None if the log has no root at all.
 
-        A moment takes about as many requests as the number of roots has binary digits, and one for the head, which says
-        from where on history counts.
+        A moment takes about as many requests as the number of roots has binary digits; one more is for the root after it,
+        which says whether it is of the chain, and one for the head, which says from where on history counts.
 
         Raises:
             ConfigError: it is not kept any more, not there yet, or from before a key was erased.
@@ -63,6 +62,8 @@ class History:
             found = self._at(versions, wanted)
         else:
             found = self._finder.read(wanted) if wanted in versions else None
+        if found is not None and not self._is_continued(versions, found):
+            found = None
         head = self._finder.read(versions[-1])
         start = head.root.history_start if head is not None else 0
         if found is not None and found.root.version < start:
@@ -79,9 +80,15 @@ class History:
             )
         return found
 
+    def _is_continued(self, versions: Sequence[int], found: Head) -> bool:
+        """Whether the root after it was made of it: if not it is a stale one, created again after it had been collected."""
+        after = versions.index(found.root.version) + 1
+        newer = self._finder.read(versions[after]) if after < len(versions) else None
+        return newer is None or may_continue(found, newer)
+
     def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
         """The newest root that was made at or before a moment, by binary search: writers' clocks are taken to agree."""
-        moment_ms = int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+        moment_ms = unix_ms(moment)
         best: Head | None = None
         low, high = 0, len(versions)
         while low < high:

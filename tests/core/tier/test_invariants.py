@@ -184,7 +184,8 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     63: ("only closed segments below the last stable offset are copied", (
         "core/engine/test_tier_rules.py::test_only_closed_segments_below_the_last_stable_offset_go",)),
     64: ("every offset of the log is on disk or in the tier", (
-        "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles",)),
+        "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles",
+        "core/engine/test_lineage.py::test_a_new_leader_goes_on_where_the_tier_ends_whatever_its_segments_borders")),
     65: ("a local segment goes only when a root has committed it", (
         "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles",
         "core/engine/test_tier_rules.py::test_nothing_is_evicted_that_failed_to_upload")),
@@ -204,7 +205,9 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     71: ("the log start is raised before an object goes", (
         "core/tier/test_collect.py::test_objects_go_with_the_last_root_that_names_them",
         "core/tier/test_search.py::test_no_segment_is_lost_and_none_appears")),
-    72: ("what expires is a prefix", ("core/tier/test_expire.py::test_segments_that_end_at_or_below_the_new_log_start_go",)),
+    72: ("what expires is a prefix", (
+        "core/tier/test_expire.py::test_segments_that_end_at_or_below_the_new_log_start_go",
+        "core/tier/test_tree.py::test_any_changes_leave_what_a_plain_list_would_hold")),
     73: ("size retention over both tiers stops before it gets below the limit", (
         "core/engine/test_tier_rules.py::test_both_tiers_count_once_for_size_retention",)),
     74: ("another lineage's records are never taken for ours", (
@@ -233,7 +236,8 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/tier/test_tree.py::test_any_changes_leave_what_a_plain_list_would_hold",
         "core/tier/test_manifest.py::test_a_root_that_breaks_its_promises_is_not_made")),
     82: ("a replacement is one commit", (
-        "core/tier/test_tree.py::test_replacing_rewrites_only_the_pages_that_it_touches",)),
+        "core/tier/test_tree.py::test_replacing_rewrites_only_the_pages_that_it_touches",
+        "core/tier/test_replace.py::test_of_two_that_replace_the_same_the_second_changes_nothing")),
     83: ("a deleted key does not come back", (
         "core/cleaning/test_tier_compaction.py::test_tombstones_go_from_both_parts_in_time",
         "core/cleaning/test_tier_compaction_crashes.py::test_nothing_is_lost_and_nothing_dangles_wherever_it_ends",
