@@ -14,6 +14,7 @@ from stratalog.client.logs import Logs
 from stratalog.client.pending import PendingBatch, RecordMetadata
 from stratalog.client.sequences import Sequences
 from stratalog.errors import (
+    ClosedError,
     DiskFullError,
     InvalidRecordError,
     OutOfOrderSequenceError,
@@ -23,6 +24,7 @@ from stratalog.errors import (
     StorageError,
     UnknownTopicError,
 )
+from stratalog.log.log import Log
 from stratalog.log.write import AppendResult
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
@@ -111,9 +113,11 @@ class Delivery:
             try:
                 result = log.append_as_leader(data, self._options.durability)
             except StorageError as error:
-                if not error.retriable or self._clock.monotonic_ns() >= end_ns:
+                may_pass = error.retriable or _is_moving(log, error)
+                if not may_pass or self._clock.monotonic_ns() >= end_ns:
                     raise
                 self._clock.sleep_ms(RETRY_BACKOFF_MS)
+                log = self._logs.log(*name)
             else:
                 if sequences is not None:
                     sequences.advance(name, len(records))
@@ -152,6 +156,11 @@ class Delivery:
         self._failed(error, unsure)
         for future in futures:
             future.set_exception(error)
+
+
+def _is_moving(log: Log, error: StorageError) -> bool:
+    """Whether the log is closed and nothing is wrong with it: it is opened again in another directory, or was deleted."""
+    return isinstance(error, ClosedError) and log.healthy
 
 
 def _may_be_written(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ from stratalog.client.pending import PendingBatch, RecordMetadata
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, Sequences, is_ours, new_producer_id
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
+    ClosedError,
     DiskFullError,
     LogDirOfflineError,
     OutOfOrderSequenceError,
@@ -44,6 +45,7 @@ class Flaky:
         self.log = log
         self.plan: list[tuple[BaseException | None, BaseException | None]] = []
         self.appends = 0
+        self.healthy = True
 
     @property
     def config(self) -> TopicConfig:
@@ -166,6 +168,22 @@ def test_a_topic_that_is_gone_fails_its_records(bench: Bench) -> None:
     (future,) = bench.send(b"a")
     with pytest.raises(UnknownTopicError):
         future.result(WAIT_S)
+
+
+@pytest.mark.parametrize("healthy", [True, False])
+def test_a_log_that_moves_to_another_directory_is_looked_up_again(bench: Bench, *, healthy: bool) -> None:
+    """It is closed meanwhile; one that is out of service is closed, too, and stays it."""
+    old, new = Flaky(bench.flaky.log), bench.flaky
+    old.plan, old.healthy = [(ClosedError("the log is closed"), None)] * 3, healthy
+    places = [old, old, old, new]
+    bench.logs.log = lambda *_: places.pop(0)  # type: ignore[method-assign]  # as it moves
+    (future,) = bench.send(b"a")
+    if healthy:
+        assert future.result(WAIT_S).offset == 0
+        assert (old.appends, bench.failures) == (3, [])
+    else:
+        assert isinstance(future.exception(WAIT_S), ClosedError)
+        assert old.appends == 1
 
 
 def test_whatever_goes_wrong_every_future_ends(bench: Bench) -> None:
