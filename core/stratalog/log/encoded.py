@@ -38,7 +38,7 @@ from stratalog.model.batches import (
 from stratalog.model.offsets import AppendOrigin
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.segment.components import Components
-from stratalog.segment.framing import FRAME, FRAME_BYTES, MIN_SIZE, scan
+from stratalog.segment.framing import MIN_SIZE, OVERHEAD_BYTES, scan
 from stratalog.spi.formats import BatchHeader, RecordFormat
 
 _UNUSUAL: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # bits of attributes
@@ -124,8 +124,9 @@ def _as_sent(data: Buffer, table: BatchTable, config: TopicConfig, parts: Compon
 
 
 def _bad_size(data: Buffer, position: int) -> bool:
-    left = len(data) - position
-    return left >= FRAME_BYTES and FRAME.unpack_from(data, position)[1] < MIN_SIZE
+    if len(data) - position < OVERHEAD_BYTES:
+        return False
+    return int.from_bytes(memoryview(data)[position + 8 : position + OVERHEAD_BYTES], "big", signed=True) < MIN_SIZE
 
 
 def _check_batch(batch: RecordBatch, config: TopicConfig, origin: AppendOrigin) -> None:

@@ -164,6 +164,18 @@ def test_what_is_taken_beyond_kafka_gets_offsets_without_gaps(bed: LogBed, name:
     assert offset == CASES[name].get("next_offset_after", offset)
 
 
+@pytest.mark.parametrize("count", [1, 11, 12, 16, 17, 40])
+def test_zeros_behind_a_batch_are_damage_once_they_tell_a_size(bed: LogBed, count: int) -> None:
+    """As Kafka, which reads the size of an entry from 12 bytes on."""
+    log, data = bed.open(), bytes(bed.batch(0, records(2))) + bytes(count)
+    if count < 12:
+        assert log.append_as_leader(data).last_offset == 1
+        return
+    with pytest.raises(CorruptBatchError):
+        log.append_as_leader(data)
+    assert log.offsets().log_end == 0
+
+
 @pytest.mark.parametrize("magic", [0, 1, 2])
 def test_a_trailing_partial_entry_is_left_out(bed: LogBed, magic: int) -> None:
     whole, more = bed.batch(0, records(1), magic=magic), bed.batch(1, records(1), magic=magic)
