@@ -6,18 +6,19 @@ producer ids from 0 on, so that those of the old one must not be met again:
 - A broker forgets epochs above its own. A consumer waits for ever for a leader of the epoch in which its group committed.
 - A batch of a producer that the log knows, with a sequence that it knows, is acknowledged and not written.
 - A coordinator whose epoch is below that of a producer's last marker can end none of its transactions.
+- A coordinator passes over a committed offset of a topic id that is not the topic's (since Kafka 4.1).
 
 So records are in epoch 0, and the log's next one begins where it ends; producers are forgotten, but for those with an open
-transaction; committed offsets of an epoch are of epoch 0.
+transaction; committed offsets of a later epoch are of epoch 0, and tell no topic id.
 
 Source: apache/kafka LeaderEpochFileCache.assign; clients' Metadata.updateLastSeenEpochIfNewer; ProducerAppendInfo
-(findDuplicateBatch, checkCoordinatorEpoch).
+(findDuplicateBatch, checkCoordinatorEpoch); OffsetMetadataManager.isMismatchedTopicId.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stratalog.client.statetopic import StateTopic
@@ -26,14 +27,19 @@ from stratalog.log.directory import read_topic_id
 from stratalog.log.log import Log
 from stratalog.log.replay import snapshot_offsets
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
-from stratalog.model.offsets_topic import OFFSETS_TOPIC, CommitKey, OffsetCommit, parse_offsets_record
+from stratalog.model.offsets_topic import (
+    OFFSETS_TOPIC,
+    CommitKey,
+    OffsetCommit,
+    offsets_value,
+    parse_offsets_record,
+)
 from stratalog.model.records import Record
 from stratalog.producers.snapshot import encode_snapshot
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.restore import RestorePlan
 
 FIRST_EPOCH: Final = 0
-_EPOCH_AT: Final = slice(10, 14)  # of a value of a committed offset: behind version and offset
 
 
 def goes_anew(plan: RestorePlan, files: LogFiles) -> bool:
@@ -68,27 +74,19 @@ def begin_anew(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
 
 
 def _commit_again(log: Log) -> None:
-    """Append committed offsets that tell an epoch once more, with epoch 0: what is newest of a key counts."""
+    """Append committed offsets once more as this cluster can take them: what is newest of a key counts."""
     topic = _Commits(log)
     topic.refresh(log.name.partition)
-    again = [record._replace(value=in_first_epoch(record.value or b"")) for record in topic.in_later_epochs.values()]
-    if again:
-        log.append(again, "durable")
-
-
-def in_first_epoch(value: bytes) -> bytes:
-    """A committed offset, encoded in a version that has an epoch, as of epoch 0; what else it holds stays."""
-    changed = bytearray(value)
-    changed[_EPOCH_AT] = FIRST_EPOCH.to_bytes(4, "big")
-    return bytes(changed)
+    if topic.again:
+        log.append(list(topic.again.values()), "durable")
 
 
 class _Commits(StateTopic):
-    """The committed offsets of one partition that tell a later epoch than 0, by key."""
+    """The committed offsets of one partition that tell what is of the old cluster, without that, by key."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(_OneLog(log), OFFSETS_TOPIC)
-        self.in_later_epochs: dict[bytes, Record] = {}
+        self.again: dict[bytes, Record] = {}
         self._newest: dict[bytes, int] = {}
 
     def apply(self, partition: int, record: Record) -> None:
@@ -100,14 +98,16 @@ class _Commits(StateTopic):
         if self._newest.get(key, -1) > record.offset:
             return  # a transaction that ended late: what was committed after its record stands
         self._newest[key] = record.offset
-        if isinstance(parsed.value, OffsetCommit) and parsed.value.leader_epoch > FIRST_EPOCH:
-            self.in_later_epochs[key] = record
-        else:
-            self.in_later_epochs.pop(key, None)
+        self.again.pop(key, None)
+        if isinstance(parsed.value, OffsetCommit) and parsed.value_version is not None:
+            kept = replace(parsed.value, leader_epoch=min(parsed.value.leader_epoch, FIRST_EPOCH))
+            value = offsets_value(parsed.kind, kept, parsed.value_version)  # tagged fields, as the topic id, stay out
+            if value != record.value:
+                self.again[key] = record._replace(value=value)
 
     def forget(self, partition: int) -> None:
         del partition
-        self.in_later_epochs.clear()
+        self.again.clear()
         self._newest.clear()
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stratalog import CommittedOffset, Engine, Record, open_engine, open_reader
-from stratalog.engine.anew import in_first_epoch
 from stratalog.engine.restore import Wanted, restore
 from stratalog.env import Env
 from stratalog.model.names import TopicPartition
@@ -185,17 +185,32 @@ def test_committed_offsets_are_of_the_first_epoch(tmp_path: Path) -> None:
         assert committed(engine, "g")[0] == given[0]
 
 
+@pytest.mark.parametrize("epoch", [37, 0, -1])
 @pytest.mark.parametrize("version", [3, 4])
-def test_only_the_epoch_of_a_committed_offset_changes(version: int) -> None:
+def test_a_committed_offset_tells_no_topic_id_of_the_old_cluster(tmp_path: Path, version: int, epoch: int) -> None:
+    """Kafka 4.1 writes one in a tagged field, and passes over what was committed of another one."""
+    (tmp_path / "bucket").mkdir()
+    uri = (tmp_path / "bucket").as_uri()
     key = b"\0\1\0\1g\0\1t\0\0\0\0"
-    schema = (5).to_bytes(8, "big") + (37).to_bytes(4, "big")
-    told = {3: b"\0\4told" + bytes(8), 4: b"\5told" + bytes(8) + b"\1\x63\1?"}[version]  # with a tag that nobody knows
-    value = version.to_bytes(2, "big") + schema + told
-    changed = in_first_epoch(value)
-    assert changed.endswith(told)
-    parsed = parse_offsets_record(key, changed)
+    numbers = version.to_bytes(2, "big") + (5).to_bytes(8, "big") + epoch.to_bytes(4, "big", signed=True)
+    value = numbers + {3: b"\0\4told" + bytes(8), 4: b"\5told" + bytes(8) + b"\1\0\x10" + uuid.uuid4().bytes}[version]
+    with open_engine(tmp_path / "lost", tier=uri) as engine:
+        engine.create_topic(OFFSETS_TOPIC, config={"cleanup.policy": "compact"})
+        engine.log(OFFSETS_TOPIC, 0).append([Record(key=key, value=value)])
+        engine.log(OFFSETS_TOPIC, 0).roll()
+        engine.offload()
+    with open_engine(tmp_path / "other") as engine:
+        engine.create_topic(OFFSETS_TOPIC, config={"cleanup.policy": "compact"})
+    restore(uri, tmp_path / "other")
+    with open_reader(tmp_path / "other") as reader:
+        found = [record.value for record in reader.log(OFFSETS_TOPIC, 0).records()]
+    assert found[0] == value
+    assert len(found) == 1 + (version == 4 or epoch > 0)
+    parsed = parse_offsets_record(key, found[-1])
     assert parsed is not None
-    assert parsed.value == OffsetCommit(offset=5, leader_epoch=0, metadata="told", commit_timestamp_ms=0)
+    assert parsed.value == OffsetCommit(offset=5, leader_epoch=min(epoch, 0), metadata="told", commit_timestamp_ms=0)
+    assert found[-1] is not None
+    assert version == 3 or found[-1].endswith(bytes(9))  # the time, and no tagged field
 
 
 def test_a_group_that_had_read_beyond_the_cut_goes_on_there(tmp_path: Path) -> None:
