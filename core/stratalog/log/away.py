@@ -10,6 +10,7 @@ docs/formats/tier-note.md draws the file.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import zlib
@@ -162,6 +163,25 @@ def assumed_view(note: TierNote | None, loaded: LoadedLog, why: Callable[[], Sto
         known.leader_epochs,
         known.first_dirty_offset,
     )
+
+
+def tell_losses(name: TopicPartition, tiered: RemoteView, files: LogFiles, loaded: LoadedLog) -> None:
+    """Tell of what left local disk for a tier that does not have it any more: it was emptied, or rolled back."""
+    with contextlib.suppress(CorruptCheckpointError):
+        note = read_note(files)
+        if note is None or not note.segments or not loaded.segments:
+            return
+        start = max(note.log_start, loaded.log_start, tiered.log_start, tiered.end_offset)
+        end = min(note.end_offset, loaded.segments[0].base_offset)
+        if start < end:
+            _LOGGER.error(
+                "the tier has lost what local disk left to it: log=%s offsets=[%d, %d) version=%d version_before=%d",
+                name,
+                start,
+                end,
+                tiered.version,
+                note.version,
+            )
 
 
 def check_not_taken(name: TopicPartition, tiered: RemoteView, epochs: Sequence[EpochEntry], log_end: int) -> None:

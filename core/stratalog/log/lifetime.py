@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
-from stratalog.log.away import check_not_taken, tier_of
+from stratalog.log.away import check_not_taken, tell_losses, tier_of
 from stratalog.log.delete import remove_left
 from stratalog.log.loaded import LoadedLog
 from stratalog.log.remote import RemoteLog
@@ -44,6 +44,8 @@ def begin(
     """
     tiered = None if remote is None else tier_of(remote, files, loaded)
     ours = None if tiered is None else tiered.within(loaded.epochs.entries)
+    if tiered is not None and remote is not None and not remote.is_assumed:
+        tell_losses(name, tiered, files, loaded)
     if tiered is not None and not may_lag:
         check_not_taken(name, tiered, loaded.epochs.entries, loaded.log_end)
     view = make_view(

@@ -8,7 +8,13 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import CorruptBatchError, OffsetOutOfRangeError, StaleLeaderEpochError, UnknownLeaderEpochError
+from stratalog.errors import (
+    CorruptBatchError,
+    CorruptManifestError,
+    OffsetOutOfRangeError,
+    StaleLeaderEpochError,
+    UnknownLeaderEpochError,
+)
 from stratalog.log.remote import RemoteView
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
@@ -88,7 +94,12 @@ class LogView(NamedTuple):
             yield local[index]
 
     def remote_from(self, start: int, since_ms: int | None = None) -> Iterator[ReadableSegment]:
-        """What only the tier has, from ``start`` on; without looking at pages of its list that local disk hides."""
+        """What only the tier has, from ``start`` on; without looking at pages of its list that local disk hides.
+
+        Raises:
+            CorruptManifestError: the tier ends before local disk begins; after what it has. Nothing leaves local disk before
+                it is in the tier, so that the tier has lost it: readers would pass over these offsets without a word.
+        """
         local_start = self.segments[0].base_offset if self.segments else self.offsets.log_end
         if self.remote is not None and start < local_start:
             for segment in self.remote.segments.from_offset(start, since_ms=since_ms):
@@ -96,6 +107,14 @@ class LogView(NamedTuple):
                     return
                 if segment.end_offset > start:
                     yield segment
+            end = max(start, self.offsets.log_start, self.remote.end_offset)
+            if end < local_start:
+                raise CorruptManifestError(
+                    f"offsets [{end}, {local_start}) of {self.log} are neither on local disk nor in its tier, which ends at "
+                    f"{self.remote.end_offset}: was it rolled back? Bring its newest state back, or give them up with "
+                    f"delete_records({local_start})",
+                    str(self.log),
+                )
 
     def check_range(self, offset: int) -> None:
         """Raise OffsetOutOfRangeError unless ``log_start <= offset <= log_end``."""

@@ -273,7 +273,12 @@ def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:
     log_start = max(at.log_start, root.log_start if root else 0)
     end = root.end_offset if root else log_start
     if end > log_start and info.base_offset != end:
-        raise StorageError(f"{span} does not go on where the tier ends, at {end}: roll the log there, or attach again")
+        advice = (
+            "roll the log there, or attach again"
+            if info.base_offset < end
+            else f"bring its newest state back, or give up what is between with delete_records({info.base_offset})"
+        )
+        raise StorageError(f"{span} does not go on where the tier ends, at {end}: {advice}")
     if end <= log_start < info.base_offset:
         raise StorageError(f"{span} leaves a gap behind the log start {log_start}")
 

@@ -1,0 +1,73 @@
+"""A bucket that was rolled back, or emptied, behind an engine: what is lost is told, not passed over."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from outages import Place, fill, numbers, tiered
+from stratalog.env.clock import ManualClock
+from stratalog.errors import CorruptManifestError, StorageError
+from stratalog.testing.simobjects import SimBucket
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: ManualClock) -> Place:
+    """The tier had offsets 0 to 3 and then 0 to 8; local disk begins at 8."""
+    made = Place(tmp_path, clock)
+    tiered(made)
+    before = dict(made.bucket.objects)
+    with made.engine() as engine:
+        log = engine.log("t", 0)
+        log.roll()
+        fill(log, 4)
+        engine.offload()
+        engine.apply_retention()
+        assert (log.offsets().local_log_start, log.offsets().log_end) == (9, 10)
+    made.bucket = SimBucket(clock, before)
+    return made
+
+
+def test_what_a_tier_lost_is_told_to_whoever_reads_it(place: Place) -> None:
+    with place.engine() as engine:
+        log = engine.log("t", 0)
+        assert log.offsets().log_start == 0
+        with log.fetch(0) as fetched:
+            assert fetched.next_offset > 0
+        for read in (lambda: log.fetch(5), lambda: numbers(log), log.to_arrow):
+            with pytest.raises(CorruptManifestError, match=r"offsets \[5, 9\) of t-0 are neither on local disk"):
+                read()
+        assert numbers(log, 9) == [9]
+        with pytest.raises(StorageError, match=r"give up what is between with delete_records\(9\)"):
+            engine.offload()
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_it_is_told_when_the_log_is_opened(place: Place, caplog: pytest.LogCaptureFixture, *, emptied: bool) -> None:
+    if emptied:
+        place.bucket = SimBucket(place.clock)
+    with caplog.at_level(logging.ERROR), place.engine():
+        pass
+    (told,) = [found.getMessage() for found in caplog.records if "the tier has lost" in found.getMessage()]
+    assert f"offsets=[{0 if emptied else 5}, 9)" in told
+
+
+def test_the_log_goes_on_when_it_is_given_up(place: Place) -> None:
+    with place.engine() as engine:
+        log = engine.log("t", 0)
+        log.delete_records(9)
+        fill(log, 2)
+        engine.offload()
+        engine.apply_retention()
+        assert numbers(log) == [9, 10, 11]
+        assert log.offsets().local_log_start == 11
+
+
+def test_a_sound_tier_is_told_nothing_of(tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(tmp_path, clock)
+    tiered(place)
+    with caplog.at_level(logging.ERROR), place.engine() as engine:
+        assert numbers(engine.log("t", 0)) == list(range(6))
+    assert not caplog.records
