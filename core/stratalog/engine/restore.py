@@ -28,6 +28,7 @@ from stratalog.log.leadership import MAX_EPOCH
 from stratalog.log.load import load
 from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
+from stratalog.log.truncate import batches_end
 from stratalog.model.moments import unix_ms
 from stratalog.model.names import (
     META_PROPERTIES_FILE,
@@ -290,14 +291,16 @@ class _Restore:
         return counts
 
     def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
-        """Open the log, and let it end where it shall: as a broker's or an engine's own truncation does it.
+        """Open the log, and let it end where it shall: as a broker's own truncation does it, behind the last whole batch.
 
+        A consumer of a broker that has read all of them would else wait for offsets that nobody has, and never be at the end.
         It goes on in a leader epoch that nobody has seen: who has read further than its end learns so that he did.
         """
         log = self._open(directory, plan)
         if log.truncate_to(plan.log_end):
-            log.close()
-            log = self._open(directory, plan)  # what it ends with now: a batch is never cut in two
+            held = (segment for segment in reversed(log.view().segments) if segment.size_bytes)
+            end = next((batches_end(segment, self._parts) for segment in held), 0)
+            log.truncate_to(max(end, plan.view.log_start))
         found = replace(_told(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions()))
         files, epoch = directory.store.open_log(directory.folders[plan.target]), plan.leader_epoch
         if goes_anew(plan, files):

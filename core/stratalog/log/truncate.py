@@ -25,6 +25,7 @@ from stratalog.log.tiered import producers_at
 from stratalog.log.write import MAX_OFFSET
 from stratalog.model.names import DESCRIBING_SUFFIXES, SNAPSHOT_SUFFIX, segment_file
 from stratalog.producers.state import ProducerState
+from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
 from stratalog.segment.search import find_batch, last_indexed_position
 from stratalog.segment.segment import Segment
@@ -189,12 +190,16 @@ def _keep_end(state: LogState) -> None:
 
     Nothing else would, once the log is opened again. Kafka's log then ends where its last batch does.
     """
-    active = state.segments[-1]
-    end = active.base_offset
-    for chunk in walk(active, last_indexed_position(active, state.parts), state.parts, check_crc=False):
-        end = chunk.tables[-1].last_offset[-1] + 1
-    if end < state.log_end:
+    if batches_end(state.segments[-1], state.parts) < state.log_end:
         roll(state)
+
+
+def batches_end(segment: Segment, parts: Components) -> int:
+    """The first offset behind the last batch of a segment; its base offset if it holds none."""
+    end = segment.base_offset
+    for chunk in walk(segment, last_indexed_position(segment, parts), parts, check_crc=False):
+        end = chunk.tables[-1].last_offset[-1] + 1
+    return end
 
 
 class _Cut:
