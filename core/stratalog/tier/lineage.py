@@ -1,9 +1,9 @@
 """Which segments of a tier belong to one history of a log, where several leaders wrote.
 
 Two leaders may have written different records at the same offset. So a segment carries the leader epochs of its offsets,
-and counts only if they are those of the log's own history.
+and a log finds its records under the epochs of its own history alone.
 
-Source: apache/kafka RemoteLogManager.isRemoteSegmentWithinLeaderEpochs, RemoteLogLeaderEpochState.
+Source: apache/kafka RemoteLogLeaderEpochState.
 """
 
 from __future__ import annotations
@@ -25,36 +25,6 @@ def with_records(epochs: Iterable[EpochEntry]) -> tuple[EpochEntry, ...]:
             kept.pop()
         kept.append(entry)
     return tuple(kept)
-
-
-def is_of_lineage(info: SegmentInfo, lineage: Sequence[EpochEntry], log_end: int) -> bool:
-    """Whether all of a segment that still counts was written in the epochs of a log.
-
-    Epochs below the lineage's first one do not count any more: retention has taken them from the log.
-
-    Args:
-        info: with the epochs of the segment, ascending.
-        lineage: the leader epochs of the log, ascending.
-        log_end: of the log; a segment that ends beyond it holds what the log does not have.
-    """
-    mine, theirs = with_records(info.leader_epochs), with_records(lineage)
-    if not mine or not theirs or info.end_offset > log_end:
-        return False
-    if not theirs[0].epoch <= mine[-1].epoch <= theirs[-1].epoch:
-        return False
-    numbers = [entry.epoch for entry in theirs]
-    counting = [entry for entry in mine if entry.epoch >= theirs[0].epoch]
-    if any(entry.epoch not in numbers for entry in counting):
-        return False
-    first = numbers.index(counting[0].epoch)
-    if first and counting[0].start_offset < theirs[first].start_offset:
-        return False
-    for entry, following in pairwise(counting):
-        at = numbers.index(entry.epoch)
-        if at + 1 == len(theirs) or theirs[at + 1] != following:
-            return False
-    last = numbers.index(counting[-1].epoch)
-    return last + 1 == len(theirs) or info.end_offset <= theirs[last + 1].start_offset
 
 
 class EpochIndex:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.tiers import LOG, TOPIC_ID
-from stratalog.tier.lineage import EpochIndex, is_of_lineage, with_records
+from stratalog.tier.lineage import EpochIndex, with_records
 
 
 def epochs(**starts: int) -> tuple[EpochEntry, ...]:
@@ -26,41 +24,8 @@ Y = segment(20, 130, e3=20, e4=40, e6=100)
 L = epochs(e3=0, e4=40, e6=100)
 
 
-def test_two_leaders_segments_overlap_and_both_count() -> None:
-    assert is_of_lineage(X.info, L, 200)
-    assert is_of_lineage(Y.info, L, 200)
-
-
-def test_epochs_that_retention_took_from_the_log_do_not_matter() -> None:
-    """After X has expired the log begins inside Y."""
-    assert is_of_lineage(Y.info, epochs(e4=61, e6=100), 200)
-
-
-@pytest.mark.parametrize(
-    ("found", "lineage", "log_end"),
-    [
-        (segment(0, 60, e3=0, e4=40), epochs(e5=0), 200),  # its last epoch is before the lineage
-        (segment(0, 60, e7=0), L, 200),  # after it
-        (segment(0, 60, e3=0, e5=20, e6=30), L, 200),  # an epoch that the log never had
-        (segment(30, 60, e4=30), L, 200),  # it begins before the log's epoch 4 does
-        (segment(0, 60, e3=0, e4=45), L, 200),  # epoch 4 began elsewhere
-        (segment(0, 120, e3=0, e6=100), L, 200),  # epoch 4 is left out
-        (segment(40, 110, e4=40), L, 200),  # epoch 4 went on longer
-        (segment(40, 99, e4=40), L, 99),  # it ends beyond the log
-        (segment(0, 60), L, 200),  # without epochs
-        (segment(0, 60, e3=0), (), 200),
-    ],
-)
-def test_what_another_history_wrote_does_not_count(
-    found: StoredSegment, lineage: tuple[EpochEntry, ...], log_end: int
-) -> None:
-    assert not is_of_lineage(found.info, lineage, log_end)
-
-
 def test_epochs_without_records_are_left_out() -> None:
     assert with_records(epochs(e1=0, e2=10, e3=10, e5=10, e6=20)) == epochs(e1=0, e5=10, e6=20)
-    assert is_of_lineage(segment(0, 60, e3=0, e4=40).info, epochs(e3=0, e4=40, e5=61, e6=61), 200)
-    assert is_of_lineage(segment(0, 99, e3=0, e4=40).info, epochs(e2=0, e3=0, e4=40), 100)
 
 
 def test_a_later_upload_that_covers_earlier_ones_takes_their_place() -> None:
