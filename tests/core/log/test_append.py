@@ -113,6 +113,21 @@ def test_an_append_above_the_segments_size_is_refused_whole(bed: LogBed) -> None
     assert (values(log), len(log.segments()), log.healthy) == (expected(1), 1, True)
 
 
+@pytest.mark.parametrize(("short_bytes", "bases"), [(0, [0, 4]), (1, [0, 3, 6])])
+def test_a_segment_is_full_to_the_byte_and_no_further(bed: LogBed, short_bytes: int, bases: list[int]) -> None:
+    """Also where nothing but the size is looked at, as from the third append on."""
+    log = bed.open()
+    log.append(records(1))
+    size_bytes = log.segments()[0].size_bytes
+    bed.topic = TopicConfig(segment_bytes=4 * size_bytes - short_bytes)
+    log.configure(bed.topic, log.parts, None)
+    log.truncate_to(0)
+    for _ in range(7):
+        log.append(records(1))
+    assert [segment.base_offset for segment in log.segments()] == bases
+    assert all(segment.size_bytes <= bed.topic.segment_bytes for segment in log.segments())
+
+
 def test_segments_roll_by_record_time(bed: LogBed) -> None:
     bed.topic = TopicConfig(segment_ms=1000)
     log = bed.open()

@@ -57,7 +57,8 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/log/test_load.py::test_a_batch_whose_offset_lies_past_its_segment_is_told_and_nothing_behind_it_is_lost")),
     16: ("no append makes a file larger than segment.bytes", (
         "core/log/test_log_rules.py::test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may",
-        "core/log/test_append.py::test_an_append_above_the_segments_size_is_refused_whole")),
+        "core/log/test_append.py::test_an_append_above_the_segments_size_is_refused_whole",
+        "core/log/test_append.py::test_a_segment_is_full_to_the_byte_and_no_further")),
     17: ("relative offsets fit 31 bits", (
         "core/log/test_follow.py::test_one_fetch_may_span_more_than_a_segments_offsets",
         "core/segment/test_appender.py::test_offsets_stay_within_32_bits_of_the_base")),
@@ -96,6 +97,7 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/log/test_fetch.py::test_kafkas_example")),
     30: ("a timestamp is answered with the first offset that is not older", (
         "core/log/test_timestamps.py::test_the_answer_is_that_of_a_scan",
+        "core/log/test_timestamps.py::test_records_that_are_not_committed_are_no_answer",
         "core/log/test_timestamps.py::test_the_first_record_that_is_not_older")),
     # --- recovery
     31: ("a crash in an append leaves a prefix that ends with a batch", (
