@@ -23,11 +23,13 @@ from stratalog.spi import (
     TopicConfig,
     TopicPartition,
 )
+from stratalog.testing import contracts
 
+pytest_plugins = ["pytester"]
 Install = Callable[..., None]
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
-SOURCE, *_, CHECK = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+SOURCE, _, CHECK, CONTRACT, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 (PROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -92,3 +94,19 @@ def test_the_example_can_be_passed_without_its_entry_point() -> None:
     (module,) = project["entry-points"]["stratalog.v1"].values()
     registry = Registry.load([module], block=("acme",))
     assert registry.cleanup_policies().by_name("newest").label == "newest@1"
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_contract_is_passed_by_the_example(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(CONTRACT)
+    outcome = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    assert outcome.ret == 0
+    assert outcome.parseoutcomes()["passed"] > 5
+
+
+def test_all_contracts_are_named_with_their_fixtures() -> None:
+    named = dict(re.findall(r"^\| `(\w+Contract)` \| (.+?) \|", PAGE, re.MULTILINE))
+    assert named.keys() == {name for name in contracts.__all__ if name.endswith("Contract")} - {"BulkWriterContract"}
+    for name, fixtures in named.items():
+        for fixture in re.findall(r"`(\w+)`", fixtures):
+            assert hasattr(getattr(contracts, name), fixture), (name, fixture)

@@ -1,0 +1,104 @@
+"""The examples in Python of pages that have no test of their own run as they stand there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bloom_index
+import stratalog
+from stratalog import Engine, Record, open_engine
+from stratalog.testing.s3 import LocalS3
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+ELSEWHERE = {  # pages whose blocks other tests run
+    "README.md": 2,
+    "docs/recovery-from-the-bucket.md": 3,
+    "docs/replication.md": 2,
+    "docs/spark.md": 4,
+}
+HERE = {
+    "docs/archive.md": 1,
+    "docs/clients.md": 1,
+    "docs/plugins.md": 5,  # three of them: test_plugins_page.py
+    "docs/tier.md": 1,
+    "examples/bloom_index/README.md": 1,
+}
+
+
+def blocks(page: str) -> list[str]:
+    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    (tmp_path / "bucket").mkdir()
+    return (tmp_path / "bucket").as_uri()
+
+
+@pytest.fixture
+def engine(tmp_path: Path, uri: str) -> Iterator[Engine]:
+    """An engine with a topic ``orders`` of two closed segments, in the tier."""
+    with open_engine(tmp_path / "data", tier=uri, plugins=[bloom_index]) as engine:
+        engine.create_topic("orders", config={"index.extra": "bloom_index"})
+        log = engine.log("orders", 0)
+        for key in (b"customer-16", b"customer-17"):
+            log.append([Record(key=key, value=b"v")])
+            log.roll()
+        engine.make_extra_indexes()
+        engine.offload()
+        yield engine
+
+
+def test_every_block_of_every_page_is_run_by_a_test() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
+    found = {str(page.relative_to(ROOT)): len(blocks(str(page.relative_to(ROOT)))) for page in pages}
+    assert {page: count for page, count in found.items() if count} == {**ELSEWHERE, **HERE}
+
+
+def test_archive(engine: Engine, uri: str) -> None:
+    pytest.importorskip("pyarrow")
+    del engine
+    (source,) = blocks("docs/archive.md")
+    names: dict[str, object] = {"stratalog": stratalog}
+    exec(source.replace("s3://archive/cluster-1", uri), names)  # noqa: S102 - our own page
+    assert getattr(names["table"], "num_rows") == 2  # noqa: B009 - a pyarrow.Table, where there is one
+
+
+def test_clients(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
+    (source,) = blocks("docs/clients.md")
+    exec(source, {"engine": engine})  # noqa: S102 - our own page
+    assert "offset=2" in capsys.readouterr().out
+    with engine.consumer(group="billing", topics=["orders"]) as consumer:
+        assert consumer.lag() == {("orders", 0): 0}, "what was read is committed"
+
+
+def test_tier(tmp_path: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (source,) = blocks("docs/tier.md")
+    exec(source.replace("s3://bucket/prefix", uri), {"stratalog": stratalog})  # noqa: S102 - our own page
+    with open_engine("data", tier=uri) as engine:
+        assert engine.topics()["orders"].config.local_retention_bytes == 1 << 30
+
+
+def test_extra_indexes(engine: Engine) -> None:
+    source = next(block for block in blocks("docs/plugins.md") if "records_with_key" in block)
+    log = engine.log("orders", 0)
+    exec(source, {"log": log})  # noqa: S102 - our own page
+    assert [reader is not None for _, _, reader in log.extra_index("bloom_index")] == [True, True, False]
+    (block,) = blocks("examples/bloom_index/README.md")
+    exec(block, {"engine": engine})  # noqa: S102 - our own page
+    assert [record.offset for record in log.records_with_key(b"customer-17")] == [1]
+
+
+def test_a_server_that_misbehaves(local_s3: LocalS3, s3_tier: str, tmp_path: Path) -> None:
+    source = next(block for block in blocks("docs/plugins.md") if "fault_proxy" in block)
+    names: dict[str, object] = {}
+    exec(source, names)  # noqa: S102 - our own page
+    ran = names["test_an_upload_whose_reply_is_lost"]
+    assert callable(ran)
+    ran(local_s3, s3_tier, tmp_path)
