@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -40,6 +41,12 @@ def test_the_commands_are_those_that_there_are() -> None:
 
 def is_group(command: object) -> TypeGuard[click.Group]:
     return hasattr(command, "commands")
+
+
+def test_all_extras_are_named() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    named = re.findall(r"`(\w+)`", README.partition("Extras of the package: ")[2].partition("\n\n")[0])
+    assert set(named) == set(extras)
 
 
 @pytest.mark.parametrize("command", ["demo", "test"])
