@@ -10,7 +10,7 @@ import statistics
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +27,9 @@ from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
 from stratalog.model.records import Record
-from stratalog.reading.open import open_host, open_reader
+from stratalog.reading.open import open_host, open_settled
 from stratalog.reading.parts import open_component, split_scheme
+from stratalog.reading.reader import Reader
 
 _TOPIC: Final = "bench"
 _COMPRESSIONS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -70,7 +71,7 @@ class Figure:
 @place_options
 @json_option
 def bench(place: Place, output: Output, *, size_mib: int, value_bytes: int, compression: str, threads: int) -> int:
-    """Measure a disk, and with --tier an object store, in a new folder below --dir and a new prefix below the URI.
+    """Measure a disk, and with a tier an object store, in a new folder below --dir and a new prefix below the URI.
 
     Both are removed at the end. Nothing that is there is touched; other work on the machine shows in the figures.
     """
@@ -84,8 +85,9 @@ def bench(place: Place, output: Output, *, size_mib: int, value_bytes: int, comp
         folder = parent / name
         folder.mkdir()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        output.note(f"measuring in {parent}" + (f" and {place.tier}" if place.tier else ""))
-        tier = None if place.tier is None else stack.enter_context(_prefix(place, name))
+        store = place.tier or read_settings(place.config, os.environ).engine.tier
+        output.note(f"measuring in {parent}" + (f" and {store}" if store else ""))
+        tier = None if store is None else stack.enter_context(_prefix(store, place.config, name))
         done = list[Figure]()
         run = _Run(folder, tier, place.config, value_bytes, compression, threads)
         for figure in run.figures(size_mib << 20):
@@ -126,13 +128,15 @@ class _Run:
             yield self._append(log, size_bytes)
             yield self._durable(engine.log("durable", 0))
             yield self._durable_threads(engine)
-            yield from self._reading(log)
+            yield self._read(log)
+            yield self._fetch(log)
             yield from self._finding(log)
             if self._tier is not None:
                 yield self._offload(engine, log)
         if self._tier is not None:
-            with open_reader(self._tier, config=self._config) as reader:
-                yield from self._reading(reader.log(_TOPIC, 0), "tier, cold: ")
+            for measure in (self._read, self._fetch):
+                with self._cold(self._tier) as reader:
+                    yield measure(reader.log(_TOPIC, 0), "tier, cold: ")
         yield self._recovery()
 
     def _engine(self) -> Engine:
@@ -181,11 +185,18 @@ class _Run:
             worker.join()
         return self._rate("append durably, in threads", sum(counts), began, f"{self._threads} threads, a log each")
 
-    def _reading(self, log: LogReader, where: str = "") -> Iterator[Figure]:
-        """By records and by raw batches; of a tier the first pass fills the caches, the second has them."""
+    def _cold(self, tier: str) -> Reader:
+        """A reader with nothing in its caches, not even in those on disk that the settings name."""
+        settings = read_settings(self._config, os.environ)
+        engine = settings.engine.replaced({"tier.cache.dir": None}, "bench")
+        return open_settled(tier, replace(settings, engine=engine))
+
+    def _read(self, log: LogReader, where: str = "") -> Figure:
         began = self._clock.monotonic_ns()
         count = sum(1 for _ in log.records(isolation="log_end"))
-        yield self._rate(f"{where}read records", count, began, "as Record objects")
+        return self._rate(f"{where}read records", count, began, "as Record objects")
+
+    def _fetch(self, log: LogReader, where: str = "") -> Figure:
         began, offset, moved = self._clock.monotonic_ns(), 0, 0
         while True:
             with log.fetch(offset, _FETCH_BYTES, "log_end") as fetched:
@@ -194,7 +205,7 @@ class _Run:
                 moved += fetched.size_bytes
                 offset = fetched.next_offset
         seconds = self._seconds(began)
-        yield Figure(f"{where}fetch", moved / 1e6 / seconds, "MB/s", detail="raw batches, 1 MiB a call")
+        return Figure(f"{where}fetch", moved / 1e6 / seconds, "MB/s", detail="raw batches, 1 MiB a call")
 
     def _finding(self, log: LogReader) -> Iterator[Figure]:
         end = log.offsets().log_end
@@ -242,16 +253,16 @@ def _latency(what: str, times: list[float], detail: str) -> Figure:
 
 
 @contextlib.contextmanager
-def _prefix(place: Place, name: str) -> Iterator[str]:
+def _prefix(store: str, config: str | None, name: str) -> Iterator[str]:
     """A new prefix in the store of the tier; it is emptied at the end."""
-    uri = f"{place.tier}".rstrip("/") + f"/{name}"
+    uri = store.rstrip("/") + f"/{name}"
     scheme, path = split_scheme(uri)
     if scheme == "file":  # a folder is a bucket of its own, and buckets are not made on the way
         Path(path).mkdir()
     try:
         yield uri
     finally:
-        _empty(uri, place.config)
+        _empty(uri, config)
         if scheme == "file":
             shutil.rmtree(path, ignore_errors=True)
 

@@ -10,8 +10,10 @@ import pytest
 
 from stratalog.cli import bench
 from stratalog.cli.app import run
+from stratalog.config.files import Settings
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError
+from stratalog.reading.reader import Reader
 
 LOCAL = {
     "write 4 KiB and fsync": "ms",
@@ -58,6 +60,26 @@ def test_a_tier_is_measured_and_left_as_it_was(place: Path, capsys: pytest.Captu
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert {item["what"]: item["unit"] for item in told} == {**LOCAL, **REMOTE}
     assert left(place) == ["bucket/mine", "disk/mine"]
+
+
+def test_the_tier_of_the_settings_is_measured_and_each_cold_figure_past_all_caches(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers, opened = list[Reader](), bench.open_settled
+
+    def noted(uri: str, settings: Settings) -> Reader:
+        assert settings.engine.tier_cache_dir is None
+        readers.append(opened(uri, settings))
+        return readers[-1]
+
+    monkeypatch.setattr(bench, "open_settled", noted)
+    tier, cache = (place / "bucket").as_uri(), str(place / "cache")
+    (place / "s.toml").write_text(f'tier = "{tier}"\n"tier.cache.dir" = "{cache}"\n')
+    assert run(["bench", "-d", str(place / "disk"), "--config", str(place / "s.toml"), "--size", "1", "--json"]) == 0
+    told = {json.loads(line)["what"] for line in capsys.readouterr().out.splitlines()}
+    assert told == {*LOCAL, *REMOTE}
+    assert len(readers) == 2, "the second figure would be that of the first one's cache"
+    assert [path for path in left(place) if not path.startswith("cache/")] == ["bucket/mine", "disk/mine", "s.toml"]
 
 
 def test_what_fails_leaves_nothing_either(
