@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,13 +19,15 @@ from stratalog.config.files import read_settings
 from stratalog.config.keys import LONG_MAX
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
-from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.errors import ConfigError, DiskFullError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.reading.open import open_reader, open_settled
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, taken_together
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import TierLogName
+
+_LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +38,27 @@ class Place:
     tier: str | None
     config: str | None
 
-    def engine(self) -> Engine:
-        """An engine over the directories."""
+    def engine(self) -> AbstractContextManager[Engine]:
+        """An engine over the directories, as ``new_engine``."""
         for directory in self.directories or self._settings().log_dirs:
             if not Path(directory).is_dir():
                 raise ConfigError(f"there is no directory {directory}: make it, or create a topic in it")
         return self.new_engine()
 
-    def new_engine(self) -> Engine:
-        """An engine; directories that are missing are made."""
-        return open_engine(self.directories or None, tier=self.tier, config=self.config)
+    @contextmanager
+    def new_engine(self) -> Iterator[Engine]:
+        """An engine; directories that are missing are made.
+
+        On a full disk it may not stop in order. Nothing is lost by that, and what a command found is what is to be told.
+        """
+        engine = open_engine(self.directories or None, tier=self.tier, config=self.config)
+        try:
+            yield engine
+        finally:
+            try:
+                engine.close()
+            except DiskFullError as error:
+                _LOG.warning("not stopped in order, so the next start recovers: %s", error)
 
     def reader(self, *, may_be_away: bool = False) -> Reader:
         """A reader over the directories, and the tier behind them; over the tier alone if that is all that is named.

@@ -16,7 +16,7 @@ from stratalog.engine.schedule import Duty, DutyStatus, Scheduler
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.env import Clock
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, DiskFullError
 from stratalog.log.extras import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -193,4 +193,7 @@ class Duties:
             return tuple(for_each(logs, work, needs_store=lambda log: self._opener.remote_of(log) is not None))
         finally:
             if not dry_run:
-                self.write_checkpoints()
+                with contextlib.suppress(
+                    DiskFullError
+                ):  # deleting must work on a full disk; they are stored again later
+                    self.write_checkpoints()

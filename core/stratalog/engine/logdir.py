@@ -212,9 +212,9 @@ class LogDir:
                     clean = log.close() and clean
                 except StorageError as error:
                     errors.append(error)
-            self.write_checkpoints()
             with contextlib.suppress(StorageError):  # the next one to open the directory removes them
-                self.remove_left(all_now=True)
+                self.remove_left(all_now=True)  # first: it may be what makes room on a full disk
+            self.write_checkpoints()
             clean = clean and not errors and self.failure is None
             if clean:
                 self.store.replace_small(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)

@@ -5,13 +5,14 @@ Source: apache/kafka LogLoader, LocalLog.deleteSegmentFiles.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
 from typing import Final
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs, parse_epochs
-from stratalog.errors import CorruptBatchError
+from stratalog.errors import CorruptBatchError, DiskFullError
 from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
@@ -31,6 +32,7 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
 
+_LOG: Final = logging.getLogger(__name__)
 UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
 
 
@@ -165,6 +167,21 @@ def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: in
     finally:
         file.close()
     segment.forget_indexes()
+
+
+def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
+    """The same for a log that is being opened: a full disk must not keep it from being read, offloaded and evicted.
+
+    Without its file an index is empty, and the next opening makes it again. That of transactions is what readers rely on.
+    """
+    try:
+        write_index(segment, role, entries, max_bytes)
+    except DiskFullError as error:
+        if role is IndexRole.TRANSACTION:
+            raise
+        segment.files.remove(segment.file_name(segment.parts.indexes[role].suffix))
+        segment.forget_indexes()
+        _LOG.warning("no room for an index; the log opens without: %s", error)
 
 
 def read_epochs(files: LogFiles) -> EpochCache:

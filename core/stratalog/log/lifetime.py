@@ -91,10 +91,10 @@ def end(state: LogState) -> bool:
         if clean:
             write_row(state)
             state.appender.finish()
+            remove_left(state, all_now=True)  # first: it may be what makes room on a full disk
             write_snapshot(state.files, state.log_end, state.producers)
             state.folder_dirty = True
             flush(state, row_too=False)  # nothing goes behind what was finished: who lined up since then is refused
-            remove_left(state, all_now=True)
     finally:
         state.closed = True
         close_segments(state.segments)

@@ -21,7 +21,7 @@ from stratalog.log.folder import (
     set_aside,
     with_next_epoch,
     write_epochs,
-    write_index,
+    write_index_if_room,
 )
 from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.log.marks import end_round
@@ -31,7 +31,7 @@ from stratalog.log.replay import (
     replay_range,
     replay_table,
     snapshot_offsets,
-    write_snapshot,
+    write_snapshot_if_room,
 )
 from stratalog.log.split import SegmentOverflow, Span, closed_spans, pieces_of, spans_at, split_segment
 from stratalog.model.batches import BatchTable
@@ -170,7 +170,7 @@ class _Loader:
         return self.names
 
     def _write_snapshot(self, offset: int, state: ProducerState) -> None:
-        write_snapshot(self.files, offset, state)
+        write_snapshot_if_room(self.files, offset, state)
         self.names = None
 
     # --- a clean stop ------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ class _Loader:
 
     def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
         self.names = None
-        write_index(segment, role, entries, self.config.segment_index_bytes)
+        write_index_if_room(segment, role, entries, self.config.segment_index_bytes)
 
     def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
         """Raise SegmentOverflow if what looks like damage is a segment to be split."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from stratalog.errors import CorruptSnapshotError, InvalidRecordError
+from stratalog.errors import CorruptSnapshotError, DiskFullError, InvalidRecordError
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
 from stratalog.model.control import EndMarker
 from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
@@ -20,6 +21,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import chunks_from
 from stratalog.spi.segments import LogFiles
 
+_LOG: Final = logging.getLogger(__name__)
 _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
@@ -162,6 +164,18 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
     """
     if offset > 0:
         files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))
+
+
+def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> None:
+    """The same for a log that is being opened: a full disk must not keep it from being read, offloaded and evicted.
+
+    What a snapshot spares is the reading of batches when the log is opened again.
+    """
+    try:
+        write_snapshot(files, offset, state)
+    except DiskFullError as error:
+        files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # one of before a crash may say something else
+        _LOG.warning("no room to note what producers did; the log opens all the same: %s", error)
 
 
 def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import errno
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import stratalog
+from small_disk import SmallDisk
 from stratalog import Record, open_engine, open_reader
-from stratalog.env import Env, PosixVfs
+from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
     ClosedError,
@@ -410,27 +409,6 @@ def test_listeners_hear_what_happened(tmp_path: Path, tier: str) -> None:
 
 
 # --- a full disk -------------------------------------------------------------------------------------------------
-
-
-class SmallDisk(PosixVfs):
-    """A file system on which only so many bytes fit, counted over what is written and deleted."""
-
-    def __init__(self, folder: Path, room_bytes: int) -> None:
-        self._folder, self._room_bytes = folder, room_bytes
-
-    def _left(self) -> int:
-        return self._room_bytes - sum(path.stat().st_size for path in self._folder.rglob("*") if path.is_file())
-
-    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        joined = b"".join(parts)
-        overwritten = max(0, self.size_bytes(descriptor) - position)
-        fits = joined[: max(0, self._left() + overwritten)]
-        return super().write(descriptor, position, [fits]) if fits else 0
-
-    def allocate(self, descriptor: int, size_bytes: int) -> None:
-        if size_bytes - self.size_bytes(descriptor) > self._left():
-            raise OSError(errno.ENOSPC, "no space left on device")
-        super().allocate(descriptor, size_bytes)
 
 
 def test_a_full_disk_refuses_keeps_reading_and_goes_on_when_freed(tmp_path: Path) -> None:

@@ -1,0 +1,46 @@
+"""Commands over a disk that has no room for the checkpoints of an orderly stop: what they found is shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import run
+from stratalog.engine.logdir import LogDir
+from stratalog.errors import DiskFullError
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    with open_engine(tmp_path) as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(value=b"v")])
+    return str(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def full(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: LogDir) -> None:
+        raise DiskFullError("no space left on device", f"{folder}/recovery-point-offset-checkpoint.tmp")
+
+    monkeypatch.setattr(LogDir, "write_checkpoints", refuse)
+
+
+@pytest.mark.parametrize(
+    "command", [("retention",), ("retention", "--dry-run"), ("why-kept", "orders", "0"), ("topics", "create", "new")]
+)
+def test_what_was_found_is_shown(
+    folder: str, command: tuple[str, ...], capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run([*command, "--dir", folder, "--json"]) == 0
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert "not stopped in order" in caplog.text
+    assert f"path={folder}/recovery-point" in caplog.text
+
+
+def test_what_fails_is_told_before_that(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "create", "orders", "--dir", folder]) == 2
+    assert "exists already" in capsys.readouterr().err

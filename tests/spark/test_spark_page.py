@@ -1,0 +1,65 @@
+"""The examples of the page about Spark run as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Record, open_engine
+
+PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, str]:
+    """What stands for the places that the page names; the tier has twenty records of two keys."""
+    places = {name: (tmp_path / name).as_uri() for name in ("bucket", "other", "events")}
+    for name in places:
+        (tmp_path / name).mkdir()
+    with open_engine(tmp_path / "data", tier=places["bucket"]) as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(key=b"k%d" % (number % 2), value=b'{"n":1}') for number in range(20)])
+        engine.log("orders", 0).roll()
+        engine.offload()
+    return {
+        "s3://bucket/prefix": places["bucket"],
+        "s3://other/prefix": places["other"],
+        "s3://lake/events": places["events"],
+        "/checkpoints/shout": str(tmp_path / "checkpoint"),
+    }
+
+
+def run(source: str, places: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
+    for shown, here in places.items():
+        source = source.replace(shown, here)
+    exec(source, names)  # noqa: S102 - our own page
+    return names
+
+
+def test_the_examples_run(
+    spark: Any, places: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    import stratalog_spark  # noqa: PLC0415 - needs pyspark
+
+    monkeypatch.setattr(stratalog_spark, "local_session", lambda _: spark)
+    reading, in_arrow, streaming, jobs = BLOCKS
+    names = run(reading, places, {})
+    assert names["orders"].count() == 20
+    run(in_arrow, places, names)
+    sums = {bytes(row.key): row["sum(bytes)"] for row in names["frame"].groupBy("key").sum("bytes").collect()}
+    assert sums == {b"k0": 70, b"k1": 70}
+    assert "|" in capfd.readouterr().out, "both show a table"
+    query = run(streaming, places, names)["query"]
+    try:
+        query.processAllAvailable()
+        assert query.exception() is None
+    finally:
+        query.stop()
+    run(jobs, places, names)
+    assert names["report"].ok
+    assert [partition.records for partition in names["partitions"]] == [20]
+    assert list(Path(places["s3://lake/events"].removeprefix("file://")).rglob("*.parquet"))
