@@ -13,6 +13,7 @@ from stratalog.cli.app import run
 from stratalog.config.files import Settings
 from stratalog.engine.engine import Engine
 from stratalog.errors import StorageError
+from stratalog.reading.open import open_settled
 from stratalog.reading.reader import Reader
 
 LOCAL = {
@@ -65,11 +66,11 @@ def test_a_tier_is_measured_and_left_as_it_was(place: Path, capsys: pytest.Captu
 def test_the_tier_of_the_settings_is_measured_and_each_cold_figure_past_all_caches(
     place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    readers, opened = list[Reader](), bench.open_settled
+    readers = list[Reader]()
 
     def noted(uri: str, settings: Settings) -> Reader:
         assert settings.engine.tier_cache_dir is None
-        readers.append(opened(uri, settings))
+        readers.append(open_settled(uri, settings))
         return readers[-1]
 
     monkeypatch.setattr(bench, "open_settled", noted)
