@@ -80,19 +80,18 @@ def open_settled(
     it does not answer. What is known of the tier there says where logs begin, what it alone has raises
     ``TierUnavailableError``, and ``reader.tier.reach.away`` says why.
     """
-    if as_of is not None and not split_scheme(text)[0]:
-        raise ConfigError("as_of is for a tier that is read alone: give its URI")
     host = open_host(settings, plugins, env)
     opened: Tier | None = None
     stores = list[SegmentStore]()
     try:
-        scheme, path = split_scheme(text)
-        if scheme:
+        if is_tier(host, text):
             opened = open_tier(host, text, tier_options, read_only=True)
             return BucketReader(text, host, opened, as_of)
+        if as_of is not None:
+            raise ConfigError("as_of is for a tier that is read alone: give its URI")  # noqa: TRY301 - closes the host
         if tier is not None:
             opened = open_tier(host, tier, tier_options, read_only=True, may_be_away=may_be_away)
-        paths = (path, *others)
+        paths = (text, *others)
         stores.extend(host.segment_store(found, read_only=True) for found in paths)
         return DirectoryReader(", ".join(paths), host, stores, opened)
     except BaseException:
@@ -102,6 +101,14 @@ def open_settled(
             opened.close()
         host.close()
         raise
+
+
+def is_tier(host: ComponentHost, text: str) -> bool:
+    """Whether ``text`` is the URI of a tier: not one that only a store of log directories serves, and no path."""
+    scheme, _ = split_scheme(text)
+    registry = host.registry
+    directories, objects = registry.segment_stores().schemes(), registry.object_stores().schemes()
+    return bool(scheme) and (scheme in objects or scheme not in directories)
 
 
 def open_tier(
