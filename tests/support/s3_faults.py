@@ -23,3 +23,4 @@ FAULTS: Final = {
     "garbage": Fault(Misdeed.GARBAGE),
 }
 FOR_GOOD: Final = {"500", "503", "reset before", "drip", "silent"}  # those that last until the deadline, in some cells
+ANSWERED: Final = FAULTS.keys() - {"silent", "drip"}  # at once: a deadline may be long and costs nothing
