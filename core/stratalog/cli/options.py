@@ -27,7 +27,7 @@ from stratalog.spi.commands import CommandFunction, taken_together
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import TierLogName
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Place:
             try:
                 engine.close()
             except DiskFullError as error:
-                _LOG.warning("not stopped in order, so the next start recovers: %s", error)
+                _LOGGER.warning("not stopped in order, so the next start recovers: %s", error)
 
     def reader(self, *, may_be_away: bool = False) -> Reader:
         """A reader over the directories, and the tier behind them; over the tier alone if that is all that is named.

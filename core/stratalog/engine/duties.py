@@ -193,7 +193,5 @@ class Duties:
             return tuple(for_each(logs, work, needs_store=lambda log: self._opener.remote_of(log) is not None))
         finally:
             if not dry_run:
-                with contextlib.suppress(
-                    DiskFullError
-                ):  # deleting must work on a full disk; they are stored again later
+                with contextlib.suppress(DiskFullError):  # deleting makes room; they are written again later
                     self.write_checkpoints()

@@ -32,7 +32,7 @@ from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
 
 
@@ -181,7 +181,7 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
             raise
         segment.files.remove(segment.file_name(segment.parts.indexes[role].suffix))
         segment.forget_indexes()
-        _LOG.warning("no room for an index; the log opens without: %s", error)
+        _LOGGER.warning("no room for an index; the log opens without: %s", error)
 
 
 def read_epochs(files: LogFiles) -> EpochCache:

@@ -21,7 +21,7 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import chunks_from
 from stratalog.spi.segments import LogFiles
 
-_LOG: Final = logging.getLogger(__name__)
+_LOGGER: Final = logging.getLogger(__name__)
 _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 
 
@@ -175,7 +175,7 @@ def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -
         write_snapshot(files, offset, state)
     except DiskFullError as error:
         files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # one of before a crash may say something else
-        _LOG.warning("no room to note what producers did; the log opens all the same: %s", error)
+        _LOGGER.warning("no room to note what producers did; the log opens all the same: %s", error)
 
 
 def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:
