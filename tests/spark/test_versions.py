@@ -20,7 +20,10 @@ KEYS = [[str(key), 86 if key < 6 else 84] for key in range(7)]  # 300 records a 
 
 
 def told(command: list[str], folder: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """What the story tells at its end."""
+    """What the story tells at its end.
+
+    Each names the Python of its workers, as an activated environment does: it may not be the one of other sessions here.
+    """
     ran = subprocess.run(
         command,
         cwd=folder,
@@ -39,7 +42,7 @@ def told(command: list[str], folder: Path, environment: Mapping[str, str]) -> di
 
 def test_an_older_spark_reads_writes_streams_and_compacts(old_spark_python: str, tmp_path: Path) -> None:
     """In an environment with Spark 4.0, the Java that it takes, and the wheel: what the extra brings, and nothing else."""
-    found = told([old_spark_python, str(STORY), str(tmp_path), "local"], tmp_path, {})
+    found = told([old_spark_python, str(STORY), str(tmp_path), "local"], tmp_path, {"PYSPARK_PYTHON": old_spark_python})
     assert found["spark"].startswith("4.0.")
     assert not found["driver"].startswith(str(ROOT))
     assert (found["streamed"], found["compacted"]) == (600, [600, 7])
@@ -47,7 +50,7 @@ def test_an_older_spark_reads_writes_streams_and_compacts(old_spark_python: str,
 
 @pytest.mark.usefixtures("has_connect")
 def test_a_connect_server_reads_writes_streams_and_compacts(tmp_path: Path) -> None:
-    found = told([sys.executable, str(STORY), str(tmp_path), "connect"], tmp_path, {})
+    found = told([sys.executable, str(STORY), str(tmp_path), "connect"], tmp_path, {"PYSPARK_PYTHON": sys.executable})
     assert found["session"] == "pyspark.sql.connect.session"
     assert (found["streamed"], found["compacted"]) == (600, [600, 7])
 

@@ -80,6 +80,7 @@ def begin(
         leaving=[(due_ns, name) for name in loaded.left],
         may_lag=may_lag,
         producer_expiration_ms=loaded.producer_expiration_ms,
+        snapshot_offset=loaded.snapshot_offset,
         is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
     )
 
@@ -92,7 +93,10 @@ def end(state: LogState) -> bool:
             write_row(state)
             state.appender.finish()
             remove_left(state, all_now=True)  # first: it may be what makes room on a full disk
-            write_snapshot(state.files, state.log_end, state.producers)
+            if (
+                state.snapshot_offset != state.log_end
+            ):  # else one stands there, with whoever was forgotten since, as in Kafka
+                write_snapshot(state.files, state.log_end, state.producers)
             state.folder_dirty = True
             flush(state, row_too=False)  # nothing goes behind what was finished: who lined up since then is refused
     finally:

@@ -102,6 +102,7 @@ def load(
         damage=loader.damage,
         left=loader.left,
         producer_expiration_ms=request.producer_expiration_ms,
+        snapshot_offset=loader.snapshot_offset,
     )
 
 
@@ -125,6 +126,7 @@ class _Loader:
         self.names: list[str] | None = names  # None once files came or went: listing 10,000 folders again takes seconds
         self.snapshots = snapshot_offsets(names)
         self.newest_snapshot = 0  # the good one that the producers' state was taken from
+        self.snapshot_offset = -1  # the last one that is there now
         self.producers, self.log_end = ProducerState(), 0
         self.recovered_segments = self.truncated_bytes = 0
         self.damage: CorruptBatchError | None = None
@@ -170,7 +172,8 @@ class _Loader:
         return self.names
 
     def _write_snapshot(self, offset: int, state: ProducerState) -> None:
-        write_snapshot_if_room(self.files, offset, state)
+        if write_snapshot_if_room(self.files, offset, state):
+            self.snapshot_offset = offset
         self.names = None
 
     # --- a clean stop ------------------------------------------------------------------------------------------------
@@ -192,6 +195,7 @@ class _Loader:
             self.producers.end_offset = self.log_end
         else:
             self._producers_up_to(self.log_end)
+            self.snapshot_offset = self.newest_snapshot
         if self.request.writable and self.damage is None:
             self._write_missing_snapshots()
 

@@ -37,7 +37,8 @@ class LoadedLog:
 
     ``log_start`` is the checkpoint's, 0 if there is none (``has_start``): without a tier, the log starts at its first
     segment or later. A reader of a folder without segments has none. ``left``: the ``.deleted`` files of segments that
-    recovery gave up. ``producer_expiration_ms`` is the request's.
+    recovery gave up. ``producer_expiration_ms`` is the request's. ``snapshot_offset`` is where the newest snapshot of
+    producers stands, -1 if there is none.
     """
 
     segments: list[Segment]
@@ -51,4 +52,5 @@ class LoadedLog:
     truncated_bytes: int = 0
     damage: CorruptBatchError | None = None
     left: list[str] = field(default_factory=list)
+    snapshot_offset: int = -1
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS

@@ -166,16 +166,18 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
         files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))
 
 
-def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> None:
+def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> bool:
     """The same for a log that is being opened: a full disk must not keep it from being read, offloaded and evicted.
 
-    What a snapshot spares is the reading of batches when the log is opened again.
+    What a snapshot spares is the reading of batches when the log is opened again. Returns whether there was room.
     """
     try:
         write_snapshot(files, offset, state)
     except DiskFullError as error:
         files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # one of before a crash may say something else
         _LOGGER.warning("no room to note what producers did; the log opens all the same: %s", error)
+        return False
+    return True
 
 
 def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:

@@ -56,6 +56,7 @@ class LogState:
     appender: Appender  # of the active segment
     producers: ProducerState
     producer_expiration_ms: int  # who is silent for so long is not taken from a snapshot
+    snapshot_offset: int  # of the newest snapshot when the log was loaded; -1 where none of then counts any more
     epochs: EpochCache
     log_start: int
     recovery_point: int  # everything below this offset is durable

@@ -161,6 +161,7 @@ def _store_bounds(state: LogState) -> None:
 
 def _cut_back(state: LogState, offset: int) -> None:
     """Make the log end at ``offset``, which is not below its first segment."""
+    state.snapshot_offset = -1
     there = set(file_names(state.files))
     for found in snapshot_offsets(there):
         if found > offset:
@@ -293,6 +294,7 @@ def _begin_again(state: LogState, offset: int, log_start: int, known: _Known) ->
 
     Nothing is left of the records when it comes, so that it never ends a log with a hole.
     """
+    state.snapshot_offset = -1
     first = state.segments[0]
     is_bare = not first.size_bytes and first.end_offset == first.base_offset  # it may begin with a gap
     if not is_bare or len(state.segments) > 1:

@@ -80,6 +80,30 @@ def test_a_producer_expires_at_its_limit_unless_its_transaction_is_open(
     assert sorted(entry.producer_id for entry in log._state.producers.entries()) == known
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_the_snapshot_at_the_end_stays_as_it_is_while_nothing_is_appended(produced: LogBed, *, clean: bool) -> None:
+    """Kafka stores none where the last one stands; whoever was silent for too long is left out at each opening."""
+    path = produced.path(COUNT, ".snapshot")
+    before = path.read_bytes()
+    produced.clock.advance_ms(records(1, start=COUNT)[0].timestamp_ms + DAY_MS - produced.clock.now_ms())
+    log = produced.open(clean=clean)
+    assert [entry.producer_id for entry in log.producers()] == [3]
+    produced.close()
+    assert path.read_bytes() == before if clean else producers(produced, COUNT) == [SEGMENTS - 1]
+    log = produced.open()
+    log.append(records(1, start=COUNT))
+    produced.close()
+    assert producers(produced, COUNT + 1) == [3]
+
+
+def test_a_truncation_to_the_end_that_was_loaded_has_its_own_snapshot(produced: LogBed) -> None:
+    log = produced.open()
+    log.truncate_to(COUNT - EACH)
+    log.append(records(EACH, start=COUNT - EACH))
+    produced.close()
+    assert producers(produced, COUNT) == [0, 1, 2]
+
+
 def test_recovery_leaves_a_snapshot_at_each_segment_that_it_looked_at(produced: LogBed) -> None:
     for offset in snapshots(produced):
         produced.path(offset, ".snapshot").unlink()

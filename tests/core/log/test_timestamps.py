@@ -73,12 +73,11 @@ def test_the_answer_is_that_of_a_scan(
             log.append(stamped(*stamps))
         listed = [stamp for stamps in batches for stamp in stamps]
         start = log.delete_records(min(log_start, len(listed)))
+        reader = bed.open_reader(clean=False)
         for stamp in range(32):
             expected = next((o for o, t in enumerate(listed) if t >= stamp and o >= start), None)
             assert log.offset_for_timestamp(stamp) == expected
-        reader = bed.open_reader(clean=False)
-        for stamp in range(32):
-            assert reader.offset_for_timestamp(stamp) == next((o for o, t in enumerate(listed) if t >= stamp), None)
+            assert reader.offset_for_timestamp(stamp) == expected
 
 
 class Counted:
