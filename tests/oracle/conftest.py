@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from kafka_tools import KafkaTools, OracleMissingError
+from requirement import Requirement, missing
 
 _POM = Path(__file__).with_name("pom.xml")
 
@@ -16,10 +16,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_tools() -> KafkaTools:
-    """Real Kafka; without Java and Maven the test is skipped, where CI=true it fails."""
+    """Real Kafka, which needs Java and Maven."""
     try:
         return KafkaTools.find(_POM)
     except OracleMissingError as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(f"the oracle may not be missing here: {error}")
-        pytest.skip(f"real Kafka is not to be had: {error}")
+        missing(Requirement.KAFKA, f"real Kafka cannot run here: {error}")

@@ -13,15 +13,13 @@ from typing import Any, NoReturn
 
 import pytest
 
+from requirement import Requirement, missing
 from tier_jobs import without_spark
 
 
 def absent(what: str, how: str = "pip install -e '.[spark]'") -> NoReturn:
-    """Skip the test: not everybody has the 450 MB that it needs. In CI that is a failure."""
-    text = f"{what}: {how}"
-    if os.environ.get("CI"):
-        pytest.fail(text)
-    pytest.skip(text)
+    """Skip or fail the test, as ``requirement.missing`` does; ``how`` is the command that installs what it needs."""
+    missing(Requirement.SPARK, f"{what}: {how}")
 
 
 @pytest.fixture(scope="session")

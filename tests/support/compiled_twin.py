@@ -1,21 +1,16 @@
-"""A compiled twin, or why a test does without."""
+"""A compiled module for a test that needs it."""
 
 from __future__ import annotations
 
-import os
 from types import ModuleType
 
-import pytest
-
-from stratalog.extensions import SWITCH, absence, extension
+from requirement import Requirement, missing
+from stratalog.extensions import absence, extension
 
 
 def compiled_twin(module: str) -> ModuleType:
-    """The compiled module; the test is skipped without it, and fails in CI, unless somebody switched compiled code off."""
+    """Return the compiled module; skip or fail the test without it, as ``requirement.missing`` does."""
     found = extension(module)
     if found is None:
-        reason = f"{module} is {absence(module)}"
-        if os.environ.get("CI") and not os.environ.get(SWITCH):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(Requirement.KERNELS, f"{module} is {absence(module)}")
     return found

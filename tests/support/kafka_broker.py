@@ -28,10 +28,12 @@ STOP_SECONDS: Final = 60
 CLIENT_SECONDS: Final = 30
 DUTY_SECONDS: Final = 60
 _STARTED: Final = re.compile(r"Kafka Server started|\[KafkaServer id=1\] started")
-# Of all that keeps and reads files; others tell of heartbeats that came late, say.
+# Errors of everything that keeps or reads files, and warnings of the code that handles the files themselves. Warnings of
+# coordinators and of the replica manager are about time (a late heartbeat, a slow flush), which depends on the machine.
 _REMARK: Final = re.compile(
-    r"\] (WARN|ERROR) (kafka\.(log|cluster|coordinator|server\.ReplicaManager)|"
-    r"org\.apache\.kafka\.(storage|coordinator|server\.(log|common)))"
+    r"\] (WARN (kafka\.log|org\.apache\.kafka\.(storage|server\.log))|"
+    r"ERROR (kafka\.(log|cluster|coordinator|server\.ReplicaManager)|"
+    r"org\.apache\.kafka\.(storage|coordinator|server\.(log|common))))"
 )
 _ANSWERED: Final = "Error processing append operation"  # clients are told
 _INTERRUPTED: Final = "Stopped loading records from"  # a coordinator that the broker's own stop came upon

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import fields as fields_of
-from typing import Final, NamedTuple
+from typing import Final
 
 import pytest
 
-from stratalog.extensions import SWITCH, absence
+from requirement import Requirement, is_required, missing
+from stratalog.extensions import absence
 from stratalog.spi import (
     BatchHeader,
     Buffer,
@@ -50,39 +50,25 @@ Verdict = tuple[object, ...]
 and position, if one ended them."""
 
 
-class Refusal(NamedTuple):
-    """Why a twin is not there, and whether the tests may do without."""
-
-    reason: str
-    is_failure: bool
-
-
-def compiled() -> Kernels | Refusal:
-    """The compiled twin, or why it is not there: in CI that is a failure, unless somebody switched it off."""
-    if COMPILED is not None:
-        return COMPILED
-    reasons = ", ".join(f"{module} is {reason}" for module in EXTENSIONS if (reason := absence(module)))
-    return Refusal(
-        reasons or "the compiled Record is missing", bool(os.environ.get("CI")) and not os.environ.get(SWITCH)
-    )
-
-
 def kernels_of(name: str) -> Kernels:
-    """The twin of this name, or the test is skipped, or fails."""
-    found = PYTHON if name == "python" else compiled()
-    if isinstance(found, Kernels):
-        return found
-    if found.is_failure:
-        pytest.fail(found.reason)
-    pytest.skip(found.reason)
+    """Return the twin of this name; skip or fail the test without the compiled one, as ``requirement.missing`` does."""
+    if name == "python":
+        return PYTHON
+    if COMPILED is None:
+        missing(Requirement.KERNELS, _absence())
+    return COMPILED
 
 
 def twins() -> list[Kernels]:
-    """The twins that are there, the pure one first; fails where the compiled one must be."""
-    found = compiled()
-    if isinstance(found, Refusal) and found.is_failure:
-        pytest.fail(found.reason)
-    return [PYTHON, found] if isinstance(found, Kernels) else [PYTHON]
+    """Return the twins that are there, the pure one first; fail if the compiled one is required."""
+    if COMPILED is None and is_required(Requirement.KERNELS):
+        pytest.fail(_absence())
+    return [PYTHON] if COMPILED is None else [PYTHON, COMPILED]
+
+
+def _absence() -> str:
+    reasons = ", ".join(f"{module} is {reason}" for module in EXTENSIONS if (reason := absence(module)))
+    return reasons or "the compiled Record is missing"
 
 
 def formats(kernels: Kernels) -> dict[str, RecordFormat]:

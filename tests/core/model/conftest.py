@@ -4,39 +4,31 @@ from types import ModuleType
 
 import pytest
 
-from stratalog.extensions import absence, extension
+from compiled_twin import compiled_twin
 from stratalog.model import arrow, record_py
 
 KERNELS = ("stratalog.model.record_c", "stratalog.model.arrow_c")
 
 
-def compiled(name: str) -> ModuleType:
-    """A compiled twin. Where it has to be there is a test of its own, in tests/packaging."""
-    found = extension(name)
-    if found is None:
-        pytest.skip(f"{name}: {absence(name)}")
-    return found
-
-
 @pytest.fixture(scope="session", params=["python", "compiled"])
 def twin(request: pytest.FixtureRequest) -> ModuleType:
     """Either twin of the records."""
-    return record_py if request.param == "python" else compiled(KERNELS[0])
+    return record_py if request.param == "python" else compiled_twin(KERNELS[0])
 
 
 @pytest.fixture(scope="session")
 def record_c() -> ModuleType:
     """The compiled twin of the records."""
-    return compiled(KERNELS[0])
+    return compiled_twin(KERNELS[0])
 
 
 @pytest.fixture(scope="session")
 def packed() -> arrow.Batches:
     """The compiled way to Arrow."""
-    return arrow.packed_batches(compiled(KERNELS[1]))
+    return arrow.packed_batches(compiled_twin(KERNELS[1]))
 
 
 @pytest.fixture(scope="session", params=["python", "compiled"])
 def record_batches(request: pytest.FixtureRequest) -> arrow.Batches:
     """Either way to Arrow."""
-    return arrow.converted_batches if request.param == "python" else arrow.packed_batches(compiled(KERNELS[1]))
+    return arrow.converted_batches if request.param == "python" else arrow.packed_batches(compiled_twin(KERNELS[1]))
