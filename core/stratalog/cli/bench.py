@@ -28,7 +28,7 @@ from stratalog.log.reader import LogReader
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
 from stratalog.model.records import Record
 from stratalog.reading.open import open_host, open_settled
-from stratalog.reading.parts import open_component, split_scheme
+from stratalog.reading.parts import split_scheme
 from stratalog.reading.reader import Reader
 
 _TOPIC: Final = "bench"
@@ -270,8 +270,9 @@ def _prefix(store: str, config: str | None, name: str) -> Iterator[str]:
 def _empty(uri: str, config: str | None) -> None:
     host = open_host(read_settings(config, os.environ), (), None)
     try:
-        provider = host.registry.object_stores().by_scheme(split_scheme(uri)[0])
-        store = open_component(provider, host.context(provider, location=uri))
+        catalogue = host.registry.object_stores()
+        provider = catalogue.by_scheme(split_scheme(uri)[0])
+        store = catalogue.open(provider, host.context(provider, location=uri))
         clock, patience_ns = host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000
         try:
             while found := store.list("", limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):

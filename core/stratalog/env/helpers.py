@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from stratalog.env.threads import SharedWork
+from stratalog.env.threads import OwnThread, SharedWork
 
 _IDLE_S: Final = 10.0
 _MOST: Final = 16
@@ -96,7 +96,7 @@ class Helpers:
             self._offers.put(offer)
         if starts:
             try:
-                threading.Thread(target=self._serve, args=(self._offers,), name=_NAME, daemon=True).start()
+                OwnThread(self._serve, _NAME, (self._offers,)).start()
             except RuntimeError:  # the system gives no thread
                 self._count_down()
         return offer

@@ -17,6 +17,24 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+class OwnThread(threading.Thread):
+    """A daemon thread that stratalog starts, and no caller runs on.
+
+    Args:
+        target: what the thread runs.
+        name: of the thread.
+        args: of ``target``.
+    """
+
+    def __init__(self, target: Callable[..., object], name: str, args: tuple[object, ...] = ()) -> None:
+        super().__init__(target=target, name=name, args=args, daemon=True)
+
+
+def is_own_thread() -> bool:
+    """Return True on a thread that stratalog started: an exception that ends it reaches no caller."""
+    return isinstance(threading.current_thread(), OwnThread)
+
+
 class Worker:
     """One named thread that runs jobs in order, started by the first. Thread-safe.
 
@@ -25,7 +43,7 @@ class Worker:
 
     def __init__(self, name: str, limit: int = 10_000) -> None:
         self._jobs: queue.Queue[Job | None] = queue.Queue(limit)  # None ends the thread
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = OwnThread(self._run, name)
         self._lock = threading.Lock()  # over _started and _closed, so that nothing is queued behind the end
         self._started = False
         self._closed = False
@@ -87,7 +105,7 @@ class Loop:
 
     def __init__(self, name: str, step: Callable[[], float]) -> None:
         self._step = step
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = OwnThread(self._run, name)
         self._woken, self._closed = threading.Event(), threading.Event()
         self._lock = threading.Lock()  # over starting and closing
 
@@ -136,10 +154,7 @@ def outcomes(items: Sequence[T], work: Callable[[T], R], threads: int, name: str
         BaseException: what is no Exception, an interrupt say; work that has begun is waited for, no other begins.
     """
     batch = SharedWork(items, work)
-    beside = [
-        threading.Thread(target=batch.run_beside, name=f"{name}-{number}", daemon=True)
-        for number in range(1, min(threads, len(items)))
-    ]
+    beside = [OwnThread(batch.run_beside, f"{name}-{number}") for number in range(1, min(threads, len(items)))]
     try:
         for thread in beside:
             thread.start()

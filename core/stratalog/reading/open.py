@@ -10,7 +10,7 @@ from stratalog.env import Env
 from stratalog.errors import ConfigError
 from stratalog.reading.bucket import BucketReader
 from stratalog.reading.directory import DirectoryReader
-from stratalog.reading.parts import ComponentHost, open_component, split_scheme
+from stratalog.reading.parts import ComponentHost, split_scheme
 from stratalog.reading.reader import Reader
 from stratalog.registry.registry import Registry
 from stratalog.spi.segments import SegmentStore
@@ -128,8 +128,9 @@ def open_tier(
     scheme, _ = split_scheme(uri)
     if not scheme:
         raise ConfigError(f"tier {uri!r} is no URI: s3://bucket/prefix or file:///folder are")
-    provider = host.registry.object_stores().by_scheme(scheme)
-    store = open_component(provider, host.context(provider, location=uri, options=options, read_only=read_only))
+    catalogue = host.registry.object_stores()
+    provider = catalogue.by_scheme(scheme)
+    store = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=read_only))
     return Tier.open(
         store,
         host.layouts,

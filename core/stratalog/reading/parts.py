@@ -13,8 +13,9 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import PluginClashError, PluginImportError, UnknownComponentError
+from stratalog.errors import PluginClashError, UnknownComponentError
 from stratalog.registry.registry import Registry
+from stratalog.registry.resolve import Catalogue
 from stratalog.segment.cache import ByteCache
 from stratalog.segment.components import Components, ExtraTable, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
@@ -51,9 +52,11 @@ class ComponentHost:
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
         self._codecs = CodecTable()
         self._codecs = CodecTable(
-            (offer.provider.name, self._open("codec", offer.provider)) for offer in registry.codecs()
+            (offer.provider.name, self._open(registry.codecs(), offer.provider)) for offer in registry.codecs()
         )
-        self._formats = FormatTable(self._open("record format", offer.provider) for offer in registry.record_formats())
+        self._formats = FormatTable(
+            self._open(registry.record_formats(), offer.provider) for offer in registry.record_formats()
+        )
 
     def parts(self, config: TopicConfig) -> Components:
         """What logs with these settings work with.
@@ -81,15 +84,16 @@ class ComponentHost:
         for name in catalogue.names():
             with contextlib.suppress(PluginClashError):  # a name that is used twice is nobody's: the records are read
                 provider = catalogue.by_name(name)
-                offers[provider.label] = partial(self._open, "EXTRA index", provider)
+                offers[provider.label] = partial(self._open, catalogue, provider)
         return dataclasses.replace(self.parts(TopicConfig()), extras=ExtraTable(offers))
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
         """A store for a log directory; the caller closes it."""
         scheme, path = split_scheme(location)
-        provider = self.registry.segment_stores().by_scheme(scheme or "file")
+        catalogue = self.registry.segment_stores()
+        provider = catalogue.by_scheme(scheme or "file")
         place = path if scheme in {"", "file"} else location
-        return open_component(provider, self.context(provider, location=place, read_only=read_only))
+        return catalogue.open(provider, self.context(provider, location=place, read_only=read_only))
 
     @property
     def layouts(self) -> LayoutTable:
@@ -101,11 +105,13 @@ class ComponentHost:
 
     def policy(self, name: str) -> CleanupPolicy:
         """The cleanup policy with this name."""
-        return self._open("cleanup policy", self.registry.cleanup_policies().by_name(name))
+        catalogue = self.registry.cleanup_policies()
+        return self._open(catalogue, catalogue.by_name(name))
 
     def service(self, name: str) -> Service:
         """The service with this name."""
-        return self._open("service", self.registry.services().by_name(name))
+        catalogue = self.registry.services()
+        return self._open(catalogue, catalogue.by_name(name))
 
     def check_topic_config(self, config: TopicConfig) -> None:
         """Raise UnknownComponentError if a topic names something that is not installed."""
@@ -142,21 +148,23 @@ class ComponentHost:
         """Close idle descriptors. Twice is fine."""
         self.handles.close()
 
-    def _open(self, kind: str, provider: Provider[C]) -> C:
-        key = (kind, provider.name)
+    def _open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
+        key = (catalogue.title, provider.name)
         with self._opening:
             if key not in self._opened:
-                self._opened[key] = open_component(provider, self.context(provider))
+                self._opened[key] = catalogue.open(provider, self.context(provider))
             return cast(C, self._opened[key])
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
         """At first use, so that the table is there: a layout may stand on another one of it."""
-        return open_component(provider, dataclasses.replace(self.context(provider), layouts=self.layouts))
+        catalogue = self.registry.tier_layouts()
+        return catalogue.open(provider, dataclasses.replace(self.context(provider), layouts=self.layouts))
 
     def _indexes(self, names: tuple[str, ...]) -> dict[IndexRole, IndexFormat[Any]]:
         found: dict[IndexRole, IndexFormat[Any]] = {}
+        catalogue = self.registry.index_formats()
         for name in names:
-            index = self._open("index format", self.registry.index_formats().by_name(name))
+            index = self._open(catalogue, catalogue.by_name(name))
             if index.role is IndexRole.EXTRA:
                 raise UnknownComponentError(f"index.formats names {name!r}, an EXTRA index; name it in index.extra")
             if index.role in found:
@@ -168,8 +176,9 @@ class ComponentHost:
         return found
 
     def _extras(self, names: tuple[str, ...]) -> ExtraTable:
-        offers = [self.registry.extra_indexes().by_name(name) for name in dict.fromkeys(names)]
-        table = ExtraTable({offer.label: partial(self._open, "EXTRA index", offer) for offer in offers})
+        catalogue = self.registry.extra_indexes()
+        offers = [catalogue.by_name(name) for name in dict.fromkeys(names)]
+        table = ExtraTable({offer.label: partial(self._open, catalogue, offer) for offer in offers})
         for label in table.labels:  # what is wrong with it is told now, not in the background
             table.of(label)
         return table
@@ -179,15 +188,3 @@ def split_scheme(location: str) -> tuple[str, str]:
     """``scheme://rest`` as (scheme, rest); a plain path has the scheme ``""``."""
     scheme, mark, rest = location.partition("://")
     return (scheme.lower(), rest) if mark else ("", location)
-
-
-def open_component(provider: Provider[C], context: OpenContext) -> C:
-    """The component behind a provider.
-
-    Raises:
-        PluginImportError: it needs a module that is not installed, or that is broken.
-    """
-    try:
-        return provider.open(context)
-    except ImportError as error:  # providers import when they open
-        raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error

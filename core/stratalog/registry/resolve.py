@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from stratalog.errors import PluginClashError, UnknownComponentError
+from stratalog.errors import PluginClashError, PluginImportError, UnknownComponentError
+from stratalog.registry.guard import Guard
 from stratalog.registry.kinds import Kind
-from stratalog.spi.providers import Provider
+from stratalog.spi.hooks import PROJECT
+from stratalog.spi.providers import OpenContext, Provider
 
 
 class Named(Protocol):
@@ -60,10 +62,12 @@ class Shelf(Generic[P]):
         title: of the kind, for texts.
         offers: from all plugins, in any order.
         absent: one sentence for each plugin that is blocked or failed, as it may be what somebody looks for.
+
+    Attributes: ``title`` and ``absent``, as given.
     """
 
     def __init__(self, title: str, offers: Iterable[Offer[P]], absent: Sequence[str] = ()) -> None:
-        self._title, self.absent = title, tuple(absent)
+        self.title, self.absent = title, tuple(absent)
         self._offers = tuple(sorted(offers, key=lambda offer: (offer.provider.name, offer.distribution, offer.plugin)))
 
     def names(self) -> tuple[str, ...]:
@@ -83,8 +87,8 @@ class Shelf(Generic[P]):
         """
         found = [offer for offer in self._offers if offer.provider.name == name]
         if not found:
-            raise self._unknown(f"no {self._title} {name!r} is installed", self.names())
-        self._refuse_clash(found, f"{self._title} {name!r}", "block all but one in plugins.block")
+            raise self._unknown(f"no {self.title} {name!r} is installed", self.names())
+        self._refuse_clash(found, f"{self.title} {name!r}", "block all but one in plugins.block")
         return found[0].provider
 
     def __iter__(self) -> Iterator[Offer[P]]:
@@ -126,6 +130,7 @@ class Catalogue(Shelf[Provider[C]]):
         prefer: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(kind.title, offers, absent)
+        self._kind = kind
         self._prefer = {scheme.lower(): name for scheme, name in (prefer or {}).items()}
 
     def schemes(self) -> tuple[str, ...]:
@@ -149,9 +154,9 @@ class Catalogue(Shelf[Provider[C]]):
                 reason = f"plugins.prefer wants {preferred!r} for {wanted}:// and that does not serve it"
                 raise self._unknown(reason, there)
         if not claims:
-            raise self._unknown(f"no {self._title} for {wanted}:// is installed", self.schemes())
+            raise self._unknown(f"no {self.title} for {wanted}:// is installed", self.schemes())
         advice = f'choose with plugins.prefer = ["{wanted}={claims[0].provider.name}"]'
-        self._refuse_clash(claims, f"{self._title} for {wanted}://", advice)
+        self._refuse_clash(claims, f"{self.title} for {wanted}://", advice)
         return claims[0].provider
 
     def by_label(self, label: str) -> Provider[C]:
@@ -163,6 +168,31 @@ class Catalogue(Shelf[Provider[C]]):
         """
         check_requires((label,), (self,))
         return self.by_name(label.rpartition("@")[0])
+
+    def guard(self, provider: Provider[C]) -> Guard:
+        """The guard of calls into what one of these providers opens."""
+        found = next((offer for offer in self._offers if offer.provider is provider), Offer(provider, ""))
+        return Guard(
+            f"{self.title} {provider.name!r} version {provider.version}",
+            found.origin if found.plugin else "",
+            is_bundled=found.distribution == PROJECT,
+        )
+
+    def open(self, provider: Provider[C], context: OpenContext) -> C:
+        """Open the component of one of these providers, guarded.
+
+        Raises:
+            PluginImportError: a module that it needs is not installed, or cannot be imported.
+            PluginError: opening it raised what is no StorageError, or returned something else than such a component.
+        """
+        guard = self.guard(provider)
+        with guard.calling("open"):
+            try:
+                opened = provider.open(context)
+            except ImportError as error:  # providers import when they open
+                raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error
+        guard.typed("open", opened, self._kind.component)
+        return opened
 
 
 def check_requires(labels: Iterable[str], catalogues: Sequence[Catalogue[Any]]) -> None:

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from stratalog.config.engine import Limits
+from stratalog.env import Env, PosixVfs
+from stratalog.env.handles import HandlePool
+from stratalog.env.threads import OwnThread
+from stratalog.errors import PluginError, StoreTimeoutError
+from stratalog.registry.guard import Guard
+from stratalog.registry.kinds import CODECS
+from stratalog.registry.resolve import Catalogue, Offer
+from stratalog.spi import Codec, OpenContext, Provider
+from stratalog.spi.codecs import CodecTable
+
+GUARD = Guard("tier layout 'odd' version 3", "plugin odd of odd-layouts 2.1")
+
+
+def raised_by(error: BaseException) -> BaseException:
+    """What leaves the guard if the component raises ``error``."""
+    with pytest.raises(BaseException) as caught, GUARD.calling("write"):  # noqa: PT011 - the test looks at the type
+        raise error
+    return caught.value
+
+
+def test_an_error_of_a_component_names_the_component_its_distribution_and_the_method() -> None:
+    cause = ZeroDivisionError("division by zero")
+    error = raised_by(cause)
+    assert isinstance(error, PluginError)
+    assert error.__cause__ is cause
+    assert str(error).startswith(
+        "tier layout 'odd' version 3 (plugin odd of odd-layouts 2.1): write raised ZeroDivisionError: division by zero"
+    )
+
+
+def test_an_error_without_a_text_has_the_name_of_its_type() -> None:
+    assert "write raised AssertionError; " in str(raised_by(AssertionError()))
+
+
+@pytest.mark.parametrize(
+    "error", [StoreTimeoutError("late", "key"), KeyboardInterrupt(), SystemExit(2), GeneratorExit()], ids=repr
+)
+def test_our_errors_and_those_that_end_the_callers_thread_pass(error: BaseException) -> None:
+    assert raised_by(error) is error
+
+
+def test_an_exit_on_a_thread_of_ours_is_an_error_of_the_component() -> None:
+    found = list[BaseException]()
+    thread = OwnThread(lambda: found.append(raised_by(SystemExit(2))), "test")
+    thread.start()
+    thread.join()
+    assert [type(error) for error in found] == [PluginError]
+
+
+def test_a_result_of_another_type_is_refused() -> None:
+    assert GUARD.typed("read_index", b"bytes", bytes) == b"bytes"
+    with pytest.raises(PluginError, match=r"2\.1\): read_index returned None, not bytes"):
+        GUARD.typed("read_index", None, bytes)
+    with pytest.raises(PluginError, match="returned a str, not bytes"):
+        GUARD.typed("read_index", "text", bytes)
+
+
+def _raising(context: OpenContext) -> Codec:
+    raise ZeroDivisionError(str(context.location))
+
+
+def _wrong(context: OpenContext) -> Codec:
+    return cast(Codec, str(context.location))
+
+
+@pytest.mark.parametrize(
+    ("opener", "text"),
+    [(_raising, "open raised ZeroDivisionError: there"), (_wrong, "open returned a str, not Codec")],
+    ids=["raises", "returns another type"],
+)
+def test_a_component_that_does_not_open_is_named(opener: Callable[[OpenContext], Codec], text: str) -> None:
+    context = OpenContext(
+        env=Env(), limits=Limits(), handles=HandlePool(PosixVfs(), 8), codecs=CodecTable(), location="there"
+    )
+    provider = Provider(name="odd", version=3, open=opener)
+    catalogue: Catalogue[Codec] = Catalogue(CODECS, [Offer(provider, "odd_plugin", "odd-codecs", "2.1")])
+    with pytest.raises(PluginError) as caught:
+        catalogue.open(provider, context)
+    assert f"codec 'odd' version 3 (plugin odd_plugin of odd-codecs 2.1): {text}" in str(caught.value)
+
+
+def test_bundled_is_what_the_distribution_of_the_core_offers() -> None:
+    provider = Provider(name="odd", open=_raising)
+    for distribution, expected in (("stratalog", True), ("stratalog-odd", False), ("", False)):
+        catalogue: Catalogue[Codec] = Catalogue(CODECS, [Offer(provider, "odd_plugin", distribution, "1.0")])
+        assert catalogue.guard(provider).is_bundled is expected
