@@ -17,6 +17,7 @@ from stratalog.client.logs import Logs, partitions_of
 from stratalog.client.offsets import Committable, CommittedOffset, GroupOffsets
 from stratalog.env.clock import Clock
 from stratalog.env.closing import Closeable
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, NoOffsetError, OffsetOutOfRangeError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
@@ -84,6 +85,7 @@ class Consumer(Closeable):
         self._cursors = {name: Cursor(logs, name, seen) for name in names}
         self._turn = 0
         self._closed = False
+        ends_with_fork(self)
         committed = self.committed() if group is not None else {}
         for cursor in self._cursors.values():
             found = committed.get(cursor.name)

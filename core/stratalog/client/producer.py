@@ -21,6 +21,7 @@ from stratalog.client.sequences import Sequences, new_producer_id
 from stratalog.client.transaction import Transaction
 from stratalog.config.keys import INT_MAX
 from stratalog.env.closing import Closeable
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, InvalidTxnStateError, TransactionAbortedError, UnknownTopicError
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.names import TopicPartition
@@ -131,6 +132,7 @@ class Producer(Closeable):
             buffer_bytes=options.buffer_bytes,
         )
         self._closed = False
+        ends_with_fork(self)
 
     # --- records -----------------------------------------------------------------------------------------------------
 

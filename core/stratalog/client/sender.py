@@ -10,6 +10,7 @@ from typing import Final
 
 from stratalog.client.pending import Accumulator, PendingBatch, RecordMetadata
 from stratalog.env.clock import Clock
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
@@ -48,6 +49,7 @@ class Sender:
         self._idle = 0
         self._flushing = 0
         self._closed = False
+        ends_with_fork(self)
 
     def put(self, name: TopicPartition, record: Record, size_bytes: int) -> Future[RecordMetadata]:
         """Take a record in; waits while the buffer is full.

@@ -25,6 +25,7 @@ from stratalog.engine.services import Services
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.env.closing import Closeable
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError
 from stratalog.log.background import Background
 from stratalog.log.log import Log
@@ -67,6 +68,7 @@ class EngineLogs(Closeable):
         self._changing = threading.Lock()  # held while topics are made, changed, moved or deleted, and over _closed
         self._closed = False
         self.attached: tuple[AttachedLog, ...] = ()
+        ends_with_fork(self)
         with contextlib.ExitStack() as owned:  # closed by close(), or here if something fails
             owned.callback(host.close)
             if tier is not None:

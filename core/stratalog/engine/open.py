@@ -38,7 +38,8 @@ def open_engine(
 ) -> Engine:
     """Open log directories for reading and writing: new ones, an engine's, or what a stopped Kafka broker left.
 
-    Every log is loaded, and recovered if the last writer did not stop in order.
+    Every log is loaded, and recovered if the last writer did not stop in order. The engine belongs to this process: in a
+    forked child each use of it raises ClosedError, and ``close`` does nothing.
 
     Args:
         log_dirs: one or several directories, made if missing; None takes ``log.dirs`` of ``config``.

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, cast
 
+from stratalog.env.forks import closes_with_fork, stays_with_fork
+
 try:
     import fcntl
 except ImportError:  # Windows, where nothing is locked: dumps and readers of a tier work
@@ -144,6 +146,7 @@ class PosixVfs:
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
+        stays_with_fork(descriptor)
         os.close(descriptor)
 
     def size_bytes(self, descriptor: int) -> int:
@@ -300,6 +303,7 @@ class PosixVfs:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
         try:
             if _try_lock(descriptor) and _same_file(descriptor, path):
+                closes_with_fork(descriptor)
                 return descriptor
         except BaseException:
             os.close(descriptor)

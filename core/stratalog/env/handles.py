@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import Final
 
 from stratalog.env.files import Vfs
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError
 
 _NO_DESCRIPTOR: Final = -1
@@ -54,6 +55,7 @@ class HandlePool:
         self._now = count()
         self._lock = threading.Lock()
         self._closed = False
+        ends_with_fork(self)
 
     def pin(self, name: Hashable, opener: Callable[[], int]) -> int:
         """The descriptor for ``name``, opened if need be, not closed before ``unpin``.

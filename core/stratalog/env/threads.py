@@ -8,6 +8,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from stratalog.env.forks import ends_with_fork
+
 _LOGGER: Final = logging.getLogger(__name__)
 
 _PAUSE_MS: Final = 1000  # after a step that failed
@@ -49,6 +51,7 @@ class Worker:
         self._closed = False
         self._ends_when_empty = False  # closed by a job: the queue may be full, and it must not wait for itself
         self.dropped = 0
+        ends_with_fork(self)
 
     def submit(self, job: Job) -> bool:
         """Run ``job`` later. True if it will, not after ``close`` or if the queue is full. What it raises is logged."""
@@ -108,6 +111,7 @@ class Loop:
         self._thread = OwnThread(self._run, name)
         self._woken, self._closed = threading.Event(), threading.Event()
         self._lock = threading.Lock()  # over starting and closing
+        ends_with_fork(self)
 
     def start(self) -> None:
         """Begin; again, or after ``close``: nothing."""

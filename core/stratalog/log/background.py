@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
+from stratalog.env.forks import ends_with_fork
 from stratalog.env.threads import Job, Worker
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records
@@ -81,6 +82,7 @@ class Subscribers:
         self._callbacks: dict[object, Callable[[LogOffsets], object]] = {}  # replaced as a whole, under _lock
         self._told = False  # whether a call is on its way, under _lock
         self.failures = 0
+        ends_with_fork(self)
 
     def add(self, callback: Callable[[LogOffsets], object]) -> Callable[[], None]:
         """Tell ``callback`` from now on; what is returned ends that. A call that has begun is not waited for."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from stratalog.env.forks import ends_with_fork
 from stratalog.log.columns import read_columns
 from stratalog.log.fetch import Fetched, FetchRequest, fetch
 from stratalog.log.keys import SegmentExtra, records_with_key, segment_extras
@@ -42,6 +43,7 @@ class LogReader(ABC):
     def __init__(self, name: TopicPartition, topic_id: TopicId | None, parts: Components) -> None:
         self.name, self.topic_id, self._parts = name, topic_id, parts
         self._fences: TimeFences | None = None  # made when it is first asked for a time: logs are many
+        ends_with_fork(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.name)!r})"

@@ -31,7 +31,7 @@ def open_reader(
     """Open logs for reading, without an engine.
 
     Nothing is locked, written, truncated or deleted, whatever state the directory is in: what a recovery would give
-    is worked out in memory.
+    is worked out in memory. The reader belongs to this process: in a forked child each use of it raises ClosedError.
 
     Args:
         location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a

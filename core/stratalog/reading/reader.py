@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, UnknownTopicError
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
@@ -79,6 +80,7 @@ class Reader(Closeable):
         self._parts = host.reading_parts()
         self._logs: dict[TopicPartition, StaticLog] = {}
         self._closed = False
+        ends_with_fork(self)
 
     def partitions(self) -> tuple[TopicPartition, ...]:
         """All logs, sorted."""

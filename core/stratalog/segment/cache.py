@@ -9,6 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Protocol
 
+from stratalog.env.forks import ends_with_fork
+
 
 @dataclass(frozen=True, slots=True)
 class CacheMetrics:
@@ -90,6 +92,7 @@ class ByteCache:
         self._order = LeastRecent(limit_bytes) if order is None else order  # under _lock
         self._loading: dict[Hashable, Future[bytes]] = {}  # under _lock
         self._hits = self._misses = 0  # under _lock
+        ends_with_fork(self)
 
     def get_or_load(self, key: Hashable, load: Callable[[], bytes]) -> bytes:
         """The item under ``key``, loaded if need be; errors are those of ``load``, for all who wait for it."""

@@ -9,6 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Protocol, Self, runtime_checkable
 
+from stratalog.env.forks import ends_with_fork
+
 _MOST: Final = 4  # buffers of one reader that may be looked at at a time
 _SPARE: Final[deque[bytearray]] = deque(maxlen=_MOST)  # left by readers that have ended; its operations are atomic
 
@@ -90,6 +92,7 @@ class BufferPool:
         self._usual_bytes = usual_bytes
         self._lock = threading.Lock()
         self._buffers: list[bytearray] = []  # under _lock
+        ends_with_fork(self)
 
     def take(self, size_bytes: int) -> memoryview | None:
         """Memory of so many bytes, the caller's as long as there is a view of it; None if very much is looked at."""

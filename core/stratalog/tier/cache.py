@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from stratalog.env import Env, Vfs
+from stratalog.env.forks import ends_with_fork
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ClosedError
 from stratalog.model.batches import Buffer
@@ -74,6 +75,7 @@ class DiskCache:
         self._silent_until_ns = 0  # under _lock
         self._checked: dict[str, _Checked] = {}  # files that were found sound, by name; under _lock
         self._handles = HandlePool(env.files, _OPEN_FILES)
+        ends_with_fork(self)
         self._load()
 
     def get(self, group: str, item: str) -> bytes | None:

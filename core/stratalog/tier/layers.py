@@ -13,6 +13,7 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from stratalog.config.engine import EngineConfig
 from stratalog.env import Env
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError, StoreThrottledError
 from stratalog.model.batches import Buffer
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
@@ -88,6 +89,7 @@ class TierStore:
         self._deadline_ns = self.deadline_ms * 1_000_000
         self._budget = RetryBudget()
         self._counters = {kind: RequestCounter() for kind in ("puts", "creates", "reads", "lists", "deletes")}
+        ends_with_fork(self)
 
     @property
     def uri(self) -> str:

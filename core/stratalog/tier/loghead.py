@@ -10,6 +10,7 @@ from itertools import takewhile
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ReadOnlyError, StorageError, StoreError
 from stratalog.log.remote import RemoteView
 from stratalog.model.names import TopicId, TopicPartition, segments_prefix
@@ -57,6 +58,7 @@ class LogHead:
         self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None
+        ends_with_fork(self)
 
     def view(self) -> RemoteView:
         """The committed head as last seen, or what was assumed; the first call asks the store. Errors as ``refresh``."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
@@ -28,6 +29,7 @@ class PageCache:
         self._most = pages
         self._lock = threading.Lock()
         self._pages: OrderedDict[str, tuple[Item, ...]] = OrderedDict()
+        ends_with_fork(self)
 
     def get(self, key: str) -> tuple[Item, ...] | None:
         """The items of a page, if it is held."""

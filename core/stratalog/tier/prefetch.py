@@ -15,6 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from stratalog.env.forks import ends_with_fork
 from stratalog.env.threads import Worker
 from stratalog.errors import StorageError
 
@@ -39,6 +40,7 @@ class Pool:
         self._workers = tuple(self._idle)
         self._jobs: deque[Callable[[], None]] = deque()  # under _lock
         self._lock = threading.Lock()
+        ends_with_fork(self)
 
     def submit(self, job: Callable[[], None]) -> None:
         """Run ``job`` when a thread is free."""
@@ -105,6 +107,7 @@ class Prefetcher:
         self._expected: OrderedDict[Hashable, _Stream] = OrderedDict()  # by what would be read next, oldest first
         self._steps = 0
         self._closed = False
+        ends_with_fork(self)
 
     def passed(
         self, here: Collection[Hashable], following: Hashable, current: Span, ahead: Callable[[], Iterator[Span]]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stratalog.env import Clock
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import StoreError, StoreUntrustedError, TierUnavailableError
 from stratalog.model.events import TierAvailable, TierUnavailable
 from stratalog.tier.probe import ProbeResult
@@ -53,6 +54,7 @@ class TierReach:
         self._trying = threading.Lock()
         self._tried_ns = clock.monotonic_ns()
         self._tell: Callable[[TierUnavailable | TierAvailable], None] | None = None
+        ends_with_fork(self)
         if away is not None:
             _LOGGER.warning("the tier is not used: uri=%s error=%s", uri, away)
 

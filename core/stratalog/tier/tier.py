@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Self
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.closing import Closeable
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError
 from stratalog.model.names import (
     TopicId,
@@ -79,6 +80,7 @@ class Tier(Closeable):
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
         self._closed = False
+        ends_with_fork(self)
 
     @classmethod
     def open(

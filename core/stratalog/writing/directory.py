@@ -17,6 +17,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.env import Env
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import (
     ConfigError,
     LogDirLockedError,
@@ -72,6 +73,7 @@ class DirectoryWriter(BulkWriter):
         self._opened.enter_context(store)
         self._engine: Engine | None = None
         self._topics_seen: Mapping[str, TopicInfo] | None = None
+        ends_with_fork(self)
 
     @classmethod
     def open(

@@ -6,6 +6,7 @@ import contextlib
 import uuid
 from collections.abc import Iterable
 
+from stratalog.env.forks import ends_with_fork
 from stratalog.errors import OffsetsOutOfOrderError, StorageError
 from stratalog.model.names import STAGED_PREFIX, TopicPartition
 from stratalog.model.records import RecordColumns
@@ -30,6 +31,7 @@ class DirectoryStage(Stage):
         self._name = ""
         self._file: SegmentFile | None = None
         self._staged: list[StagedSegment] = []
+        ends_with_fork(self)
 
     def add(self, columns: RecordColumns) -> None:
         """As ``Stage.add``."""

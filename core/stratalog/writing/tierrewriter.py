@@ -11,6 +11,7 @@ from typing import Self
 from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
+from stratalog.env.forks import ends_with_fork
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ConfigError, FencedEpochError, OffsetsOutOfOrderError, StorageError, UnknownTopicError
 from stratalog.log.tiered import producers_at
@@ -53,6 +54,7 @@ class TierRewriter(BulkWriter):
         self._opened.enter_context(tier)
         self._topics = TierTopics(host, tier)
         self._temporary: SegmentStore | None = None
+        ends_with_fork(self)
 
     @classmethod
     def open(

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stratalog.env.forks import ends_with_fork
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import (
     ConfigError,
@@ -52,6 +53,7 @@ class TierStage(Stage):
         self._builder: SegmentBuilder | None = None
         self._folder = ""
         self._staged: list[StagedSegment] = []
+        ends_with_fork(self)
 
     def add(self, columns: RecordColumns) -> None:
         """As ``Stage.add``."""

@@ -1,0 +1,97 @@
+"""Objects and locks that a forked child does not get: what a process opened stays with that process.
+
+Threads do not survive a fork, locks may be held for ever by threads that are gone, and parent and child would write to
+the same files at the same positions. A child therefore refuses to use what its parent opened, and opens its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import types
+import weakref
+from typing import Any, Final, NoReturn
+
+from stratalog.errors import ClosedError
+
+_OWNED: Final = weakref.WeakSet[Any]()  # Any: objects of any class
+_LOCKS: Final = set[int]()  # descriptors that hold file locks; a child would hold those locks, too
+
+
+def ends_with_fork(owned: object) -> None:
+    """Close ``owned`` in every child that is forked from now on.
+
+    In the child each attribute of ``owned`` raises ClosedError, before any code of its class runs and any lock is taken.
+    ``close`` is the exception: it does nothing there. The parent does not notice a fork, and its calls cost nothing more.
+
+    Args:
+        owned: an instance of a Python class that allows weak references. Only a weak one is kept.
+    """
+    _OWNED.add(owned)
+
+
+def closes_with_fork(descriptor: int) -> None:
+    """Close a descriptor in every child that is forked from now on, so that the parent alone holds the file lock."""
+    _LOCKS.add(descriptor)
+
+
+def stays_with_fork(descriptor: int) -> None:
+    """Take back ``closes_with_fork``, before the descriptor is closed; any other descriptor is fine."""
+    _LOCKS.discard(descriptor)
+
+
+@functools.cache
+def _ended(kind: Any) -> type[Any]:  # Any: a class, which mypy takes for something without a hash
+    """Return the class that objects of class ``kind`` get in a child: the same layout and name, every use refused.
+
+    Replacing the class needs no check in any method, so a new method is covered, and the parent pays nothing.
+    """
+    members = {
+        "__slots__": (),
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+        "__getattribute__": _refuse,
+        "__enter__": _refuse_to_enter,
+        "__repr__": _describe,
+    }
+    return types.new_class(kind.__name__, (kind,), {}, lambda namespace: namespace.update(members))
+
+
+def _refuse(owned: object, name: str) -> object:
+    if name == "close":
+        return _nothing
+    if name.startswith("__"):  # isinstance, copy and others ask for these
+        return object.__getattribute__(owned, name)
+    raise _refusal(owned)
+
+
+def _refuse_to_enter(owned: object) -> NoReturn:
+    raise _refusal(owned)
+
+
+def _refusal(owned: object) -> ClosedError:
+    return ClosedError(f"the {type(owned).__name__} was opened before a fork: open it in the child")
+
+
+def _describe(owned: object) -> str:
+    return f"<{type(owned).__name__}, opened before a fork>"
+
+
+def _nothing() -> None:
+    """Leave everything to the parent."""
+
+
+def _end() -> None:
+    for owned in list(_OWNED):
+        kind: Any = type(owned)
+        owned.__class__ = _ended(kind)
+    _OWNED.clear()
+    for descriptor in _LOCKS:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _LOCKS.clear()
+
+
+if hasattr(os, "register_at_fork"):  # elsewhere nothing forks
+    os.register_at_fork(after_in_child=_end)

@@ -1,0 +1,106 @@
+"""What a process opened is closed in its forked children, before any code of it runs there."""
+
+import gc
+import sys
+import threading
+from typing import Self
+
+import pytest
+
+from forked import in_child, is_refusal
+from stratalog.env import forks
+from stratalog.env.forks import ends_with_fork
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="no fork"),
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),  # Python 3.12 warns where there are threads
+]
+
+
+class Held:
+    """Something with a lock."""
+
+    def __init__(self) -> None:
+        self.lock, self.written = threading.Lock(), 0
+        ends_with_fork(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+    def write(self) -> int:
+        with self.lock:
+            self.written += 1
+        return self.written
+
+    def close(self) -> None:
+        self.write()
+
+
+class Slotted:
+    __slots__ = ("__weakref__", "number")
+
+    def __init__(self) -> None:
+        self.number = 1
+        ends_with_fork(self)
+
+
+def test_every_use_of_an_inherited_object_is_refused_in_the_child_even_if_its_lock_was_held() -> None:
+    held = Held()
+    bound, function = held.write, Held.write
+    with held.lock:
+        outcomes = in_child(
+            lambda: held.write(),  # noqa: PLW0108 - the attribute is looked up in the child
+            lambda: held.written,
+            bound,
+            lambda: function(held),
+            lambda: held.__enter__(),  # noqa: PLW0108 - the same
+        )
+    assert len(outcomes) == 5
+    assert all(map(is_refusal, outcomes)), outcomes
+    assert held.write() == 1, "the parent's goes on, and nothing was written in the child"
+
+
+def test_closing_an_inherited_object_does_nothing_in_the_child() -> None:
+    held = Held()
+    with held.lock:
+        outcomes = in_child(lambda: held.close(), lambda: held.__exit__(None, None, None))  # noqa: PLW0108 - as above
+    assert outcomes == ["", ""]
+
+
+def test_an_inherited_object_keeps_its_type_and_has_a_text() -> None:
+    held = Held()
+
+    def look() -> None:
+        assert isinstance(held, Held)
+        assert repr(held) == "<Held, opened before a fork>"
+
+    assert in_child(look) == [""]
+
+
+def test_an_object_with_slots_is_refused_too() -> None:
+    slotted = Slotted()
+    (outcome,) = in_child(lambda: slotted.number)
+    assert is_refusal(outcome)
+    assert slotted.number == 1
+
+
+def test_an_object_that_the_child_opens_works_there_and_ends_with_forks_of_the_child() -> None:
+    def open_in_the_child() -> None:
+        own = Held()
+        assert own.write() == 1
+        (outcome,) = in_child(own.write)
+        assert is_refusal(outcome)
+        assert own.write() == 2
+
+    assert in_child(open_in_the_child) == [""]
+
+
+def test_no_object_is_kept_for_a_fork() -> None:
+    before = len(forks._OWNED)
+    for _ in range(100):
+        Held()
+    gc.collect()
+    assert len(forks._OWNED) <= before

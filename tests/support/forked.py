@@ -1,0 +1,37 @@
+"""Functions that are called in a forked child."""
+
+import os
+import signal
+from collections.abc import Callable
+
+WAIT_S = 60
+
+
+def in_child(*checks: Callable[[], object]) -> list[str]:
+    """Call functions in a forked child, which is killed if one of them waits; ``""`` or the error of each."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(WAIT_S)
+        for check in checks:
+            os.write(writing, f"{_outcome(check)}\n".encode())
+        os._exit(0)
+    os.close(writing)
+    with open(reading, encoding="utf-8") as answers:  # noqa: PTH123 - a descriptor
+        found = answers.read().splitlines()
+    os.waitpid(child, 0)
+    return found
+
+
+def _outcome(check: Callable[[], object]) -> str:
+    try:
+        check()
+    except BaseException as error:  # noqa: BLE001 - it is the outcome
+        return f"{type(error).__name__}: {error}".replace("\n", " ")
+    return ""
+
+
+def is_refusal(outcome: str) -> bool:
+    """Whether a call was refused because of the fork."""
+    return outcome.startswith("ClosedError: ") and outcome.endswith("was opened before a fork: open it in the child")
