@@ -56,6 +56,7 @@ KAFKA_CODES = {
             "PluginError",
             "NoOffsetError",
             "ReplicaError",
+            "EpochsExhaustedError",
             "OffsetsOutOfOrderError",
             "UnexpectedAppendOffsetError",
             "ClosedError",

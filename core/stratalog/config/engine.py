@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from stratalog.config.keys import INT_MAX, LONG_MAX, Section, key
+from stratalog.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,21 @@ class Limits(Section):
     checkpoint_bytes: int = key(
         "limits.checkpoint.bytes", 64 << 20, at_least=1024, doc="The largest checkpoint file read."
     )
+    index_bytes: int = key(
+        "limits.index.bytes",
+        128 << 20,
+        at_least=1 << 20,
+        at_most=INT_MAX,
+        doc="The largest index, producer snapshot or file of EXTRA indexes of a segment that is read into memory or sent to the "
+        "tier; not below segment.index.bytes.",
+    )
+    topic_partitions: int = key(
+        "limits.topic.partitions",
+        100_000,
+        at_least=1,
+        at_most=INT_MAX,
+        doc="The most partitions of one topic, when it is created and when a tier is taken over.",
+    )
     index_cache_bytes: int = key(
         "limits.index.cache.bytes",
         64 << 20,
@@ -66,6 +82,23 @@ class Limits(Section):
         doc="Parts of uploads in memory at a time, over all uploads of a store; one part always is.",
     )
     fetch_chunk_bytes: int = key("limits.fetch.chunk.bytes", 4 << 20, at_least=4096, doc="One ranged read of the tier.")
+
+    def check_partitions(self, topic: str, partitions: int) -> None:
+        """Raise ConfigError unless ``topic`` may have so many partitions."""
+        if partitions < 1:
+            raise ConfigError(f"topic {topic}: a topic has at least 1 partition, not {partitions}")
+        if partitions > self.topic_partitions:
+            raise ConfigError(
+                f"topic {topic}: {partitions} partitions are above limits.topic.partitions={self.topic_partitions}: "
+                "raise the limit, or create fewer"
+            )
+
+    def check_index(self, size_bytes: int, what: str) -> None:
+        """Raise ConfigError if an index or another small file of a segment, called ``what``, is larger than is read."""
+        if size_bytes > self.index_bytes:
+            raise ConfigError(
+                f"{what}: {size_bytes} bytes are above limits.index.bytes={self.index_bytes}: raise the limit"
+            )
 
 
 def _not_pairs(words: tuple[str, ...]) -> str:

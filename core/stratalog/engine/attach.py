@@ -92,6 +92,8 @@ class Attacher:
 
         Raises:
             AttachError: a directory is not empty, or it is not clear which topics are meant.
+            ConfigError: the tier says that a topic has more partitions than ``limits.topic.partitions``.
+            EpochsExhaustedError: a log is in the last leader epoch there is.
             CorruptManifestError, CorruptBatchError: a log's tier is damaged; nothing was made.
             FencedEpochError: somebody else takes a log over at the same moment.
             StoreError, LogDirError, DiskFullError: do it again.
@@ -156,7 +158,11 @@ class Attacher:
         remotes = {name: self._tier.log(*name) for name in names}
         there = self._in_parallel(list(remotes.values()), has_log)
         kept = [name for name, is_there in zip(names, there, strict=True) if is_there]
-        return [remotes[name] for name in chosen_logs(kept, self._wanted.topics, self._tier.uri)]
+        chosen = [remotes[name] for name in chosen_logs(kept, self._wanted.topics, self._tier.uri)]
+        for remote in chosen:  # before anything is fenced
+            if remote.root is not None and remote.root.topic is not None:
+                self._host.settings.limits.check_partitions(remote.log.topic, remote.root.topic.partitions)
+        return chosen
 
     def _take_over(self, remotes: Sequence[TierLog]) -> list[AttachedLog]:
         done = list[TopicPartition]()

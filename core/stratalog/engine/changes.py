@@ -67,8 +67,7 @@ class TopicChanges:
     def create(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
         """As ``Engine.create_topic``."""
         check_topic(name)
-        if partitions < 1:
-            raise ConfigError(f"a topic has at least 1 partition, not {partitions}")
+        self._host.settings.limits.check_partitions(name, partitions)
         if any(found.topic == name for found in self._shelf.names()):
             raise TopicExistsError(f"topic {name} exists already")
         checked = self._topics.checked(chosen, f"create_topic({name!r})")

@@ -24,7 +24,6 @@ from stratalog.env.threads import outcomes
 from stratalog.errors import AttachError, ConfigError
 from stratalog.log.directory import read_topic_id
 from stratalog.log.folder import write_next_epoch
-from stratalog.log.leadership import MAX_EPOCH
 from stratalog.log.load import load
 from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
@@ -39,7 +38,7 @@ from stratalog.model.names import (
     TopicPartition,
     check_topic,
 )
-from stratalog.model.offsets import Durability
+from stratalog.model.offsets import Durability, next_epoch
 from stratalog.reading.bucket import tier_view
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import ComponentHost
@@ -230,6 +229,11 @@ class _Restore:
         is_brokers = directory.store.read_small(META_PROPERTIES_FILE) is not None
         for plan in plans:
             folder = directory.folders.get(plan.target)
+            keeps_epochs = plan.target.topic == plan.source.topic
+            if folder is not None:
+                keeps_epochs = not goes_anew(plan, directory.store.open_log(folder))
+            if keeps_epochs:
+                next_epoch(plan.leader_epoch, plan.source)
             if folder is None:
                 if is_brokers:
                     raise AttachError(
@@ -306,7 +310,7 @@ class _Restore:
         if goes_anew(plan, files):
             epoch = FIRST_EPOCH
             log = begin_anew(log, files, lambda: self._open(directory, plan))
-        write_next_epoch(files, min(epoch + 1, MAX_EPOCH), log.offsets().log_end)
+        write_next_epoch(files, next_epoch(epoch, plan.target), log.offsets().log_end)
         return found
 
     def _open(self, directory: LogDir, plan: RestorePlan) -> Log:

@@ -62,7 +62,8 @@
     │   ├── NotLeaderOrFollowerError    retriable
     │   ├── StaleLeaderEpochError
     │   ├── UnknownLeaderEpochError     retriable
-    │   └── OffsetInTierError
+    │   ├── OffsetInTierError
+    │   └── EpochsExhaustedError
     └── ClosedError                 used after close
 
 ``retriable`` says whether the same call may succeed later; ``kafka_code`` is the code that Kafka's protocol gives the
@@ -137,6 +138,7 @@ from stratalog.errors.records import (
 )
 from stratalog.errors.roles import (
     ClosedError,
+    EpochsExhaustedError,
     FencedEpochError,
     NotLeaderOrFollowerError,
     OffsetInTierError,
@@ -159,6 +161,7 @@ __all__ = [
     "CorruptionError",
     "DecompressedSizeError",
     "DiskFullError",
+    "EpochsExhaustedError",
     "FencedEpochError",
     "InvalidProducerEpochError",
     "InvalidRecordError",

@@ -42,5 +42,11 @@ class OffsetInTierError(ReplicaError):
     kafka_code = 109
 
 
+class EpochsExhaustedError(ReplicaError):
+    """The log is in the last leader epoch that there is, 2^31 - 1. Restore it under another name."""
+
+    advice = "restore the topic under another name, where leader epochs begin at 0 (stratalog restore --as OLD=NEW)"
+
+
 class ClosedError(StorageError):
     """Used after close. Open again."""

@@ -5,14 +5,11 @@ Source: apache/kafka Partition.makeLeader, makeFollower; UnifiedLog.assignEpochS
 
 from __future__ import annotations
 
-from typing import Final
-
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ConfigError, DiskFullError, StaleLeaderEpochError, StorageError
 from stratalog.log.folder import write_epochs
 from stratalog.log.state import LogState
-
-MAX_EPOCH: Final = (1 << 31) - 1
+from stratalog.model.offsets import MAX_EPOCH
 
 
 def lead(state: LogState, epoch: int) -> None:

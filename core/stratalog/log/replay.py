@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from stratalog.errors import CorruptSnapshotError, DiskFullError, InvalidRecordError
+from stratalog.errors import CorruptCheckpointError, CorruptSnapshotError, DiskFullError, InvalidRecordError
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
 from stratalog.model.control import EndMarker
 from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
@@ -147,12 +147,11 @@ def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> Pr
     """The state of the newest good snapshot at or below ``at_most``; damaged ones are passed over."""
     for offset in sorted((offset for offset in offsets if offset <= at_most), reverse=True):
         name = segment_file(offset, SNAPSHOT_SUFFIX)
-        data = files.read_small(name)
-        if data is None:
-            continue
         try:
-            return ProducerState.restored(decode_snapshot(data, files.path(name)), offset)
-        except CorruptSnapshotError:
+            data = files.read_small(name)
+            if data is not None:
+                return ProducerState.restored(decode_snapshot(data, files.path(name)), offset)
+        except (CorruptSnapshotError, CorruptCheckpointError):  # damaged, or above limits.checkpoint.bytes
             continue
     return None
 

@@ -180,7 +180,7 @@ def _check_snapshots(files: LogFiles, report: LogReport) -> None:
         name = segment_file(offset, SNAPSHOT_SUFFIX)
         try:
             decode_snapshot(files.read_small(name) or b"", files.path(name))
-        except CorruptSnapshotError as error:
+        except (CorruptSnapshotError, CorruptCheckpointError) as error:
             report.problems.append(Problem(ProblemKind.SNAPSHOT, error.file, error.position, error.reason))
         else:
             if offset > report.log_end:

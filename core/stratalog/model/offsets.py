@@ -5,7 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, EpochsExhaustedError
+
+MAX_EPOCH: Final = (1 << 31) - 1  # a leader epoch has 32 bits, signed
 
 
 class Isolation(StrEnum):
@@ -94,6 +96,17 @@ class EpochEnd(NamedTuple):
 
     epoch: int
     end_offset: int
+
+
+def next_epoch(epoch: int, log: object) -> int:
+    """Return the leader epoch after ``epoch`` of the log called ``log``.
+
+    Raises:
+        EpochsExhaustedError: there is none.
+    """
+    if epoch >= MAX_EPOCH:
+        raise EpochsExhaustedError(f"{log} is in leader epoch {epoch}, and there is none above {MAX_EPOCH}")
+    return epoch + 1
 
 
 UNDEFINED_END: Final = EpochEnd(-1, -1)

@@ -306,7 +306,9 @@ class Appender:
         index = self.segment.files.open_index(
             name, max_bytes=max(limit, len(entries)) if reserve else MAX_FILE_BYTES, writable=True, reserve=reserve
         )
-        if bytes(index.view()) != entries:  # it did not fit the log, or was left preallocated by a crash
+        if (
+            index.size_bytes != len(entries) or bytes(index.view()) != entries
+        ):  # it did not fit the log, or was left preallocated by a crash
             index.truncate(0)
             index.append(entries)
         self.segment.use_index(role, index)

@@ -21,7 +21,7 @@ from stratalog.segment.search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile
 
-MAX_FILE_BYTES: Final = (1 << 31) - 1  # of an index: nothing larger is read or grows
+MAX_FILE_BYTES: Final = (1 << 31) - 1  # of an index: nothing grows larger
 DOUBTED: Final = frozenset({"damaged"})  # no label: an EXTRA index that was there could not be read
 _NO_EXTRAS: Final = frozenset[str]()
 _NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # what nearly all of many segments have
@@ -172,9 +172,13 @@ class Segment(ReadOn):
         return found
 
     def stored_entries(self, role: IndexRole) -> bytes:
-        """The entries of an index as its file has them now, right or wrong; empty if there is no file."""
+        """The entries of an index as its file has them now, right or wrong; empty if there is no file.
+
+        Raises:
+            CorruptIndexError: the file is above ``limits.index.bytes``.
+        """
         name = self.file_name(self.parts.indexes[role].suffix)
-        index = self.files.open_index(name, max_bytes=MAX_FILE_BYTES, writable=False)
+        index = self.files.open_index(name, max_bytes=self.parts.limits.index_bytes, writable=False)
         try:
             return bytes(index.view())
         finally:

@@ -130,7 +130,7 @@ class TierBed:
 
     def pages(self, store: ObjectStore | None = None) -> Pages:
         """The pages of ``LOG`` over the bucket, or over another store, with a cache of their own."""
-        guarded = TierStore(store or SimObjectStore(self.bucket), self.env(), self.config)
+        guarded = TierStore(store or SimObjectStore(self.bucket), self.env(), self.config, self.limits)
         return Pages(guarded, LOG, TOPIC_ID, PageCache(), limit_bytes=self.limits.manifest_bytes)
 
     def open(self, store: ObjectStore | None = None, *, read_only: bool = False) -> Tier:

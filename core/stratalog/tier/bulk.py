@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError
+from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.layers import TierStore
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, WriteMark
@@ -181,6 +182,7 @@ def check_alone(root: Root | None, *, take_over: bool) -> int:
     Raises:
         FencedEpochError: the log has records that the tier does not have; or an engine wrote to it last, and
             ``take_over`` is False.
+        EpochsExhaustedError: the next epoch would begin, and there is none.
     """
     if root is None:
         return 0
@@ -196,4 +198,4 @@ def check_alone(root: Root | None, *, take_over: bool) -> int:
             f"an engine wrote to {root.log} last, in leader epoch {root.leader_epoch}, and may be running: stop it, then "
             "say so (take_over), which begins the next epoch"
         )
-    return root.leader_epoch + 1
+    return next_epoch(root.leader_epoch, root.log)

@@ -58,7 +58,7 @@ class HeadFinder:
         self, store: TierStore, log: TopicPartition, topic_id: TopicId, clock: Clock, *, limit_bytes: int
     ) -> None:
         self.log, self.topic_id, self.prefix = log, topic_id, log_prefix(log, topic_id)
-        self._store, self._clock, self._limit_bytes = store, clock, limit_bytes
+        self._store, self._clock, self.limit_bytes = store, clock, limit_bytes
         self._head: Head | None = None
         self._verified: Moment | None = None  # when _head was the head, at the latest known
         self._first_version: int | None = None
@@ -110,10 +110,10 @@ class HeadFinder:
             CorruptManifestError: it is damaged.
         """
         try:
-            data = self._store.read(manifest_key(self.prefix, version), 0, self._limit_bytes + 1)
+            data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
         except ObjectNotFoundError:
             return None
-        return parse_root(data, self.log, self.topic_id, version, limit_bytes=self._limit_bytes)
+        return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
         """Versions above ``version`` that are there, ascending; 0 lists all."""

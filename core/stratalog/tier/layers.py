@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeVar
 
-from stratalog.config.engine import EngineConfig
+from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError, StoreThrottledError
@@ -22,6 +22,9 @@ from stratalog.tier.metrics import RequestCounter, StoreMetrics
 LIST_LIMIT: Final = 1000  # keys a page, S3's own
 DELETE_LIMIT: Final = 1000  # keys a request, S3's own
 UPLOAD_STEP_BYTES: Final = 64 << 20  # each one begun gives an upload one more deadline
+_SLACK: Final = (
+    16  # a sixteenth on top for what a layout stores beside the bytes of a file, authentication tags for one
+)
 _FIRST_PAUSE_MS: Final = 50
 _LONGEST_PAUSE_MS: Final = 5_000
 _BUDGET_RETRIES: Final = 32.0
@@ -78,13 +81,17 @@ class TierStore:
         env: clock and chance.
         config: ``store.deadline.ms`` bounds one call, ``store.retries`` its repetitions. An upload gets the deadline
             once more for each 64 MiB.
+        limits: they bound one exact read, as sizes in manifests and footers may be forged.
 
     Attributes:
         deadline_ms: of one call.
     """
 
-    def __init__(self, store: ObjectStore, env: Env, config: EngineConfig) -> None:
+    def __init__(self, store: ObjectStore, env: Env, config: EngineConfig, limits: Limits | None = None) -> None:
         self._store, self._env = store, env
+        self.limits = limits or Limits()
+        index_bytes = self.limits.index_bytes
+        self._read_bytes = max(index_bytes + index_bytes // _SLACK, 2 * self.limits.fetch_chunk_bytes)
         self.deadline_ms, self._retries = config.store_deadline_ms, config.store_retries
         self._deadline_ns = self.deadline_ms * 1_000_000
         self._budget = RetryBudget()
@@ -146,11 +153,19 @@ class TierStore:
         """Bytes [start, end) of an object, all of them.
 
         Raises:
-            CorruptObjectError: the object is shorter, also when asked again.
+            CorruptObjectError: the object is shorter, also when asked again; or more is asked for than any small file of a
+                segment may have.
             ObjectNotFoundError: it is not there.
         """
         if start >= end:
             return b""
+        if end - start > self._read_bytes:
+            raise CorruptObjectError(
+                f"the manifest or footer asks for {end - start} bytes at once, above limits.index.bytes={self.limits.index_bytes}: "
+                "raise the limit if the file is really so large",
+                key,
+                start,
+            )
 
         def request(*, deadline_ns: int) -> bytes:
             data = self._store.read(key, start, end, deadline_ns=deadline_ns)

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 
 from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import next_epoch
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.providers import Section
@@ -189,13 +190,16 @@ class TierLog(LogHead):
 
         Raises:
             FencedEpochError: another one claimed it at the same moment.
+            EpochsExhaustedError: there is no next epoch.
             Others as ``offload``.
         """
         self._check_writable()
         with self._duty:
             self.refresh()
             root = self.root
-            return None if root is None else self._commit(root.leader_epoch + 1, lambda now: claimed(now, reason))
+            if root is None:
+                return None
+            return self._commit(next_epoch(root.leader_epoch, self.log), lambda now: claimed(now, reason))
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
         """Commit the next entries of a manifest that is made again; those that it has are left out. Errors as ``offload``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stratalog.config.keys import INT_MAX
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key
 from stratalog.model.offsets import EpochEntry
@@ -211,7 +212,7 @@ def _note_from(value: object) -> TopicNote | None:
     fields = Fields(exactly(dict, value, "topic_note"))
     fields.check_names({"partitions", "config"})
     partitions = fields.integer("partitions")
-    if partitions < 1:
+    if not 1 <= partitions <= INT_MAX:
         raise ValueError(f"topic_note of {partitions} partitions")
     return TopicNote(partitions, exactly(dict, fields.get("config"), "config"))
 

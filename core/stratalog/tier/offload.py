@@ -163,8 +163,13 @@ class Offloader:
 
         Raises:
             StorageError: the segment cannot be read, or the layout names what it did not put.
+            ConfigError: a small file of it is above ``limits.index.bytes``: it could not be read back.
             StoreError: the store failed.
         """
+        for kind, data in source.files.items():
+            self._store.limits.check_index(
+                len(data), f"the {kind} file of {source.info.log} at {source.info.base_offset}"
+            )
         sink = Sink(self._store, self._env, self.uploads, prefix, source.info.base_offset, leader_epoch)
         try:
             stored = self._layout.write(source, sink, self._section)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Final
 
 from stratalog.model.names import is_segment_key
+from stratalog.model.offsets import MAX_EPOCH
 from stratalog.model.segments import FileKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.root import INLINE_PAGES, MAX_MARKS, PAGE_ITEMS, RECENT_COMMITS, SHORTENING, PageRef, Root
@@ -23,13 +24,14 @@ MAX_WRITER: Final = 128  # characters
 def contradiction(root: Root) -> str:
     """What is wrong with a root taken alone, or ""."""
     checks: Iterable[tuple[bool, Callable[[], str]]] = (
-        (root.version >= 1, lambda: f"version {root.version}"),
+        (1 <= root.version <= _INT64_MAX, lambda: f"version {root.version}"),
         (bool(_COMMIT_ID.match(root.commit_id)), lambda: "malformed commit id"),
         (
             root.parent_sha256 == "" if root.version == 1 else bool(_HASH.match(root.parent_sha256)),
             lambda: "malformed hash of the parent",
         ),
-        (root.leader_epoch >= 0, lambda: f"leader epoch {root.leader_epoch}"),
+        (0 <= root.leader_epoch <= MAX_EPOCH, lambda: f"leader epoch {root.leader_epoch}"),
+        (abs(root.created_ms) <= _INT64_MAX, lambda: f"made at {root.created_ms} ms"),
         (
             all(_COMMIT_ID.match(commit) for commit in root.recent_commits)
             and root.recent_commits[-1:] == (root.commit_id,)
@@ -37,7 +39,7 @@ def contradiction(root: Root) -> str:
             lambda: "recent commits do not end with this one, or are not as many as they must be",
         ),
         (
-            0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start),
+            0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start) <= _INT64_MAX,
             lambda: f"log start {root.log_start}, end {root.end_offset}, high watermark {root.high_watermark}",
         ),
         (
@@ -46,7 +48,7 @@ def contradiction(root: Root) -> str:
             lambda: "marks of writers that are malformed, twice the same, or too many",
         ),
         (0 <= root.history_start <= root.version, lambda: f"history begins at version {root.history_start}"),
-        (root.first_dirty_offset >= 0, lambda: f"first dirty offset {root.first_dirty_offset}"),
+        (0 <= root.first_dirty_offset <= _INT64_MAX, lambda: f"first dirty offset {root.first_dirty_offset}"),
     )
     wrong = next((text() for good, text in checks if not good), "")
     return wrong or _entries_contradiction(root) or _start_contradiction(root) or _epochs_contradiction(root)
@@ -96,7 +98,8 @@ def refs_contradiction(refs: Sequence[PageRef]) -> str:
             not 0 <= ref.level <= _MAX_LEVEL
             or not 0 <= ref.base_offset < ref.end_offset <= _INT64_MAX
             or not 1 <= ref.segments <= PAGE_ITEMS ** (ref.level + 1)
-            or min(numbers) < 0
+            or not 0 <= min(numbers) <= max(numbers) <= _INT64_MAX
+            or ref.leader_epoch > MAX_EPOCH
             or ref.oldest_ms > ref.newest_ms
             or not _HASH.match(ref.sha256)
         ):
@@ -148,7 +151,7 @@ def _start_contradiction(root: Root) -> str:
 
 def _epochs_contradiction(root: Root) -> str:
     for entry in root.leader_epochs:
-        if entry.epoch < 0 or not root.start_offset <= entry.start_offset <= root.end_offset:
+        if not 0 <= entry.epoch <= MAX_EPOCH or not root.start_offset <= entry.start_offset <= root.end_offset:
             return f"leader epoch {entry.epoch} from {entry.start_offset} on"
     for left, right in pairwise(root.leader_epochs):
         if left.epoch >= right.epoch or left.start_offset > right.start_offset:

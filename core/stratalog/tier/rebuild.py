@@ -24,6 +24,7 @@ from stratalog.model.names import (
     segments_prefix,
     upload_time_ms,
 )
+from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.fields import canonical
@@ -122,6 +123,7 @@ class Rebuilder:
 
         Raises:
             StorageError: there is no segment.
+            EpochsExhaustedError: an object is of the last leader epoch there is.
             StoreError: the store failed or refused.
         """
         found = list(self._all_found())
@@ -135,7 +137,7 @@ class Rebuilder:
             if segment.key not in taken:
                 span = f"[{segment.base_offset}, {segment.end_offset}) of epoch {segment.writer_epoch}"
                 self._ignored[segment.key] = f"{span}: replaced, or uploaded and never committed"
-        self._epoch = 1 + self.seen_epoch
+        self._epoch = next_epoch(self.seen_epoch, self._log)
         return RebuildReport(
             self._log,
             self._topic_id,

@@ -29,8 +29,8 @@ from stratalog.errors import (
     StoreError,
     StoreTimeoutError,
 )
-from stratalog.log.leadership import MAX_EPOCH
 from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key
+from stratalog.model.offsets import MAX_EPOCH
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import Created
 from stratalog.tier.fields import sha256_of
@@ -217,7 +217,8 @@ class ManifestRepair:
         self._store.put(quarantined_key(self._finder.prefix, key), Whole(self._read(version)))
 
     def _read(self, version: int) -> bytes:
-        return self._store.read(manifest_key(self._finder.prefix, version))
+        """The bytes of a root, of a larger one as many as a good one may have."""
+        return self._store.read(manifest_key(self._finder.prefix, version), 0, self._finder.limit_bytes)
 
     def _delete(self, version: int) -> None:
         for error in self._store.delete([manifest_key(self._finder.prefix, version)]).values():
@@ -282,6 +283,8 @@ class ManifestRepair:
         for info in self._store.list_all(pages_prefix(prefix)):
             named = parse_page_key(prefix, info.key)
             if named is None or not ref.base_offset <= named.base_offset < ref.end_offset:
+                continue
+            if info.size_bytes > self._finder.limit_bytes:
                 continue
             try:
                 log, topic_id, items = read_page(self._store.read(info.key), info.key)

@@ -114,7 +114,7 @@ class Tier(Closeable):
             StorePermissionError: the credentials do not suffice.
             StoreError: the store failed.
         """
-        guarded = TierStore(store, env, config)
+        guarded = TierStore(store, env, config, limits)
         tried = partial(_listed, guarded) if read_only else partial(probe, guarded, env)
         probed, away = None, None
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, TopicExistsError, UnknownTopicError
+from stratalog.errors import TopicExistsError, UnknownTopicError
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.reading.parts import ComponentHost
 from stratalog.tier.bulk import Appending
@@ -60,8 +60,7 @@ class TierTopics:
     def create(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
         """As ``BulkWriter.create_topic``."""
         check_topic(topic)
-        if partitions < 1:
-            raise ConfigError(f"a topic has 1 partition or more, not {partitions}")
+        self._host.settings.limits.check_partitions(topic, partitions)
         there = self._look(topic)
         if there is not None:
             if there.partitions != partitions:

@@ -1,0 +1,35 @@
+"""Manifest roots of a bucket in a folder, changed as somebody with access to the bucket can change them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stratalog.tier.fields import canonical
+from stratalog.tier.manifest import sealed
+
+
+def root_paths(bucket: Path, log: str = "*/*") -> list[Path]:
+    """The roots of one log, the oldest first."""
+    return sorted(bucket.glob(f"{log}/manifest/*"))
+
+
+def read_root(path: Path) -> dict[str, Any]:
+    """The fields of a root, without its hash of itself."""
+    value: dict[str, Any] = json.loads(path.read_bytes())
+    del value["body_sha256"]
+    return value
+
+
+def write_root(path: Path, value: dict[str, Any]) -> None:
+    """Write a root with a right hash of itself."""
+    path.write_bytes(sealed(canonical(value)))
+
+
+def forge_root(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the fields of a root in place."""
+    value = read_root(path)
+    change(value)
+    write_root(path, value)
