@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from stratalog.client.consumer import Consumer
-from stratalog.client.offsets import CommittedOffset
-from stratalog.client.pending import RecordMetadata
-from stratalog.client.producer import Producer, ProducerOptions
-from stratalog.engine.engine import Engine
-from stratalog.engine.open import open_engine
-from stratalog.log.fetch import Fetched
-from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
-from stratalog.log.send import Transfer
-from stratalog.log.write import AppendResult
-from stratalog.model.batches import TimestampType
-from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
-from stratalog.model.records import Record, RecordColumns
-from stratalog.reading.open import open_reader
-from stratalog.reading.reader import Reader, TopicInfo
-from stratalog.segment.convert import Converted
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from stratalog.client.consumer import Consumer
+    from stratalog.client.offsets import CommittedOffset
+    from stratalog.client.pending import RecordMetadata
+    from stratalog.client.producer import Producer, ProducerOptions
+    from stratalog.engine.engine import Engine
+    from stratalog.engine.open import open_engine
+    from stratalog.log.fetch import Fetched
+    from stratalog.log.log import Log
+    from stratalog.log.reader import LogReader
+    from stratalog.log.send import Transfer
+    from stratalog.log.write import AppendResult
+    from stratalog.model.batches import TimestampType
+    from stratalog.model.names import TopicId, TopicPartition
+    from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
+    from stratalog.model.records import Record, RecordColumns
+    from stratalog.reading.open import open_reader
+    from stratalog.reading.reader import Reader, TopicInfo
+    from stratalog.segment.convert import Converted
 
 __version__ = "0.1.0"
 
@@ -50,3 +54,57 @@ __all__ = [
     "open_engine",
     "open_reader",
 ]
+
+_HOMES: Final = {
+    "stratalog.client.consumer": ("Consumer",),
+    "stratalog.client.offsets": ("CommittedOffset",),
+    "stratalog.client.pending": ("RecordMetadata",),
+    "stratalog.client.producer": (
+        "Producer",
+        "ProducerOptions",
+    ),
+    "stratalog.engine.engine": ("Engine",),
+    "stratalog.engine.open": ("open_engine",),
+    "stratalog.log.fetch": ("Fetched",),
+    "stratalog.log.log": ("Log",),
+    "stratalog.log.reader": ("LogReader",),
+    "stratalog.log.send": ("Transfer",),
+    "stratalog.log.write": ("AppendResult",),
+    "stratalog.model.batches": ("TimestampType",),
+    "stratalog.model.names": (
+        "TopicId",
+        "TopicPartition",
+    ),
+    "stratalog.model.offsets": (
+        "Durability",
+        "EpochEnd",
+        "Isolation",
+        "LogOffsets",
+    ),
+    "stratalog.model.records": (
+        "Record",
+        "RecordColumns",
+    ),
+    "stratalog.reading.open": ("open_reader",),
+    "stratalog.reading.reader": (
+        "Reader",
+        "TopicInfo",
+    ),
+    "stratalog.segment.convert": ("Converted",),
+}
+
+
+if not TYPE_CHECKING:  # a type checker that saw __getattr__ would accept every name
+
+    def __getattr__(name: str) -> object:
+        """Import a public name at its first use, so that `import stratalog` costs little. Source: PEP 562."""
+        home = next((module for module, names in _HOMES.items() if name in names), None)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value: object = getattr(import_module(home), name)
+        globals()[name] = value
+        return value
+
+    def __dir__() -> list[str]:
+        """Return the public names, imported or not."""
+        return sorted({*globals(), *__all__})
