@@ -190,12 +190,20 @@ class TierStore:
         return True
 
     def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
-        """One page of objects; fewer than ``limit`` means that there are no more."""
+        """One page of objects; fewer than ``limit`` means that there are no more.
+
+        Raises:
+            StoreError: the store failed, or its keys do not ascend above ``after``: page after page would be the same.
+        """
 
         def request(*, deadline_ns: int) -> Sequence[ObjectInfo]:
             return self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
 
-        return self._call("lists", request, lambda _: 0)
+        found = self._call("lists", request, lambda _: 0)
+        if found and found[-1].key <= after:
+            wrong = f"the store lists {found[-1].key!r} where keys above {after!r} were asked for: use another store, or correct it"
+            raise StoreError(wrong, prefix)
+        return found
 
     def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
         """All objects, page by page as they are consumed."""

@@ -185,6 +185,22 @@ def test_listing_goes_page_by_page_and_only_as_far_as_it_is_read() -> None:
     assert next(guarded.list_all("a/", after=f"a/{LIST_LIMIT:05d}")).key == f"a/{LIST_LIMIT + 1:05d}"
 
 
+class SamePage(SimObjectStore):
+    """Lists the first page whatever it is asked for."""
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        del after
+        return super().list(prefix, limit=limit, deadline_ns=deadline_ns)
+
+
+def test_a_listing_that_gives_the_same_page_once_more_ends_with_an_error() -> None:
+    store = SamePage()
+    for number in range(LIST_LIMIT):
+        store.bucket.write(f"a/{number:05d}", b"")
+    with pytest.raises(StoreError, match="where keys above 'a/00999' were asked for"):
+        list(over(store).list_all("a/"))
+
+
 def test_deleting_many_goes_in_pages_and_missing_ones_are_fine() -> None:
     store = SimObjectStore()
     keys = [f"{number:05d}" for number in range(DELETE_LIMIT + 1)]
