@@ -17,6 +17,7 @@ from stratalog.cleaning.plan import CompactionPlan, rewriters
 from stratalog.cleaning.rewrite import Rewriting
 from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import Traffic, open_tier_part
+from stratalog.cleaning.uncleanable import give_up
 from stratalog.errors import (
     ClosedError,
     CorruptionError,
@@ -28,7 +29,7 @@ from stratalog.errors import (
     StoreError,
 )
 from stratalog.log.log import Log
-from stratalog.model.events import LogCleaned, LogUncleanable
+from stratalog.model.events import LogCleaned
 from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, Rewrite, RewriteJob
 from stratalog.tier.log import TierLog
@@ -240,15 +241,6 @@ def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> Re
     """What filters are told of a round."""
     bounds = (rewrite.start, rewrite.end, rewrite.dirty_start)
     return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
-
-
-def give_up(log: Log, error: StorageError, part: str = "local") -> None:
-    """Leave a part of a log alone until it is opened again, and tell of it."""
-    if part == "local":
-        log.cleaning.uncleanable = str(error)
-    else:
-        log.cleaning.tier_uncleanable = str(error)
-    log.notify(LogUncleanable(log=log.name, reason=str(error)))
 
 
 def _conclude(log: Log, result: CompactionResult, ticket: int) -> None:

@@ -29,6 +29,7 @@ class RewriteStats:
     """What a round read and wrote. Pass 1 reads the dirty range, pass 2 all segments but those that it spares.
 
     ``segments_spared`` of ``segments_before`` lose nothing, as their digests tell: their records were not looked at.
+    ``bytes_freed`` is how much smaller the new segments are than those that they replace; negative if they are larger.
     """
 
     bytes_observed: int = 0
@@ -39,6 +40,7 @@ class RewriteStats:
     segments_before: int = 0
     segments_after: int = 0
     segments_spared: int = 0
+    bytes_freed: int = 0
 
 
 class Rewritable(Protocol[S]):

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stratalog.cleaning.runner import deleted_to
-from stratalog.cleaning.summary import summarise_for_rewrite
+from stratalog.cleaning.runner import check_filter, deleted_to, has_filter
+from stratalog.cleaning.summary import summarise, summarise_for_rewrite
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.log.tiered import stable_end
@@ -43,15 +43,25 @@ class CompactionPlan:
 
 def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]:
     """The policies that have a record filter. All of a topic's take part in each round, since they share a checkpoint."""
-    return {
-        name: policy
-        for name, policy in policies.items()
-        if type(policy).record_filter is not CleanupPolicy.record_filter
-    }
+    return {name: policy for name, policy in policies.items() if has_filter(policy)}
+
+
+def compacted_to(plan: CompactionPlan) -> int:
+    """The offset up to which the part of a plan is compacted; -1 if it never was."""
+    if plan.tier is not None:
+        return plan.tier.view().first_dirty_offset
+    dirty_start = plan.log.cleaning.dirty_start
+    return -1 if dirty_start is None else dirty_start
 
 
 def plan_parts(
-    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, has_tier: bool, now_ms: int
+    log: Log,
+    policies: Mapping[str, CleanupPolicy],
+    tier: TierLog | None,
+    *,
+    has_tier: bool,
+    now_ms: int,
+    asks_all: bool = False,
 ) -> list[CompactionPlan]:
     """What a log's policies want of its local part, and of what is in its tier; nothing if none of them rewrites logs.
 
@@ -64,10 +74,11 @@ def plan_parts(
         tier: what it has in a tier; None if it has none.
         has_tier: whether closed segments go to a tier.
         now_ms: when the round would begin.
+        asks_all: also ask where no policy has a record filter. Nothing is planned there; a Rewrite is an error.
     """
     chosen, state = rewriters(policies), log.cleaning
     if not chosen:
-        return []
+        return _mistaken(log, policies, has_tier=has_tier, now_ms=now_ms) if asks_all else []
     is_tiered = tier is not None and bool(tier.view().segments)
     kept = {None: state.uncleanable, tier: state.tier_uncleanable} if is_tiered else {None: state.uncleanable}
     plans = [CompactionPlan(log, None, f"uncleanable: {why}", tier=part) for part, why in kept.items() if why]
@@ -76,13 +87,24 @@ def plan_parts(
         return plans
     summary = summarise_for_rewrite(log, has_tier=has_tier)
     try:
-        actions = _asked(log, chosen, summary, now_ms)
+        actions = _asked(log, policies, summary, now_ms)
     except StorageError as error:
         return [*plans, *(CompactionPlan(log, None, str(error), error, tier=part) for part in asked)]
     gone_to = deleted_to(log, policies, summary, now_ms=now_ms)
     joined = (_joined(log, summary, actions, part, gone_to) for part in asked)
     waits = tier is not None and not log.config.remote_log_copy_disable
     return [*plans, *(_waiting(plan) if waits and plan.tier is None else plan for plan in joined)]
+
+
+def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
+    """A plan with an error if a log without record filters has a policy that is wrong; else nothing."""
+    if log.cleaning.uncleanable:
+        return [CompactionPlan(log, None, f"uncleanable: {log.cleaning.uncleanable}")]
+    try:
+        _asked(log, policies, summarise(log, has_tier=has_tier), now_ms)
+    except StorageError as error:
+        return [CompactionPlan(log, None, str(error), error)]
+    return []
 
 
 def _waiting(plan: CompactionPlan) -> CompactionPlan:
@@ -95,15 +117,16 @@ def _waiting(plan: CompactionPlan) -> CompactionPlan:
 def _asked(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> Sequence[Keep | Rewrite]:
-    """What all of them want; PluginError names the policy that fails, or wants what cannot be."""
-    found = list[Keep | Rewrite]()
+    """What those with a record filter want; PluginError names the policy that fails, or wants what cannot be."""
+    found, chosen = list[Keep | Rewrite](), rewriters(policies)
     for name, policy in policies.items():
         try:
             actions = policy.plan(summary, log.config, now_ms)
             for action in actions:
                 if isinstance(action, Rewrite):
+                    check_filter(policy, action)
                     check_rewrite(summary, action)
-            found += [action for action in actions if isinstance(action, Keep | Rewrite)]
+            found += [action for action in actions if isinstance(action, Keep | Rewrite) and name in chosen]
         except PluginError as error:
             raise PluginError(f"policy {name}: {error}") from error
         except StorageError:

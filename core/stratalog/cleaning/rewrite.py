@@ -184,6 +184,7 @@ class Rewriting(Generic[S]):
                 self.check()
                 if not self.log.replace(made, group, self.ticket):
                     raise RewriteStoppedError(f"{self.log.name} was changed meanwhile")  # noqa: TRY301 - files go first
+                self.stats.bytes_freed += sum(segment.size_bytes for segment in group) - made.size_bytes
             over.notes.seal()
         except BaseException:
             over.notes.abandon()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from stratalog.cleaning.summary import evictable, summarise
+from stratalog.cleaning.uncleanable import give_up
 from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.events import SegmentEvicted, SegmentsDeleted
@@ -88,9 +89,8 @@ def _planned(
 def _wanted(
     policies: Mapping[str, CleanupPolicy], summary: LogSummary, ask: Callable[[CleanupPolicy], Sequence[Action]]
 ) -> list[Action]:
-    """What all of them want. One that fails, or whose deletion is no prefix, costs the log its pass and nothing else."""
+    """What all of them want. A policy that is wrong costs the log its pass and nothing else."""
     found = list[Action]()
-    first = summary.segments[0].base_offset if summary.segments else summary.offsets.log_start
     for name, policy in policies.items():
         try:
             actions = tuple(ask(policy))
@@ -99,19 +99,65 @@ def _wanted(
         except Exception as error:  # a plugin may raise anything, and the other logs go on
             raise PluginError(f"cleanup policy {name} failed on {summary.log}: {error!r}") from error
         for action in actions:
-            if not isinstance(action, Keep | DeletePrefix | Rewrite):
-                raise PluginError(f"cleanup policy {name} wants of {summary.log} what is no action: {action!r}")
-            if isinstance(action, DeletePrefix) and action.start > max(first, summary.offsets.log_start):
-                reason = f"cleanup policy {name} wants {action}, but {summary.log} begins at {first}: that is no prefix"
-                raise PluginError(reason)
+            try:
+                _check_action(policy, summary, action)
+            except PluginError as error:
+                raise PluginError(f"cleanup policy {name} is wrong about {summary.log}: {error}") from error
         found += actions
     return found
+
+
+def _check_action(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:
+    if isinstance(action, DeletePrefix):
+        check_prefix(summary, action)
+    elif isinstance(action, Rewrite):
+        check_filter(policy, action)
+    elif not isinstance(action, Keep):
+        raise PluginError(f"{action!r} is no action: return Keep, DeletePrefix and Rewrite values")
+
+
+def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
+    """Raise PluginError unless a deletion begins with the log and ends inside it."""
+    start, end = summary.offsets.log_start, summary.offsets.log_end
+    first = summary.segments[0].base_offset if summary.segments else start
+    if action.start > max(first, start):
+        raise PluginError(f"{action} is no prefix: the log begins at {first}")
+    if action.end <= action.start:
+        raise PluginError(f"{action} is empty: end must be above start")
+    if action.end > end:
+        raise PluginError(f"{action} ends beyond the log, whose end offset is {end}")
+
+
+def has_filter(policy: CleanupPolicy) -> bool:
+    """True if a policy has a record filter, without which it cannot rewrite."""
+    return type(policy).record_filter is not CleanupPolicy.record_filter
+
+
+def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
+    """Raise PluginError if a policy without a record filter plans a rewrite."""
+    if not has_filter(policy):
+        raise PluginError(f"{action} needs a record filter: implement {type(policy).__name__}.record_filter")
 
 
 def apply_retention(
     log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool = False
 ) -> RetentionResult:
-    """One pass over one log."""
+    """One pass over one log.
+
+    Raises:
+        PluginError: a policy is wrong. Nothing was deleted, and unless this is a dry run, the log is uncleanable.
+    """
+    try:
+        return _applied(log, policies, tier, now_ms=now_ms, dry_run=dry_run)
+    except PluginError as error:
+        if not dry_run:
+            give_up(log, error)
+        raise
+
+
+def _applied(
+    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool
+) -> RetentionResult:
     before, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
     follows_tier = tier is not None and not log.is_leader  # its leader says what goes, from the tier too
     whole = _cut(() if follows_tier else total, before.offsets.high_watermark)
@@ -137,9 +183,23 @@ def apply_retention(
         reasons=(whole.reasons if deleted else ()) + (evict.reasons if evicted else ()),
         rolled=tier is not None and _rolls(log, before, whole.end, remote_end, local),
     )
+    if not (deleted or evicted or result.rolled or follows_tier):
+        _check_deletes(policies, before, total)
     if not dry_run:
         _execute(log, tier, before, whole, max(evict.end if evicted else 0, whole.end), result)
     return result
+
+
+def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
+    """Raise PluginError if a pass that changes nothing has deletions: each later pass would have the same ones."""
+    log_start = before.offsets.log_start
+    prefixes = [action for action in total if isinstance(action, DeletePrefix)]
+    if prefixes and all(action.end <= log_start for action in prefixes):
+        raise PluginError(
+            f"cleanup.policy={','.join(policies)} plans {prefixes[0]} of {before.log}, which deletes nothing: the log starts at "
+            f"{log_start}. Correct the policy, which must plan a DeletePrefix only above that or over whole segments, or choose "
+            "another one with `stratalog topics alter`; then open the log again"
+        )
 
 
 def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local: Sequence[Action]) -> bool:

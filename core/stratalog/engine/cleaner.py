@@ -8,25 +8,59 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact, give_up
+from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
 from stratalog.cleaning.dryrun import RoundPreview, preview
 from stratalog.cleaning.part import RewriteStoppedError
-from stratalog.cleaning.plan import CompactionPlan, filthiest, plan_parts
+from stratalog.cleaning.plan import CompactionPlan, compacted_to, filthiest, plan_parts
 from stratalog.cleaning.throttle import Throttle
+from stratalog.cleaning.uncleanable import give_up
 from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.env.threads import outcomes
-from stratalog.errors import DiskFullError, LogDirOfflineError, StoreError
+from stratalog.errors import DiskFullError, LogDirOfflineError, PluginError, StoreError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
-from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.cleanup import CleanupPolicy, Rewrite
 from stratalog.tier.log import TierLog
 
 _Part: TypeAlias = tuple[TopicPartition, str]  # of a log: as CompactionPlan.part
 Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One part of a log in one run of the cleaner.
+
+    A round makes progress if the part is compacted further than before, or has fewer bytes or segments. All of these are
+    bounded, and so is the number of such rounds. A round without progress is a policy's mistake if the policy plans it
+    once more.
+
+    Attributes:
+        log: whose part it is.
+        reached: the greatest offset up to which the part was compacted; -1 if it never was.
+        idle: the plan of the latest round if that round made no progress.
+    """
+
+    log: Log
+    reached: int
+    idle: Rewrite | None = None
+
+    def note(self, rewrite: Rewrite, result: CompactionResult) -> bool:
+        """Note the result of a round; False if the part takes no further round in this run."""
+        stats = result.stats
+        progress = result.end > self.reached or stats.bytes_freed > 0 or stats.segments_after < stats.segments_before
+        was_idle, self.idle = self.idle is not None, None if progress else rewrite
+        self.reached = max(self.reached, result.end)
+        return progress or not was_idle
+
+    def repeats(self, rewrite: Rewrite) -> bool:
+        """True if a plan is that of the latest round, which made no progress."""
+        idle = self.idle
+        return idle is not None and _bounds(idle) == _bounds(rewrite)
 
 
 class Cleaner:
@@ -64,27 +98,36 @@ class Cleaner:
         """End rounds that are under way soon, and begin none."""
         self._stopping = True
 
-    def plan(self, logs: Sequence[Log]) -> list[CompactionPlan]:
-        """What would be done with those logs that are compacted at all: one plan for each part."""
+    def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
+        """What would be done with those logs that are compacted at all: one plan for each part.
+
+        ``asks_all``: as for ``plan_parts``.
+        """
         now_ms = self._clock.now_ms()
         found = list[CompactionPlan]()
         for log in logs:
-            tier = self._tier_of(log)
-            found += plan_parts(log, self._policies(log.config), tier, has_tier=tier is not None, now_ms=now_ms)
+            policies, tier = self._policies(log.config), self._tier_of(log)
+            found += plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms, asks_all=asks_all)
         return found
 
     def preview(self, plan: CompactionPlan) -> RoundPreview | None:
         """What the round that is planned would do, by reading what it would read; None if none is."""
         return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
 
-    def run(self, logs: Sequence[Log]) -> list[CompactionResult]:
+    def run(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionResult]:
         """Compact until no log is dirty enough; each result as it came, those that could not be planned first.
+
+        A policy that plans a round once more after that round has changed nothing makes its log uncleanable.
+
+        Args:
+            logs: which.
+            asks_all: as for ``plan_parts``.
 
         Raises:
             StorageError: a log or its directory went out of service; after all threads have ended.
         """
         results: list[CompactionResult] = []
-        left = self._plannable(logs, results)
+        left = self._plannable(logs, results, asks_all=asks_all)
 
         def work(_: int) -> None:
             while (result := self._next(left)) is not None:
@@ -100,10 +143,10 @@ class Cleaner:
             raise failures[0]
         return results
 
-    def _plannable(self, logs: Sequence[Log], results: list[CompactionResult]) -> dict[_Part, Log]:
+    def _plannable(self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool) -> dict[_Part, _Turn]:
         """The logs that somebody compacts; what is wrong with others becomes a result."""
         left = {}
-        for plan in self.plan(logs):
+        for plan in self.plan(logs, asks_all=asks_all):
             if plan.error is not None:
                 if not isinstance(plan.error, StoreError):
                     give_up(plan.log, plan.error, plan.part)
@@ -111,24 +154,28 @@ class Cleaner:
                     CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)
                 )
             else:
-                left[_part(plan)] = plan.log
+                left[_part(plan)] = _Turn(plan.log, compacted_to(plan))
         return left
 
-    def _next(self, left: dict[_Part, Log]) -> CompactionResult | None:
+    def _next(self, left: dict[_Part, _Turn]) -> CompactionResult | None:
         """Clean the filthiest part of the logs; None if none is dirty enough that no other thread is at."""
         with self._choosing:
-            logs = {log.name: log for log in left.values() if log.healthy}
+            logs = {turn.log.name: turn.log for turn in left.values() if turn.log.healthy}
             plans = [] if self._stopping else self.plan(list(logs.values()))
             plan = filthiest([found for found in plans if _part(found) in left and _part(found) not in self._busy])
-            if plan is None:
+            if plan is None or plan.rewrite is None:
                 return None
             part = _part(plan)
+            turn = left[part]
+            if turn.repeats(plan.rewrite):
+                del left[part]
+                return self._refused(plan, plan.rewrite)
             self._busy.add(part)
         try:
             result = compact(
                 plan, self._policies(plan.log.config), self.limits, self._throttle, self._check, self._clock.now_ms()
             )
-            if result.error is not None or result.stopped:
+            if result.error is not None or result.stopped or not turn.note(plan.rewrite, result):
                 left.pop(part, None)
             with contextlib.suppress(DiskFullError):  # a round that is not noted is done again
                 self._written(plan.log)
@@ -137,9 +184,25 @@ class Cleaner:
             with self._choosing:
                 self._busy.discard(part)
 
+    def _refused(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
+        """Give up a part whose policies plan without end."""
+        log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
+        error = PluginError(
+            f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} once more, and a round with "
+            f"these bounds has changed nothing: correct the policy, which must plan a Rewrite only where dirty_start is at or "
+            f"above {name}, or choose another one with `stratalog topics alter`; then open the log again"
+        )
+        give_up(log, error, plan.part)
+        bounds = rewrite.start, rewrite.dirty_start, rewrite.dirty_start, rewrite.dirty_ratio
+        return CompactionResult(log.name, *bounds, rewrite.reason, error=error, part=plan.part)
+
     def _check(self) -> None:
         if self._stopping:
             raise RewriteStoppedError("the engine is closing")
+
+
+def _bounds(rewrite: Rewrite) -> tuple[int, int, int]:
+    return rewrite.start, rewrite.end, rewrite.dirty_start
 
 
 def _part(plan: CompactionPlan) -> _Part:

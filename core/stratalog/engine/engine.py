@@ -166,12 +166,12 @@ class Engine(EngineLogs):
             StorageError: a log directory went out of service.
         """
         self._check_open()
-        return tuple(self._cleaner.run(self._duties.chosen(logs)))
+        return tuple(self._cleaner.run(self._duties.chosen(logs), asks_all=True))
 
     def plan_cleaner(self, logs: Iterable[TopicPartition] | None = None) -> tuple[CompactionPlan, ...]:
         """What ``run_cleaner`` would do with each log that is compacted at all, and why; changes nothing."""
         self._check_open()
-        return tuple(self._cleaner.plan(self._duties.chosen(logs)))
+        return tuple(self._cleaner.plan(self._duties.chosen(logs), asks_all=True))
 
     def preview_cleaner(self, plan: CompactionPlan) -> RoundPreview | None:
         """What a planned round would make of its log, to the byte, by reading what it would read; None if none is due.

@@ -137,7 +137,7 @@ _LOGS: Final[tuple[_Row[_OfLog], ...]] = (
     _of_log("failed", "1 if the log was taken out of service.", lambda of: int(not of.log.healthy)),
     _of_log(
         "uncleanable",
-        "1 if compaction leaves the log alone, as a round failed.",
+        "1 if compaction leaves the log alone: a round failed, or a cleanup policy is wrong.",
         lambda of: int(bool(of.log.cleaning.uncleanable)),
         "uncleanable-partitions-count",
     ),

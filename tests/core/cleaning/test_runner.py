@@ -7,11 +7,12 @@ import pytest
 from stratalog.cleaning.runner import RetentionResult, apply_retention
 from stratalog.cleaning.summary import evictable, summarise
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import PluginError
 from stratalog.log.log import Log
-from stratalog.model.events import SegmentsDeleted
+from stratalog.model.events import LogUncleanable, SegmentsDeleted
 from stratalog.model.offsets import Watermark
 from stratalog.model.records import Record
-from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary
+from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite
 from stratalog.testing.logs import LogBed
 from stratalog_compaction.delete import DeletePolicy
 
@@ -104,10 +105,42 @@ def test_the_policy_that_deletes_most_wins(bed: LogBed) -> None:
     assert result.reasons == ("little", "more")
 
 
-def test_no_policy_deletes_past_the_high_watermark(bed: LogBed) -> None:
+@pytest.mark.parametrize(
+    ("action", "problem"),
+    [
+        (
+            DeletePrefix(0, COUNT + 1, "everything there will ever be"),
+            f"ends beyond the log, whose end offset is {COUNT}",
+        ),
+        (DeletePrefix(0, 0, "an empty range"), "is empty"),
+        (DeletePrefix(2, 4, "the middle"), "is no prefix"),
+        (Rewrite(0, 2, 0, "no filter"), "implement Wanting.record_filter"),
+    ],
+)
+def test_a_plan_that_cannot_be_carried_out_makes_the_log_uncleanable_and_deletes_nothing(
+    bed: LogBed, action: Action, problem: str
+) -> None:
     log = filled(bed)
-    result = run(log, bed, Wanting(DeletePrefix(0, 1 << 40, "everything there will ever be")))
-    assert (result.log_start, log.offsets().log_start, log.offsets().log_end) == (COUNT, COUNT, COUNT)
+    for dry_run in (True, False, False):
+        with pytest.raises(PluginError, match=problem):
+            run(log, bed, Wanting(DeletePrefix(0, 2, "a right one")), Wanting(action), dry_run=dry_run)
+        assert (problem in log.cleaning.uncleanable) == (not dry_run)
+    assert offsets_left(log) == list(range(COUNT))
+    uncleanable = [event for event in bed.events if isinstance(event, LogUncleanable)]
+    assert [problem in event.reason for event in uncleanable] == [True]
+
+
+def test_a_deletion_that_deletes_nothing_makes_the_log_uncleanable(bed: LogBed) -> None:
+    """Each later pass would plan it once more."""
+    log = filled(bed)
+    log.delete_records(3)
+    policy = Wanting(DeletePrefix(0, 3, "up to there"))
+    assert run(log, bed, policy).deleted_segments == 1
+    policy.actions = (DeletePrefix(2, 3, "up to there"),)
+    with pytest.raises(PluginError, match="which deletes nothing: the log starts at 3"):
+        run(log, bed, policy)
+    assert "which deletes nothing" in log.cleaning.uncleanable
+    assert run(log, bed, policy, Wanting(DeletePrefix(2, 4, "more"))).log_start == 4
 
 
 @pytest.mark.parametrize(("watermark", "left"), [(0, [0, 2, 4, 6]), (3, [2, 4, 6]), (4, [4, 6]), (7, [6])])

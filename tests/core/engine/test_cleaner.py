@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,9 @@ from stratalog.spi import (
     LogSummary,
     LogUncleanable,
     Provider,
+    RecordColumns,
     RecordFilter,
+    Rewrite,
     RewriteJob,
     hookimpl,
 )
@@ -58,10 +61,54 @@ class BrokenPolicy(CleanupPolicy):
         raise AssertionError(f"asked for {job}, which was never planned")
 
 
+class KeepsAll(RecordFilter):
+    def observe(self, records: RecordColumns) -> int:
+        return records.count
+
+    def judge(self, records: RecordColumns, verdicts: bytearray) -> None:
+        verdicts[:] = bytes(records.count)
+
+
+class UnfilteredPolicy(CleanupPolicy):
+    """Plans the same rewrite whatever was done."""
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        del config, now_ms
+        tiered = [segment for segment in log.segments if segment.is_remote]
+        part = tiered or [segment for segment in log.segments if not segment.is_active]
+        return [Rewrite(part[0].base_offset, part[-1].end_offset, part[0].base_offset, "always")] if part else []
+
+
+class EndlessPolicy(UnfilteredPolicy):
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        del job
+        return KeepsAll()
+
+
+class WanderingPolicy(EndlessPolicy):
+    """Plans another rewrite each time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        self.asked += 1
+        return [
+            replace(action, dirty_start=action.start + self.asked % 9) if isinstance(action, Rewrite) else action
+            for action in super().plan(log, config, now_ms)
+        ]
+
+
 class Broken:
     @hookimpl
     def stratalog_cleanup_policies(self) -> Sequence[Provider[CleanupPolicy]]:
-        return (Provider(name="broken", open=lambda _: BrokenPolicy()),)
+        policies = (BrokenPolicy(), EndlessPolicy(), WanderingPolicy(), UnfilteredPolicy())
+        return [offered(policy) for policy in policies]
+
+
+def offered(policy: CleanupPolicy) -> Provider[CleanupPolicy]:
+    name = type(policy).__name__.removesuffix("Policy").lower()
+    return Provider(name=name, open=lambda _: policy)
 
 
 @pytest.fixture
@@ -205,6 +252,70 @@ def test_a_log_with_a_broken_policy_is_left_alone_and_the_others_have_their_turn
     assert engine.run_cleaner() == ()
     engine._notifier.drain()
     assert [type(event) for event in listener.events] == [LogUncleanable, LogCleaned]
+
+
+@pytest.mark.parametrize("policy", ["endless", "endless,compact"])
+def test_a_round_that_changed_nothing_and_is_planned_once_more_makes_the_log_uncleanable(
+    engine: Engine, listener: Listener, policy: str
+) -> None:
+    log, good = dirty(engine, "bad", 10, 10, cleanup_policy=policy), dirty(engine, "good", 5, 10)
+    results = [result for result in engine.run_cleaner() if result.log == log.name]
+    assert [(result.end, type(result.error)) for result in results[:-1]] == [(10, type(None))] * 2
+    assert isinstance(results[-1].error, PluginError)
+    assert f"cleanup.policy={policy} plans Rewrite(" in log.cleaning.uncleanable
+    assert "a round with these bounds has changed nothing" in log.cleaning.uncleanable
+    assert len(offsets(good)) == 5
+    assert [plan.rewrite for plan in engine.plan_cleaner() if plan.log is log] == [None]
+    assert engine.run_cleaner() == ()
+    engine._notifier.drain()
+    assert [event.log.topic for event in listener.events if isinstance(event, LogUncleanable)] == ["bad"]
+
+
+def test_the_duty_ends_for_a_policy_that_always_plans_the_same(engine: Engine, clock: ManualClock) -> None:
+    log = dirty(engine, "t", 10, 10, cleanup_policy="endless")
+    clock.advance_ms(15_000)
+    engine.run_duties()
+    assert "has changed nothing" in log.cleaning.uncleanable
+    log.append([Record(key=b"k", value=b"v")])
+    assert len(offsets(log)) == 11
+
+
+def test_a_run_ends_for_a_policy_that_plans_another_rewrite_each_time(engine: Engine) -> None:
+    log = dirty(engine, "t", 10, 10, cleanup_policy="wandering")
+    assert 0 < len(engine.run_cleaner()) <= 4
+    assert len(offsets(log)) == 10
+
+
+def test_the_tiers_part_ends_for_a_policy_that_always_plans_the_same(tmp_path: Path) -> None:
+    (tmp_path / "bucket").mkdir()
+    with open_engine(tmp_path / "a", tier=f"file://{tmp_path / 'bucket'}", plugins=[Broken()]) as engine:
+        log = dirty(engine, "t", 10, 10, cleanup_policy="endless")
+        engine.offload()
+        results = engine.run_cleaner()
+        assert [result.part for result in results] == ["tier"] * len(results)
+        assert [type(result.error) for result in results] == [type(None), type(None), PluginError]
+        assert "LogSummary.tier_dirty_start" in log.cleaning.tier_uncleanable
+        assert engine.run_cleaner() == ()
+
+
+@pytest.mark.parametrize("policy", ["unfiltered", "unfiltered,compact"])
+def test_a_rewrite_of_a_policy_without_a_record_filter_makes_the_log_uncleanable(engine: Engine, policy: str) -> None:
+    log = dirty(engine, "t", 5, 10, cleanup_policy=policy)
+    (plan,) = engine.plan_cleaner()
+    assert isinstance(plan.error, PluginError)
+    assert not log.cleaning.uncleanable
+    (result,) = engine.run_cleaner()
+    assert isinstance(result.error, PluginError)
+    assert "implement UnfilteredPolicy.record_filter" in log.cleaning.uncleanable
+    assert len(offsets(log)) == 10
+    assert engine.run_cleaner() == ()
+
+
+def test_retention_notices_a_rewrite_of_a_policy_without_a_record_filter(engine: Engine) -> None:
+    log = dirty(engine, "t", 5, 10, cleanup_policy="unfiltered")
+    with pytest.raises(PluginError, match=r"implement UnfilteredPolicy\.record_filter"):
+        engine.apply_retention()
+    assert "implement UnfilteredPolicy.record_filter" in log.cleaning.uncleanable
 
 
 def test_an_error_of_the_disk_is_raised_when_all_had_their_turn(engine: Engine, files: FaultyVfs) -> None:

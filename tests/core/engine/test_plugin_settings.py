@@ -28,8 +28,8 @@ class Newest(CleanupPolicy):
         del now_ms
         section = config.sections["newest"]
         assert isinstance(section, Settings)
-        kept = log.segments[-section.keep :]
-        return [DeletePrefix(log.segments[0].base_offset, kept[0].base_offset, "too many")]
+        first, kept = log.segments[0].base_offset, log.segments[-section.keep :]
+        return [DeletePrefix(first, kept[0].base_offset, "too many")] if first < kept[0].base_offset else []
 
 
 def open_newest(context: OpenContext) -> CleanupPolicy:

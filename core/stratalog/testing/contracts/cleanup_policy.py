@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from stratalog.cleaning.plan import check_rewrite, rewriters
+from stratalog.cleaning.runner import check_filter, check_prefix
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets
@@ -111,6 +113,21 @@ class CleanupPolicyContract:
             found.append((local, policy.local_plan(local, config, NOW_MS)))
         return found
 
+    @staticmethod
+    def carried_out(log: LogSummary, actions: Sequence[Action]) -> LogSummary:
+        """The log after a pass of retention and a round of compaction, of which no record was outdated."""
+        for action in actions:
+            if isinstance(action, DeletePrefix):
+                left = [segment for segment in log.segments if segment.end_offset > action.end]
+                if not left and log.segments:
+                    left = [replace(log.segments[-1], base_offset=log.segments[-1].end_offset, size_bytes=0)]
+                offsets = log.offsets._replace(log_start=max(log.offsets.log_start, action.end))
+                log = replace(log, segments=tuple(left), offsets=offsets)
+            elif isinstance(action, Rewrite):
+                is_tiered = any(segment.is_remote and segment.end_offset > action.start for segment in log.segments)
+                log = replace(log, tier_dirty_start=action.end) if is_tiered else replace(log, dirty_start=action.end)
+        return log
+
     # --- the policy --------------------------------------------------------------------------------------------------
 
     def test_ranges_ascend_without_overlap(self, policy: CleanupPolicy) -> None:
@@ -140,6 +157,24 @@ class CleanupPolicyContract:
                 ends = {segment.end_offset for segment in log.segments} | {log.offsets.log_start}
                 assert action.end in ends
 
+    def test_a_deletion_has_bounds_that_the_core_takes_and_deletes_something(self, policy: CleanupPolicy) -> None:
+        """It begins with the log, ends inside it, and raises the log start or holds a whole segment."""
+        for config, log in itertools.product(CONFIGS, self.summaries()):
+            for action in policy.plan(log, config, NOW_MS):
+                if isinstance(action, DeletePrefix):
+                    check_prefix(log, action)
+                    whole = [segment for segment in log.segments if segment.end_offset <= action.end]
+                    assert whole or action.end > log.offsets.log_start
+
+    def test_what_is_carried_out_is_not_planned_again(self, policy: CleanupPolicy) -> None:
+        """Rounds end: the core carries out what is planned until nothing is left, and ``dirty_start`` says what was done."""
+        for config, log in itertools.product(CONFIGS, self.summaries()):
+            left, planned = log, list[Sequence[Action]]()
+            for _ in range(len(log.segments) + 2):
+                planned.append([action for action in policy.plan(left, config, NOW_MS) if not isinstance(action, Keep)])
+                left = self.carried_out(left, planned[-1])
+            assert planned[-1] == [], f"{planned[-1]} is planned of {left}, whose work is done: {config}"
+
     def test_nothing_above_the_high_watermark_goes(self, policy: CleanupPolicy) -> None:
         """What is not committed is nobody's to delete or rewrite."""
         for log, plan in self.plans(policy):
@@ -152,6 +187,7 @@ class CleanupPolicyContract:
         for log, plan in self.plans(policy):
             for action in plan:
                 if isinstance(action, Rewrite):
+                    check_filter(policy, action)
                     check_rewrite(log, action)
                     assert 0 <= action.dirty_ratio <= 1
 

@@ -1,0 +1,22 @@
+"""Logs that cleaning leaves alone, because a round failed or a policy is wrong."""
+
+from __future__ import annotations
+
+from stratalog.errors import StorageError
+from stratalog.log.log import Log
+from stratalog.model.events import LogUncleanable
+
+
+def give_up(log: Log, error: StorageError, part: str = "local") -> None:
+    """Do not compact a part of a log until the log is opened again, and notify listeners of the reason.
+
+    The same reason is reported once, however often a policy fails with it.
+    """
+    state, reason = log.cleaning, str(error)
+    if reason == (state.uncleanable if part == "local" else state.tier_uncleanable):
+        return
+    if part == "local":
+        state.uncleanable = reason
+    else:
+        state.tier_uncleanable = reason
+    log.notify(LogUncleanable(log=log.name, reason=reason))
