@@ -57,7 +57,7 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
             tables.append(table)
         if table.stop is not ScanStop.OTHER_MAGIC:
             return MixedScan(tuple(tables), table.stop, table.stop_position, table.reason)
-        if table.stop_position == position:
+        if table.stop_position <= position:
             return MixedScan(tuple(tables), ScanStop.CORRUPT, position, f"magic {magic} is refused by its format")
         position = table.stop_position
 
@@ -130,7 +130,8 @@ def walk(
 ) -> Iterator[Chunk]:
     """The batches of a segment from ``position`` (a batch's start) to its end.
 
-    Beyond Kafka, offsets must ascend from batch to batch, since no CRC covers them.
+    Beyond Kafka, offsets must ascend from batch to batch, since no CRC covers them. Each read either shows a whole batch, or
+    asks for more bytes than the read before it, or raises: a walk over a file that ends too early ends there.
 
     Args:
         segment: local or in a tier.
@@ -144,7 +145,8 @@ def walk(
         relative_to: the offset from which on 31 bits must do; None is the segment's base.
 
     Raises:
-        CorruptBatchError: an entry is bad or cut off; all good ones before it have been yielded.
+        CorruptBatchError: an entry is bad or cut off, or the file is shorter than the segment; all good entries before that
+            have been yielded.
         OffsetOverflowError: the same, where nothing but the distance from ``relative_to`` is wrong.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
@@ -155,7 +157,8 @@ def walk(
     usual = want = max(read_bytes or parts.limits.read_bytes, FRAME_BYTES)
     while position < end:
         near = end if until is None or want != usual or until - position < FRAME_BYTES else until
-        data = read(position, min(want, near - position))
+        asked_bytes = min(want, near - position)
+        data = read(position, asked_bytes)
         found = scan(parts.formats, data, 0, len(data), check_crc=check_crc)
         tables, stray, bound = ascending(found.tables, after, beyond)
         if tables:
@@ -169,7 +172,10 @@ def walk(
             position = chunk.end_position
         if found.stop is ScanStop.CORRUPT:
             raise CorruptBatchError(found.reason, segment.label, position)
-        if found.stop is ScanStop.PARTIAL and not found.tables:
+        if len(data) < asked_bytes:
+            missing = f"the file ends before the segment does, {end - position} more bytes were expected here"
+            raise CorruptBatchError(missing, segment.label, position)
+        if not tables:
             want = _entry_bytes(data, segment, position, parts)
 
 

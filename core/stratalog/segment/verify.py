@@ -124,7 +124,8 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, p
             form = parts.formats.get(magic)
             if form is None:
                 continue
-            table = form.scan(segment.read(start, total), 0, total, check_crc=True)
+            entry = segment.read(start, total)  # fewer bytes if somebody cuts the file meanwhile
+            table = form.scan(entry, 0, len(entry), check_crc=True)
             if len(table) == 1 and table.stop is ScanStop.END and low <= table.base_offset[0] <= table.last_offset[0]:
                 return start
         if len(data) <= _OVERLAP_BYTES:

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import pytest
 
 from stratalog.config.engine import Limits
 from stratalog.errors import CorruptBatchError
-from stratalog.model.batches import Buffer, ScanStop
+from stratalog.model.batches import BatchTable, Buffer, ScanStop
+from stratalog.segment.components import FormatTable
 from stratalog.segment.framing import FRAME, FRAME_BYTES, EpochSetter, scan, walk
 from stratalog.segment.segment import Segment
+from stratalog.spi.formats import RecordFormat
 from stratalog.testing.logs import LogBed, records
 
 MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
@@ -41,6 +46,18 @@ def starts(entries: Sequence[bytes]) -> list[int]:
     return list(itertools.accumulate(map(len, entries), initial=0))
 
 
+class CountedReads:
+    """Reads a segment so many times, and then fails the test."""
+
+    def __init__(self, segment: Segment, at_most: int) -> None:
+        self._segment, self._left = segment, at_most
+
+    def __call__(self, position: int, size_bytes: int) -> memoryview:
+        assert self._left, "the walk does not get on"
+        self._left -= 1
+        return self._segment.read(position, size_bytes)
+
+
 def walked(segment: Segment, bed: LogBed, read_bytes: int = 0, position: int = 0) -> list[tuple[int, int, int]]:
     """(position, magic, last offset) of each batch."""
     return [
@@ -51,12 +68,16 @@ def walked(segment: Segment, bed: LogBed, read_bytes: int = 0, position: int = 0
 
 
 def walked_until_error(
-    segment: Segment, bed: LogBed, read_bytes: int, below: int | None = None
+    segment: Segment,
+    bed: LogBed,
+    read_bytes: int,
+    below: int | None = None,
+    read: Callable[[int, int], memoryview] | None = None,
 ) -> tuple[list[int], CorruptBatchError | None]:
     """The positions of the batches before the first bad entry, and what is said of that."""
     found: list[int] = []
     try:
-        for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes, below=below):
+        for chunk in walk(segment, 0, bed.parts, read_bytes=read_bytes, below=below, read=read):
             found += [chunk.position + batch.position for batch in chunk.batches()]
     except CorruptBatchError as error:
         return found, error
@@ -151,6 +172,49 @@ def test_a_log_cut_at_any_byte_gives_its_whole_entries_and_then_an_error(
         assert found == bounds[:whole]
         assert (error is None) is (size in bounds)
         assert error is None or (error.position, error.file) == (bounds[whole], str(bed.path(0)))
+
+
+@pytest.mark.parametrize("read_bytes", [1, 100, 0])
+def test_a_file_that_is_cut_after_it_was_opened_gives_its_whole_entries_and_then_an_error(
+    bed: LogBed, make_segment: MakeSegment, mixed: list[bytes], read_bytes: int
+) -> None:
+    """The walk once read the same nothing for ever."""
+    entries = [mixed[0], mixed[3], mixed[4], mixed[6]]
+    bounds = starts(entries)
+    for size in sorted({*range(0, bounds[-1], 29), *bounds[:-1], *(bound - 1 for bound in bounds[1:])}):
+        segment = make_segment(entries, 0, 25)
+        assert segment.size_bytes == bounds[-1]
+        os.truncate(bed.path(0), size)
+        reads = CountedReads(segment, 4 * bounds[-1])
+        found, error = walked_until_error(segment, bed, read_bytes, read=reads)
+        whole = sum(bound <= size for bound in bounds)
+        assert found == bounds[: whole - 1]
+        assert error is not None
+        assert (error.position, error.file) == (bounds[whole - 1], str(bed.path(0)))
+
+
+def test_a_format_that_stands_still_is_an_error(bed: LogBed, make_segment: MakeSegment, mixed: list[bytes]) -> None:
+    """Formats are plugins: one that says that it scanned all, or goes back, must not keep a reader for ever."""
+    segment = make_segment(mixed[4:5], 0, 25)
+
+    class Still:
+        magic = 2
+        answer = ScanStop.END, 0
+
+        def scan(self, _data: Buffer, _start: int, _end: int, *, check_crc: bool) -> BatchTable:
+            del check_crc
+            return BatchTable.from_rows(2, [], *self.answer)
+
+    still = Still()
+    parts = dataclasses.replace(bed.parts, formats=FormatTable([cast(RecordFormat, still)]))
+    for still.answer in (
+        (ScanStop.END, 0),
+        (ScanStop.PARTIAL, 0),
+        (ScanStop.OTHER_MAGIC, 0),
+        (ScanStop.OTHER_MAGIC, -5),
+    ):
+        with pytest.raises(CorruptBatchError, match="refused by its format"):
+            list(walk(segment, 0, parts, read=CountedReads(segment, 10)))
 
 
 @pytest.mark.parametrize("magic", [0, 1, 2])
