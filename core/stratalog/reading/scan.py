@@ -140,7 +140,7 @@ class _Work:
         """The piece where the plan says it is."""
         parts, below = self._place.parts, None if piece.is_active else piece.end_offset
         position = checked_position(segment, piece.position, piece.start, parts)
-        doubted: int | None = None
+        doubted = set[int]()  # positions that were read once more; each is stepped over at the next error
         while self._offset < piece.end:
             chunks = walk(segment, position, parts, below=below, until=piece.end_position)
             span = range(self._offset, piece.end)
@@ -150,9 +150,8 @@ class _Work:
                     if batch is not None:
                         yield batch
             except CorruptionError as error:
-                if doubted != error.position and segment.forget():  # it may have been damaged on the way
-                    doubted = error.position
-                    position = checked_position(segment, piece.position, self._offset, parts)
+                if error.position not in doubted and segment.forget():  # it may have been damaged on the way
+                    doubted.add(error.position)
                 elif isinstance(error, CorruptBatchError):
                     position = self._step_over(piece, segment, error)
                 else:

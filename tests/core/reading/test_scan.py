@@ -241,6 +241,30 @@ def test_a_corrupt_batch_is_an_error_or_stepped_over_and_told_of_once(tmp_path: 
     assert found == [offset for offset in range(600) if not damage.start <= offset < damage.end]
 
 
+def test_several_corrupt_batches_of_one_object_are_each_told_of_once(tmp_path: Path) -> None:
+    """What a tier gave damaged is read once more; two such batches made the reader go back and forth between them."""
+    tier = tmp_path / "tier"
+    tier.mkdir()
+    fill(tmp_path / "logs", tier=f"file://{tier}")
+    stored = next(path for path in sorted(tier.rglob("*.seg")) if path.stat().st_size > 10_000)
+    data = bytearray(stored.read_bytes())
+    for part in (3, 2):
+        data[len(data) // part] ^= 1
+    stored.write_bytes(data)
+    source, told = ReadSource(f"file://{tier}"), list[Damage]()
+
+    def tell(damage: Damage) -> None:
+        assert len(told) < 5, f"told without end: {told}"
+        told.append(damage)
+
+    splits = plan(source, 50)  # of an object that is read whole the hash is compared, too
+    found = [at for split in splits for part in scan(source, split, on_damage=tell) for at in listed(part)]
+    assert [damage.end - damage.start for damage in told] == [10, 10]
+    gone = {offset for damage in told for offset in range(damage.start, damage.end)}
+    assert found == [offset for offset in range(50, max(found) + 1) if offset not in gone]
+    assert len(found) > 500
+
+
 @pytest.mark.parametrize("batches", [1, 3])
 def test_a_log_that_was_cut_at_its_end_is_never_just_shorter(tmp_path: Path, batches: int) -> None:
     fill(tmp_path, batches=batches)
