@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -11,8 +13,9 @@ import stratalog
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
 from stratalog.config.files import read_settings
+from stratalog.errors import StorageError
 from stratalog.model.records import EXTENSIONS
-from stratalog.reading.open import load_registry
+from stratalog.reading.open import open_host
 from stratalog.registry.plugins import OfferInfo, PluginInfo
 
 _COLUMNS: Final = (
@@ -38,12 +41,15 @@ def plugins(output: Output, config: str | None) -> int:
 
     Where compiled code can do the work, the columns say whether it does and, if not, why. The first row is the core.
 
-    The exit code is 1 if a plugin failed.
+    Codecs, record formats and index formats are opened. One that cannot be opened is quarantined: the others work.
+
+    The exit code is 1 if a plugin failed, or if something is quarantined.
     """
-    found = load_registry(read_settings(config, os.environ)).plugins()
-    rows = [_core_row(), *(row for plugin in found for row in _rows(plugin))]
+    with contextlib.closing(open_host(read_settings(config, os.environ), (), None)) as host:
+        found, quarantined = host.registry.plugins(), host.quarantined()
+    rows = [_core_row(), *(row for plugin in found for row in _rows(plugin, quarantined))]
     output.table("plugins", _COLUMNS, rows)
-    return 1 if any(plugin.error is not None for plugin in found) else 0
+    return 1 if quarantined or any(plugin.error is not None for plugin in found) else 0
 
 
 def _core_row() -> tuple[object, ...]:
@@ -51,15 +57,18 @@ def _core_row() -> tuple[object, ...]:
     return ("stratalog", "stratalog", stratalog.__version__, "ok", "core", core.name, None, "", *_compiled(core), "")
 
 
-def _rows(plugin: PluginInfo) -> list[tuple[object, ...]]:
-    base = (plugin.name, plugin.distribution, plugin.version, str(plugin.status))
+def _rows(plugin: PluginInfo, quarantined: Mapping[tuple[str, str], StorageError]) -> list[tuple[object, ...]]:
+    base = (plugin.name, plugin.distribution, plugin.version)
     if not plugin.offers:
-        return [(*base, "", "", None, "", None, "", str(plugin.error or ""))]
-    return [
-        (*base, kind, offer.name, offer.version, ", ".join(offer.capabilities), *_compiled(offer), "")
-        for kind, offers in plugin.offers.items()
-        for offer in offers
-    ]
+        return [(*base, str(plugin.status), "", "", None, "", None, "", str(plugin.error or ""))]
+    rows = list[tuple[object, ...]]()
+    for kind, offers in plugin.offers.items():
+        for offer in offers:
+            error = quarantined.get((kind, offer.name))
+            status = str(plugin.status) if error is None else "quarantined"
+            words = (kind, offer.name, offer.version, ", ".join(offer.capabilities))
+            rows.append((*base, status, *words, *_compiled(offer), "" if error is None else str(error)))
+    return rows
 
 
 def _compiled(offer: OfferInfo) -> tuple[bool | None, str]:

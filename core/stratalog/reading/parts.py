@@ -13,13 +13,15 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import PluginClashError, UnknownComponentError
+from stratalog.errors import PluginClashError, StorageError, UnknownComponentError
+from stratalog.model.offers import Offers
+from stratalog.registry.kinds import CODECS
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
 from stratalog.segment.cache import ByteCache
-from stratalog.segment.components import Components, ExtraTable, FormatTable
+from stratalog.segment.components import MAGICS, Components, ExtraTable, FormatTable
 from stratalog.spi.cleanup import CleanupPolicy
-from stratalog.spi.codecs import CodecTable
+from stratalog.spi.codecs import CODEC_IDS, CodecTable
 from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.indexes import IndexFormat, IndexRole
 from stratalog.spi.layouts import TierLayout
@@ -50,13 +52,16 @@ class ComponentHost:
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._layouts: LayoutTable | None = None
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
-        self._codecs = CodecTable()
-        self._codecs = CodecTable(
-            (offer.provider.name, self._open(registry.codecs(), offer.provider)) for offer in registry.codecs()
-        )
-        self._formats = FormatTable(
-            self._open(registry.record_formats(), offer.provider) for offer in registry.record_formats()
-        )
+        self._failed: dict[tuple[str, str], StorageError] = {}  # in quarantine; under _opening
+        self._offered_codecs = Offers("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
+        self._offered_formats = Offers("record format", "magic", MAGICS, self._openers(registry.record_formats()))
+        self._codecs = CodecTable(offers=self._offered_codecs)
+        self._formats = FormatTable(offers=self._offered_formats)
+        providers: list[Provider[Any]] = [offer.provider for offer in registry.codecs().offers()]  # Any: of both kinds
+        providers += [offer.provider for offer in registry.record_formats().offers()]
+        for provider in providers:
+            if provider.name in settings.plugins:  # a setting that is wrong is reported now, not at first use
+                self.context(provider)
 
     def parts(self, config: TopicConfig) -> Components:
         """What logs with these settings work with.
@@ -144,6 +149,14 @@ class ComponentHost:
             read_only=read_only,
         )
 
+    def quarantined(self) -> dict[tuple[str, str], StorageError]:
+        """Open all codecs, record formats and index formats; what keeps which from use, by the kind's key and its name."""
+        indexes = self.registry.index_formats()
+        found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
+        found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
+        found |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
+        return {key: error for key, error in found.items() if error is not None}
+
     def close(self) -> None:
         """Close idle descriptors. Twice is fine."""
         self.handles.close()
@@ -152,8 +165,38 @@ class ComponentHost:
         key = (catalogue.title, provider.name)
         with self._opening:
             if key not in self._opened:
-                self._opened[key] = catalogue.open(provider, self.context(provider))
+                context = self.context(provider)
+                if catalogue.title == CODECS.title:  # a codec cannot be opened with codecs that are being opened
+                    context = dataclasses.replace(context, codecs=CodecTable())
+                self._opened[key] = catalogue.open(provider, context)
             return cast(C, self._opened[key])
+
+    def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
+        return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
+
+    def _tried(self, catalogue: Catalogue[C], name: str) -> C:
+        """Open a component once; the reason that it cannot be opened is raised each time, and names its plugin."""
+        key = (catalogue.title, name)
+        with self._opening:
+            if key in self._failed:
+                raise self._failed[key].with_traceback(None)
+            try:
+                return self._open(catalogue, catalogue.by_name(name))
+            except PluginClashError as error:
+                failure: StorageError = error
+            except (StorageError, SystemExit) as error:
+                guard = catalogue.guard(catalogue.by_name(name))
+                is_named = isinstance(error, StorageError) and str(guard) in str(error)
+                failure = error if is_named and isinstance(error, StorageError) else guard.failure("open", error)
+            self._failed[key] = failure
+            raise failure
+
+    def _refusal(self, catalogue: Catalogue[Any], name: str) -> StorageError | None:  # Any: of any kind
+        try:
+            self._tried(catalogue, name)
+        except StorageError as error:
+            return error
+        return None
 
     def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
         """At first use, so that the table is there: a layout may stand on another one of it."""

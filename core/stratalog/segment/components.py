@@ -8,30 +8,60 @@ from typing import Any, Final
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import CorruptBatchError
+from stratalog.errors import CorruptBatchError, UnknownComponentError
+from stratalog.model.offers import Offers
 from stratalog.segment.cache import ByteCache
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import RecordFormat
 from stratalog.spi.indexes import IndexFormat, IndexRole
 
+MAGICS: Final = range(128)
+_KAFKA_MAGICS: Final = range(3)
+
 
 class FormatTable:
-    """The record formats of an engine, by magic."""
+    """The record formats of an engine, by magic. Thread-safe.
 
-    def __init__(self, formats: Iterable[RecordFormat]) -> None:
+    Args:
+        formats: open already.
+        offers: formats that are opened when one of them is needed first.
+    """
+
+    def __init__(self, formats: Iterable[RecordFormat] = (), offers: Offers[RecordFormat] | None = None) -> None:
         self._by_magic = {found.magic: found for found in formats}
+        self._offers = offers or Offers[RecordFormat]("record format", "magic", MAGICS)
 
     def get(self, magic: int) -> RecordFormat | None:
-        """The format of this magic, or None."""
-        return self._by_magic.get(magic)
+        """The format of this magic, or None if the byte is none.
+
+        Raises:
+            PluginClashError: several formats have this magic.
+            UnknownComponentError: the magic is Kafka's and its format is not installed, or a format is in quarantine that
+                may have it. Bytes that another engine can read are no damage: recovery must not cut them.
+        """
+        found = self._by_magic.get(magic)
+        return found if found is not None else self._looked_up(magic)
 
     def of(self, magic: int, file: str, position: int) -> RecordFormat:
-        """The format of this magic; CorruptBatchError at ``position`` of ``file`` if none is installed."""
-        found = self._by_magic.get(magic)
+        """The format of this magic; CorruptBatchError at ``position`` of ``file`` if there is none; others as ``get``."""
+        found = self._by_magic.get(magic) or self.get(magic)
         if found is None:
             raise CorruptBatchError(f"unknown magic {magic}", file, position)
         return found
+
+    def _looked_up(self, magic: int) -> RecordFormat | None:
+        opened = self._offers.opened()
+        if not opened.by_number.keys() <= self._by_magic.keys():
+            self._by_magic = {**opened.by_number, **self._by_magic}
+        if magic in self._by_magic:
+            return self._by_magic[magic]
+        if magic in opened.clashes:
+            raise opened.clashes[magic].with_traceback(None)
+        if opened.failures or magic in _KAFKA_MAGICS:
+            advice = opened.absence() or "; install a plugin that offers it, or unblock it in plugins.block"
+            raise UnknownComponentError(f"no record format with magic {magic} is installed{advice}")
+        return None
 
 
 class ExtraTable:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from stratalog.errors import PluginClashError, UnsupportedCompressionError
 from stratalog.model.batches import Buffer
+from stratalog.model.offers import Offers, Opened
 
 
 class Codec(ABC):
@@ -35,16 +36,25 @@ class Codec(ABC):
         """
 
 
+CODEC_IDS: Final = range(1, 8)  # three bits of the attributes; 0 is no codec
+
+
 class CodecTable:
-    """The codecs of an engine, by id and by name.
+    """The codecs of an engine, by id and by name. Thread-safe.
+
+    Args:
+        codecs: by name, open already.
+        offers: codecs that are opened when one of them is needed first.
 
     Raises:
-        PluginClashError: two have the same id: batches would be decompressed by whichever came last.
+        PluginClashError: two of ``codecs`` have the same id: batches would be decompressed by whichever came last. Of
+            ``offers``, the use of such an id raises it.
     """
 
-    def __init__(self, codecs: Iterable[tuple[str, Codec]] = ()) -> None:
+    def __init__(self, codecs: Iterable[tuple[str, Codec]] = (), offers: Offers[Codec] | None = None) -> None:
         self._by_name = dict(codecs)
         self._by_id = dict[int, Codec]()
+        self._offers = offers or Offers[Codec]("codec", "id", CODEC_IDS)
         for name, codec in self._by_name.items():
             if self._by_id.setdefault(codec.id, codec) is not codec:
                 raise PluginClashError(
@@ -52,18 +62,32 @@ class CodecTable:
                 )
 
     def by_id(self, codec_id: int) -> Codec:
-        """The codec with this id; UnsupportedCompressionError if none is installed."""
+        """The codec with this id.
+
+        Raises:
+            UnsupportedCompressionError: none that could be opened has it.
+            PluginClashError: several have it.
+        """
         try:
             return self._by_id[codec_id]
         except KeyError:
-            raise UnsupportedCompressionError(f"no codec with id {codec_id} is installed") from None
+            return self._looked_up(codec_id)
 
     def by_name(self, name: str) -> Codec:
-        """The codec with this name; UnsupportedCompressionError if none is installed."""
-        try:
-            return self._by_name[name]
-        except KeyError:
-            raise UnsupportedCompressionError(f"no codec {name!r} is installed") from None
+        """The codec with this name.
+
+        Raises:
+            UnsupportedCompressionError: none is installed.
+            PluginError: it cannot be opened, or shares its id with another one.
+        """
+        found = self._by_name.get(name)
+        if found is None:
+            opened = self._open()
+            opened.check(name)
+            found = opened.by_name.get(name)
+        if found is None:
+            raise UnsupportedCompressionError(f"no codec {name!r} is installed")
+        return found
 
     def name_of(self, codec_id: int) -> str:
         """The name of the codec with this id, ``none`` for 0; UnsupportedCompressionError if none is installed."""
@@ -71,3 +95,18 @@ class CodecTable:
             return "none"
         codec = self.by_id(codec_id)
         return next(name for name, found in self._by_name.items() if found is codec)
+
+    def _looked_up(self, codec_id: int) -> Codec:
+        opened = self._open()
+        if codec_id in self._by_id:
+            return self._by_id[codec_id]
+        if codec_id in opened.clashes:
+            raise opened.clashes[codec_id].with_traceback(None)
+        raise UnsupportedCompressionError(f"no codec with id {codec_id} is installed{opened.absence()}")
+
+    def _open(self) -> Opened[Codec]:
+        opened = self._offers.opened()
+        if not opened.by_name.keys() <= self._by_name.keys():
+            self._by_name = {**opened.by_name, **self._by_name}
+            self._by_id = {**opened.by_number, **self._by_id}
+        return opened

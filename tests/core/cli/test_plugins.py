@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,3 +62,28 @@ def test_people_see_it_too(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
     out = capsys.readouterr().out
     assert "not compiled" in out
     assert f"switched off by {SWITCH}" in out
+
+
+FAILING = """
+from stratalog.spi import Provider, hookimpl
+
+@hookimpl
+def stratalog_codecs():
+    return (Provider(name="brotli", open=open_brotli),)
+
+def open_brotli(context):
+    raise ValueError("no dictionary")
+"""
+
+
+def test_a_codec_that_cannot_be_opened_is_shown_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "acme_brotli.py").write_text(FAILING)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "settings.toml").write_text('"plugins.modules" = ["acme_brotli"]\n')
+    assert run(["plugins", "--json", "--config", str(tmp_path / "settings.toml")]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (row,) = [row for row in rows if row["status"] == "quarantined"]
+    assert (row["plugin"], row["kind"], row["name"]) == ("acme_brotli", "codecs", "brotli")
+    assert "(plugin acme_brotli): open raised ValueError: no dictionary" in row["error"]

@@ -5,10 +5,29 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
+import pytest
+
+from stratalog import Record, open_engine
 from stratalog.config.files import read_settings
+from stratalog.errors import PluginError, UnknownSettingError
 from stratalog.reading.open import open_host
-from stratalog.spi import Action, CleanupPolicy, LogSummary, OpenContext, Provider, TopicConfig, hookimpl
+from stratalog.spi import (
+    Action,
+    CleanupPolicy,
+    Codec,
+    IndexFormat,
+    LogSummary,
+    OpenContext,
+    Provider,
+    RecordFormat,
+    Section,
+    TopicConfig,
+    hookimpl,
+    key,
+)
 
 
 class Nothing(CleanupPolicy):
@@ -64,3 +83,64 @@ def test_threads_that_need_a_component_first_open_it_once() -> None:
         slow.asks.join()
     assert slow.found == [first]
     assert slow.opened == 1
+
+
+class Failing:
+    """A plugin with a codec and a record format that cannot be opened."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.opened = error, 0
+
+    def open(self, context: OpenContext) -> Any:  # Any: it never returns
+        del context
+        self.opened += 1
+        raise self.error
+
+    @hookimpl
+    def stratalog_codecs(self) -> Iterable[Provider[Codec]]:
+        return (Provider(name="brotli", open=self.open),)
+
+    @hookimpl
+    def stratalog_record_formats(self) -> Iterable[Provider[RecordFormat]]:
+        return (Provider(name="v9", open=self.open),)
+
+    @hookimpl
+    def stratalog_index_formats(self) -> Iterable[Provider[IndexFormat[Any]]]:
+        return (Provider(name="tree", open=self.open),)
+
+
+@pytest.mark.parametrize("error", [ValueError("bug"), ImportError("no brotli"), SystemExit(3), PluginError("refused")])
+def test_what_cannot_be_opened_and_is_not_used_keeps_no_engine_from_its_work(
+    tmp_path: Path, error: BaseException
+) -> None:
+    plugin = Failing(error)
+    with open_engine(tmp_path, plugins=[plugin]) as engine:
+        assert plugin.opened == 0
+        engine.create_topic("t", config={"compression.type": "zstd"})
+        engine.log("t", 0).append([Record(value=b"v")])
+        assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
+        codecs = engine.log("t", 0).parts.codecs
+        for _ in range(2):
+            with pytest.raises(PluginError, match=r"codec 'brotli' version 1 \(plugin .*Failing.*\): open raised"):
+                codecs.by_name("brotli")
+    assert plugin.opened == 2
+
+
+def test_the_quarantine_names_what_cannot_be_opened() -> None:
+    with contextlib.closing(open_host(read_settings({}, {}), [Failing(ValueError("bug"))], None)) as host:
+        found = host.quarantined()
+    assert sorted(found) == [("codecs", "brotli"), ("index_formats", "tree"), ("record_formats", "v9")]
+    assert all("open raised ValueError: bug" in str(error) for error in found.values())
+
+
+def test_settings_of_a_codec_are_checked_when_an_engine_opens(tmp_path: Path) -> None:
+    class Level(Section):
+        level: int = key("level", 1, at_least=1, doc="How hard it tries.")
+
+    class Sectioned(Failing):
+        @hookimpl
+        def stratalog_codecs(self) -> Iterable[Provider[Codec]]:
+            return (Provider(name="brotli", open=self.open, engine_section=Level),)
+
+    with pytest.raises(UnknownSettingError, match="levle"):
+        open_engine(tmp_path, plugins=[Sectioned(ValueError("bug"))], config={"plugins": {"brotli": {"levle": 1}}})

@@ -1,0 +1,104 @@
+"""Components that are found by a number in stored bytes: codecs by id, record formats by magic.
+
+Only an open component knows its number, so all of a kind are opened when one of them is needed first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from stratalog.errors import PluginClashError, PluginError, StorageError
+
+C = TypeVar("C")
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened(Generic[C]):
+    """The components of one kind.
+
+    Attributes:
+        by_name: those that could be opened and share their number with no other one.
+        by_number: the same by number.
+        failures: why the others are in quarantine, by name.
+        clashes: the error for each number that several components claim.
+    """
+
+    by_name: Mapping[str, C] = field(default_factory=dict)
+    by_number: Mapping[int, C] = field(default_factory=dict)
+    failures: Mapping[str, StorageError] = field(default_factory=dict)
+    clashes: Mapping[int, StorageError] = field(default_factory=dict)
+
+    def check(self, name: str) -> None:
+        """Raise the reason if the component with this name is in quarantine."""
+        if name in self.failures:
+            raise self.failures[name].with_traceback(None)
+
+    def absence(self) -> str:
+        """The reasons of all failures, to be appended to the text of an error about a missing component."""
+        return "".join(f"; {failure}" for failure in self.failures.values())
+
+
+class Offers(Generic[C]):
+    """Components of one kind, opened when one of them is needed first. Thread-safe.
+
+    A component that cannot be opened, or whose number is wrong, is put in quarantine: its use raises the reason, and all
+    others work.
+
+    Args:
+        title: of the kind, for texts.
+        attribute: the attribute of a component that holds its number.
+        numbers: the numbers that are allowed.
+        openers: by name; an opener gives the same component or raises the same error each time.
+    """
+
+    def __init__(
+        self, title: str, attribute: str, numbers: range, openers: Mapping[str, Callable[[], C]] | None = None
+    ) -> None:
+        self._title, self._attribute, self._numbers = title, attribute, numbers
+        self._openers = dict(openers or {})
+        self._opened: Opened[C] | None = None
+
+    def opened(self) -> Opened[C]:
+        """Open the components unless that was done before."""
+        found = self._opened
+        if found is None:
+            # Two threads may both come here. A lock would have to be taken after that of the openers, and before it.
+            found = self._opened = self._open()
+        return found
+
+    def _open(self) -> Opened[C]:
+        components, failures, owners = dict[str, C](), dict[str, StorageError](), dict[int, list[str]]()
+        for name, opener in self._openers.items():
+            try:
+                component = opener()
+                owners.setdefault(self._number(name, component), []).append(name)
+                components[name] = component
+            except StorageError as error:
+                _LOGGER.warning("%s %r is not used: %s", self._title, name, error)
+                failures[name] = error
+        clashes = dict[int, StorageError]()
+        for number, names in owners.items():
+            if len(names) > 1:
+                clashes[number] = self._clash(number, names)
+                failures |= dict.fromkeys(names, clashes[number])
+        by_number = {number: components[names[0]] for number, names in owners.items() if len(names) == 1}
+        return Opened(
+            {name: found for name, found in components.items() if name not in failures}, by_number, failures, clashes
+        )
+
+    def _number(self, name: str, component: C) -> int:
+        number = getattr(component, self._attribute, None)
+        if not isinstance(number, int) or number not in self._numbers:
+            allowed = f"{self._numbers.start} to {self._numbers.stop - 1}"
+            raise PluginError(f"{self._title} {name!r}: {self._attribute} must be {allowed}, not {number!r}")
+        return number
+
+    def _clash(self, number: int, names: list[str]) -> PluginClashError:
+        who = " and ".join(f"{self._title} {name!r}" for name in names)
+        return PluginClashError(
+            f"{who} have the same {self._attribute} {number}: block all but one plugin in plugins.block"
+        )
