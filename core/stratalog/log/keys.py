@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from stratalog.errors import CorruptIndexError, PluginImportError, UnknownComponentError
+from stratalog.errors import CorruptIndexError, PluginError, PluginImportError, UnknownComponentError
 from stratalog.log.again import ViewSource
 from stratalog.log.columns import cut_columns, read_pieces
 from stratalog.log.view import LogView
@@ -21,7 +20,6 @@ from stratalog.segment.search import decode
 from stratalog.spi.extra import ExtraIndexReader
 
 _HAS_KEY: Final = 1
-_LOGGER: Final = logging.getLogger(__name__)
 
 
 class SegmentExtra(NamedTuple):
@@ -82,15 +80,21 @@ def records_with_key(
 
 
 def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:
-    """Whether a segment may hold a key, as far as one index knows; an index that fails knows nothing."""
+    """True unless one index is certain that a segment lacks the key; an index that fails knows nothing."""
     reader = _reader(segment, label, extras)
+    if reader is None:
+        return True
     try:
-        return reader is None or reader.may_hold_key(key)
+        found: object = reader.may_hold_key(key)
     except CorruptIndexError:
-        pass
-    except Exception:  # plugins are strangers: what one raises must not keep a reader from its records
-        _LOGGER.exception("EXTRA index %s of %s failed: the segment is read", label, segment.label)
-    return True
+        return True
+    except Exception as error:  # noqa: BLE001 - plugins are strangers: what one raises must not keep a reader from its records
+        extras.failed(label, "may_hold_key", segment.label, _failure(label, "may_hold_key", error))
+        return True
+    if not isinstance(found, bool):
+        wrong = PluginError(f"may_hold_key of EXTRA index {label} returned {found!r}: it must return True or False")
+        extras.failed(label, "may_hold_key", segment.label, wrong)
+    return found is not False
 
 
 def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIndexReader | None:
@@ -101,6 +105,14 @@ def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIn
         return extras.of(label).reader(data)
     except (CorruptIndexError, PluginImportError):
         pass
-    except Exception:  # the same
-        _LOGGER.exception("EXTRA index %s of %s cannot be opened: the segment is read", label, segment.label)
+    except Exception as error:  # noqa: BLE001 - the same
+        extras.failed(label, "reader", segment.label, _failure(label, "reader", error))
     return None
+
+
+def _failure(label: str, method: str, error: Exception) -> PluginError:
+    if isinstance(error, PluginError):
+        return error
+    failure = PluginError(f"{method} of EXTRA index {label} raised {error!r}")
+    failure.__cause__ = error
+    return failure

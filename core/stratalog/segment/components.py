@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import CorruptBatchError, UnknownComponentError
+from stratalog.errors import CorruptBatchError, PluginError, UnknownComponentError
 from stratalog.model.offers import Offers
 from stratalog.segment.cache import ByteCache
 from stratalog.spi.codecs import CodecTable
@@ -17,6 +18,7 @@ from stratalog.spi.formats import RecordFormat
 from stratalog.spi.indexes import IndexFormat, IndexRole
 
 MAGICS: Final = range(128)
+_LOGGER: Final = logging.getLogger(__name__)
 _KAFKA_MAGICS: Final = range(3)
 
 
@@ -69,12 +71,17 @@ class ExtraTable:
 
     Args:
         offers: what gives each, the same one each time; asked once, or by each of several threads that come first together.
+
+    Attributes:
+        labels: of all indexes.
+        failures: the first failure of each method that broke the contract, by label and method.
     """
 
     def __init__(self, offers: Mapping[str, Callable[[], ExtraIndex]]) -> None:
         self._offers = offers
         self._opened: dict[str, ExtraIndex] = {}
         self.labels = tuple(offers)
+        self.failures: dict[tuple[str, str], PluginError] = {}
 
     def of(self, label: str) -> ExtraIndex:
         """The index; PluginImportError if it cannot be opened here."""
@@ -82,6 +89,16 @@ class ExtraTable:
         if found is None:
             found = self._opened[label] = self._offers[label]()
         return found
+
+    def failed(self, label: str, method: str, where: str, error: PluginError) -> None:
+        """Record that a method of an index or its reader broke the contract. Only the first time it is logged.
+
+        The segment is read as if it had no such index.
+        """
+        if self.failures.setdefault((label, method), error) is error:
+            _LOGGER.error(
+                "EXTRA index %s of %s is not used, as of others like it: %s", label, where, error, exc_info=error
+            )
 
 
 NO_EXTRAS: Final = ExtraTable({})

@@ -39,9 +39,10 @@ class ExtraIndexReader:
     """Answers from one segment's index. Thread-safe; the author adds methods for whatever else the index knows."""
 
     def may_hold_key(self, key: bytes) -> bool:
-        """Whether a record of the segment may have this key: False only where certainly none has.
+        """Return False only if certainly no record of the segment has this key, else True.
 
-        The default is for an index that knows nothing of keys.
+        An answer that is neither, such as None, counts as True and is reported as an error of the plugin. The default is for
+        an index that knows nothing of keys.
         """
         del key
         return True

@@ -296,6 +296,23 @@ def test_a_reader_that_fails_costs_a_read(
         caplog.clear()
 
 
+@pytest.mark.parametrize("answer", [None, 0, "", []])
+def test_an_answer_that_is_no_bool_hides_no_record_and_is_reported_once(
+    extra_bed: LogBed, plugin: ExtraPlugin, caplog: pytest.LogCaptureFixture, answer: object
+) -> None:
+    log = extra_bed.open()
+    fill(log, "ab", "cd", "ae")
+    log.make_extra_indexes()
+    plugin.told.answer = (answer,)
+    with caplog.at_level(logging.ERROR):
+        assert offsets_of(log, "a") == [0, 4]
+        assert offsets_of(log, "c") == [2]
+    (logged,) = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert f"may_hold_key of EXTRA index keyset@1 returned {answer!r}: it must return True or False" in logged.message
+    (failure,) = extra_bed.parts.extras.failures.values()
+    assert isinstance(failure, PluginError)
+
+
 def test_bytes_that_are_no_index_cost_a_read(extra_bed: LogBed, plugin: ExtraPlugin) -> None:
     plugin.told.made = b"something else"
     log = extra_bed.open()

@@ -73,8 +73,16 @@ class ExtraIndexContract:
         """The one law of ``may_hold_key``: whoever is told no does not read the segment."""
         records = self.records()
         for reader in _readers(extra_index, self.built(extra_index, records, (1, 2, 2, 300))):
-            denied = [found.key for found in records if found.key is not None and not reader.may_hold_key(found.key)]
+            denied = [
+                found.key for found in records if found.key is not None and reader.may_hold_key(found.key) is not True
+            ]
             assert denied == []
+
+    def test_answers_are_true_or_false(self, extra_index: ExtraIndex) -> None:
+        """The core leaves a segment out for False alone: None, 0 and the bool of another library are no answers."""
+        for reader in _readers(extra_index, self.built(extra_index, self.records())):
+            for key in (b"", b"key 1", _ABSENT_KEY):
+                assert type(reader.may_hold_key(key)) is bool
 
     def test_one_record_is_enough(self, extra_index: ExtraIndex) -> None:
         """Each by itself is found."""
