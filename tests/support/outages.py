@@ -28,6 +28,7 @@ class Place:
 
     Attributes:
         fault: of every request, as long as it is set.
+        fault_of: asked for the fault of each request, if it is set.
         during: called inside each request, if it is set.
         asked: the requests, in order, whatever became of them.
     """
@@ -39,6 +40,7 @@ class Place:
     events: list[object] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
     during: Callable[[], None] | None = None
+    fault_of: Callable[[SimRequest], Fault] | None = None
     bucket: SimBucket = field(init=False)
     _seed: int = 0
 
@@ -61,7 +63,7 @@ class Place:
         self.asked.append(request)
         if self.during is not None:
             self.during()
-        return self.fault
+        return self.fault if self.fault_of is None else self.fault_of(request)
 
     def engine(self, name: str = "data", *, attach: bool = False, uri: str = URI, files: Vfs | None = None) -> Engine:
         self._seed += 1

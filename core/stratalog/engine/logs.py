@@ -117,6 +117,7 @@ class EngineLogs(Closeable):
                     self._open_logs(directory)
             elif tier is not None:
                 self.attached = self._take_over(tier, attach)
+            self._create_in_tier()
             self._owned = owned.pop_all()
 
     # --- logs and topics ---------------------------------------------------------------------------------------------
@@ -159,7 +160,9 @@ class EngineLogs(Closeable):
         """
         with self._changing:
             self._check_open()
-            return self._changes.create(name, partitions, config or {})
+            made = self._changes.create(name, partitions, config or {})
+            self._create_in_tier(name)
+            return made
 
     def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
         """Change settings of a topic, for logs that are open too; durable on return.
@@ -174,7 +177,9 @@ class EngineLogs(Closeable):
         """
         with self._changing:
             self._check_open()
-            return self._changes.alter(name, config)
+            altered = self._changes.alter(name, config)
+            self._create_in_tier(name)
+            return altered
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records, those in the tier included.
@@ -268,6 +273,13 @@ class EngineLogs(Closeable):
         )
         self._shelf.failed.update(failed)
         self._shelf.publish((directory, log) for log in opened)
+
+    def _create_in_tier(self, topic: str | None = None) -> None:
+        """Let the tier list the logs of a topic, or all logs, from now on."""
+        if self._tiering is not None:
+            self._tiering.create(
+                log for name, log in list(self._shelf.logs.items()) if topic is None or name.topic == topic
+            )
 
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterable
@@ -10,6 +11,7 @@ from typing import Final
 from stratalog.cleaning.runner import relieve
 from stratalog.config.engine import EngineConfig
 from stratalog.config.keys import LONG_MAX
+from stratalog.engine.each import for_each
 from stratalog.engine.offload import OffloadResult, TierLag, offload_log, tier_lag
 from stratalog.engine.opening import LogOpener
 from stratalog.env import Clock
@@ -20,8 +22,9 @@ from stratalog.tier.collect import CollectReport
 from stratalog.tier.housekeeping import Housekeeping
 from stratalog.tier.layers import is_of_store
 from stratalog.tier.log import TierLog
+from stratalog.tier.offload import is_unknown
 from stratalog.tier.rate import CopyRate
-from stratalog.tier.root import ChangeKind
+from stratalog.tier.root import ChangeKind, TopicNote
 from stratalog.tier.tier import Tier, TierLogName
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -52,6 +55,43 @@ class Tiering:
         """How long uploads have waited for the rate so far, together."""
         return self._rate.waited_ms
 
+    def create(self, logs: Iterable[Log]) -> None:
+        """Make logs known to the tier before their first segment is there, several at once: two requests a log, once.
+
+        A log that fails is served all the same: the error is noted, and the next pass of offload tries again.
+        """
+        waiting, notes = [log for log in logs if self._may_create(log)], dict[str, TopicNote]()
+        for topic in {log.name.topic for log in waiting}:
+            notes[topic] = self._opener.note_of(topic)
+        try:
+            for_each(waiting, lambda log: self._create(log, notes[log.name.topic]), self._settings.copier_threads)
+        except StorageError as error:
+            _LOGGER.warning("the tier does not list all logs yet, which is tried again: error=%s", error)
+
+    def _may_create(self, log: Log) -> bool:
+        remote = self._opener.remote_of(log)
+        if remote is None or not remote.is_here or not log.is_leader or log.config.remote_log_copy_disable:
+            return False
+        with contextlib.suppress(StorageError):  # the offload of a log whose head cannot be read reports it
+            return is_unknown(remote.root)
+        return False
+
+    def _create(self, log: Log, topic: TopicNote) -> None:
+        remote = self._opener.remote_of(log)
+        offsets = log.offsets()
+        assert remote is not None
+        try:
+            with log.stopped_if_fenced():
+                remote.create(
+                    leader_epoch=log.leader_epoch,
+                    log_start=offsets.log_start,
+                    high_watermark=offsets.high_watermark,
+                    topic=topic,
+                )
+        except StorageError as error:
+            self._note(log.name, str(error))
+            raise
+
     def offload(self, log: Log) -> OffloadResult | None:
         """One pass over one log; None if it has no tier, or takes no copies. Errors as ``offload_log``."""
         remote = self._joined(log)
@@ -60,6 +100,8 @@ class Tiering:
         if remote is None or log.config.remote_log_copy_disable or not log.is_leader:
             return None
         try:
+            if self._may_create(log):
+                self._create(log, self._opener.note_of(log.name.topic))
             with log.cleaning.busy:
                 result = offload_log(log, remote, self._may_begin, self._opener.note_of(log.name.topic))
             relieve(log)

@@ -132,7 +132,8 @@ class Committer:
                 f"{root.log} is written in leader epoch {root.leader_epoch}, ours is {leader_epoch} "
                 f"version={root.version}"
             )
-        is_other = root.leader_epoch == leader_epoch and root.change not in shared_with and self._is_foreign(root)
+        is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # which names no segment
+        is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_foreign(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(
                 f"{root.log} has another writer in our leader epoch {leader_epoch} version={root.version}"

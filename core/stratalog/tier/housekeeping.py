@@ -10,6 +10,7 @@ from stratalog.errors import StorageError
 from stratalog.tier.collect import GRACE_MS, CollectReport
 from stratalog.tier.layers import is_of_store
 from stratalog.tier.log import TierLog
+from stratalog.tier.root import ChangeKind
 from stratalog.tier.tier import TierLogName
 
 _NAMED_FAILURES: Final = 10
@@ -46,7 +47,8 @@ class Housekeeping:
             if root is None:
                 self._tidy.pop(name, None)
                 self._swept.pop(name, None)
-        if root is None or (tidy_version == root.version and not has_leftovers):
+        is_new = root is not None and root.version == 1 and root.change == ChangeKind.CREATE
+        if root is None or is_new or (tidy_version == root.version and not has_leftovers):
             return CollectReport()
         with_orphans = has_leftovers or swept_epoch < root.leader_epoch
         report = remote.collect(

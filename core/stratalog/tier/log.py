@@ -18,7 +18,7 @@ from stratalog.tier.commit import Committer, Decide
 from stratalog.tier.expire import ExpireReport, Expiry
 from stratalog.tier.loghead import LogHead, TierParts
 from stratalog.tier.mend import mend, quarantine
-from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, cutting
+from stratalog.tier.offload import Offloader, OffloadReport, Standing, claimed, created, cutting, is_unknown
 from stratalog.tier.orphans import Owner
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
@@ -99,6 +99,19 @@ class TierLog(LogHead):
             self.refresh()
             head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
             return self._offloader(layout, section).offload(head, self._finder.prefix, sources, at)
+
+    def create(
+        self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
+    ) -> Root | None:
+        """Make the log known to the tier by a root without segments, unless it is known; the head after it.
+
+        Two requests for a log that is not known, none for one whose head was read. Arguments and errors as ``offload``.
+        """
+        self._check_writable()
+        if not is_unknown(self.root):
+            return self.root
+        with self._duty:
+            return self._commit(leader_epoch, created(Standing(leader_epoch, log_start, high_watermark, topic)))
 
     def replacer(self, *, layout: str, leader_epoch: int, section: Section | None = None) -> Replacer:
         """For who puts segments that were made anew in the place of committed ones; arguments as ``offload``."""

@@ -197,6 +197,33 @@ def claimed(root: Root | None, reason: str) -> Change | None:
     )
 
 
+def created(at: Standing) -> Decide:
+    """Make a log known to its tier before its first segment is there; a log that is known stays as it is.
+
+    A log that was taken out of the tier (``clear``) is not known until this commit.
+    """
+
+    def decide(root: Root | None) -> Change | None:
+        if not is_unknown(root):
+            return None
+        log_start = max(at.log_start, root.log_start if root else 0)
+        return Change(
+            kind=ChangeKind.CREATE,
+            reason="the log has a tier from now on",
+            log_start=log_start,
+            high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
+            first_dirty_offset=root.first_dirty_offset if root else 0,
+            topic=at.topic,
+        )
+
+    return decide
+
+
+def is_unknown(root: Root | None) -> bool:
+    """True if a tier with this head does not list the log among those that it holds."""
+    return root is None or root.change == ChangeKind.CLEAR
+
+
 def cutting(offset: int, reason: str) -> Decide:
     """Take out what stands from ``offset`` on, unless nothing does."""
 

@@ -20,6 +20,7 @@ INLINE_PAGES: Final = 512  # references of one level in a root: more are gathere
 class ChangeKind(StrEnum):
     """Why a root was made. Persistent: roots name it by these words; later versions may know more."""
 
+    CREATE = "create"
     CLAIM = "claim"
     OFFLOAD = "offload"
     EXPIRE = "expire"

@@ -55,6 +55,7 @@ class Engine:
                 self.log.collect()
                 return
             if not self.segments:
+                self.log.create(leader_epoch=self.epoch, log_start=0, high_watermark=0)
                 self.take_over()
             elif self.chance.random() < 0.7:
                 self.segments.append(self.segment(self.segments[-1].info.end_offset))

@@ -1,0 +1,189 @@
+"""Topics without segments in a tier: it lists them from the moment when they have a tier, and everything copes with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from outages import Place
+from sim_tier import URI, SimTier
+from stratalog import Reader, Record, TopicPartition, open_engine, open_reader
+from stratalog.engine.restore import restore
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import FencedEpochError
+from stratalog.model.events import EpochFenced
+from stratalog.testing.simobjects import Fault, SimRequest
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.tier.collect import GRACE_MS
+from stratalog.tier.root import ChangeKind
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: ManualClock) -> Place:
+    return Place(tmp_path, clock)
+
+
+def reader(place: Place) -> Reader:
+    return open_reader(URI, plugins=[SimTier(place.bucket)], env=Env(clock=place.clock))
+
+
+def listed(place: Place) -> dict[TopicPartition, tuple[int, int]]:
+    """Every log that the tier alone shows, with its bounds."""
+    with reader(place) as found:
+        bounds = {name: found.log(*name).offsets() for name in found.partitions()}
+    return {name: (offsets.log_start, offsets.log_end) for name, offsets in bounds.items()}
+
+
+def test_a_topic_is_in_the_tier_when_create_topic_returns(place: Place) -> None:
+    with place.engine() as engine:
+        engine.create_topic("t", partitions=2, config={"retention.ms": 5000})
+        engine.create_topic("local", config={"remote.storage.enable": False})
+        assert listed(place) == {T0: (0, 0), TopicPartition("t", 1): (0, 0)}
+        tier = engine.tier
+        topic_id = engine.topics()["t"].topic_id
+        assert tier is not None
+        assert topic_id is not None
+        root = tier.log(T0, topic_id).root
+        assert root is not None
+        assert (root.version, root.change, root.segments, root.entries) == (1, ChangeKind.CREATE, 0, ())
+        assert root.topic is not None
+        assert root.topic.partitions == 2
+        assert root.topic.config["retention.ms"] == 5000
+
+
+def test_a_log_that_is_opened_with_a_tier_for_the_first_time_is_in_it_before_its_first_offload(place: Place) -> None:
+    with open_engine(place.folder / "data") as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"%d" % number) for number in range(5)])
+        engine.log("t", 0).delete_records(before=2)
+    with place.engine():
+        assert listed(place) == {T0: (2, 2)}, "the log start, and no record that only local disk has"
+
+
+def test_a_log_costs_two_requests_once(place: Place) -> None:
+    def asked() -> Counter[str]:
+        found = Counter(request.kind for request in place.asked)
+        place.asked.clear()
+        return found
+
+    with place.engine() as engine:
+        asked()
+        engine.create_topic("t", partitions=20)
+        assert asked() == {"list": 40, "create": 20}, "one listing finds that there is nothing, one confirms the root"
+    with place.engine() as engine:
+        opening = asked()
+        engine.offload()
+        engine.collect()
+    assert opening["create"] == 2, "the probe of the store alone"
+    assert not asked()["create"]
+
+
+@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.THROTTLED])
+def test_a_store_that_fails_keeps_no_topic_from_being_made_and_the_next_pass_lists_it(
+    place: Place, fault: Fault
+) -> None:
+    with place.engine() as engine:
+
+        def failing(request: SimRequest) -> Fault:
+            return fault if request.kind == "create" else Fault.NONE
+
+        place.fault_of = failing
+        engine.create_topic("t")
+        assert [bool(lag.error) for lag in engine.tier_lag()] == [True]
+        engine.log("t", 0).append([Record(value=b"taken")])
+        assert listed(place) == {}
+        place.fault_of = None
+        engine.offload()
+        assert [lag.error for lag in engine.tier_lag()] == [""]
+        assert listed(place) == {T0: (0, 0)}
+
+
+def test_a_topic_that_comes_back_to_its_tier_is_listed_again(place: Place) -> None:
+    with place.engine() as engine:
+        engine.create_topic("t")
+        engine.log("t", 0).append([Record(value=b"0"), Record(value=b"1")])
+        engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+        engine.alter_topic("t", {"remote.storage.enable": True})
+    with place.engine("other", attach=True) as engine:
+        assert engine.partitions() == (T0,)
+
+
+def test_a_tier_without_a_segment_is_attached_with_its_topics_and_settings(place: Place) -> None:
+    with place.engine() as engine:
+        engine.create_topic("t", partitions=3, config={"retention.ms": 5000})
+    with place.engine("other", attach=True) as engine:
+        assert [(log.log.partition, log.log_end) for log in engine.attached] == [(0, 0), (1, 0), (2, 0)]
+        assert engine.topics()["t"].config.retention_ms == 5000
+        log = engine.log("t", 1)
+        assert log.append([Record(value=b"first")]).base_offset == 0
+        log.roll()
+        engine.offload()
+        assert listed(place)[TopicPartition("t", 1)] == (0, 1)
+
+
+def test_an_empty_log_is_restored_verified_collected_and_deleted(place: Place, clock: ManualClock) -> None:
+    with place.engine() as engine:
+        engine.create_topic("t")
+        tier, topic_id = engine.tier, engine.topics()["t"].topic_id
+        assert tier is not None
+        assert topic_id is not None
+        clock.advance_ms(2 * GRACE_MS)
+        assert engine.collect().roots == 0
+        assert tier.lost() == ()
+        checked = tier.log(T0, topic_id).scrub(engine.log("t", 0).parts, deep=True)
+        assert [*checked.begin(), *checked.segments(), *checked.orphans()] == []
+        env = Env(clock=clock)
+        (restored,) = restore(URI, place.folder / "restored", plugins=[SimTier(place.bucket)], env=env)
+        assert (restored.log, restored.log_end, restored.segments) == (T0, 0, 0)
+        engine.delete_topic("t")
+        engine.collect()
+        clock.advance_ms(2 * GRACE_MS)
+        engine.collect()
+        assert place.bucket.keys(f"t-{topic_id}") == []
+        assert listed(place) == {}
+
+
+def test_a_replica_that_creates_the_log_in_the_same_epoch_does_not_fence_its_leader() -> None:
+    bed = TierBed()
+    leader, replica = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
+    assert leader.root is None
+    replica.create(leader_epoch=0, log_start=0, high_watermark=0)
+    offload = {"layout": "pair", "leader_epoch": 0, "log_start": 0, "high_watermark": 10}
+    assert leader.offload([made_segment(0, 5)], **offload).committed
+    assert leader.create(leader_epoch=0, log_start=0, high_watermark=5) is leader.root, "it is known"
+    with pytest.raises(FencedEpochError):
+        replica.offload([made_segment(0, 5, data=b"another")], **offload)
+
+
+def test_a_log_that_was_taken_over_is_not_created_in_an_older_epoch() -> None:
+    bed = TierBed()
+    older, newer = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
+    assert older.root is None
+    newer.create(leader_epoch=1, log_start=0, high_watermark=0)
+    with pytest.raises(FencedEpochError):
+        older.create(leader_epoch=0, log_start=0, high_watermark=0)
+
+
+def test_an_engine_that_finds_its_log_taken_over_while_it_creates_it_takes_no_appends(place: Place) -> None:
+    with place.engine() as engine:
+
+        def rival_first(request: SimRequest) -> Fault:
+            if request.kind == "create":
+                place.fault_of = None
+                assert engine.tier is not None
+                topic_id = engine.tier.opened()[0].topic_id
+                with place.rival().engine("rival") as other:
+                    assert other.tier is not None
+                    other.tier.log(T0, topic_id).create(leader_epoch=3, log_start=0, high_watermark=0)
+            return Fault.NONE
+
+        place.fault_of = rival_first
+        engine.create_topic("t")
+        with pytest.raises(FencedEpochError):
+            engine.log("t", 0).append([Record(value=b"late")])
+    assert any(isinstance(event, EpochFenced) for event in place.events)
