@@ -31,6 +31,7 @@ def as_arrow(given: Iterable[Any], schema: StructType) -> Iterator[pa.RecordBatc
         "binary": pa.binary(),
         "string": pa.string(),
         "int": pa.int32(),
+        "bigint": pa.int64(),
         "timestamp": pa.timestamp("us", tz="UTC"),
         "array<struct<key:string,value:binary>>": pa.list_(header),
     }

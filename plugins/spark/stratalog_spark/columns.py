@@ -29,6 +29,7 @@ TYPES: Final = {
 KAFKA: Final = tuple(TYPES)[:7]
 HEADERS: Final = "headers"
 CORRUPT: Final = tuple(TYPES)[8:]
+READ_ONLY: Final = frozenset({"offset", "timestampType", *CORRUPT})  # columns of reads that a writer cannot choose
 
 
 def ddl(names: Sequence[str]) -> str:
@@ -77,7 +78,6 @@ class Rows:
             "topic": found.log.topic,
             "partition": found.log.partition,
             "offset": found.start,
-            "headers": [],
             "corruptFile": found.file,
             "corruptPosition": found.position,
             "corruptReason": f"{found.reason} ({found.size_bytes} bytes{gone})",
@@ -112,8 +112,20 @@ def _topic(pa: Any, scanned: Scanned) -> Any:
 
 
 def _headers(pa: Any, scanned: Scanned) -> Any:
-    """The same buffers under Spark's type. Never null: lists that are all null make Python eight times slower later."""
-    return scanned.batch.column(HEADERS).cast(_types(pa)[HEADERS])
+    """Headers under Spark's type; null for a record without any, as in Spark's Kafka source."""
+    import pyarrow.compute as pc  # noqa: PLC0415 - an extra of the core, here when Spark is
+
+    kind = _types(pa)[HEADERS]
+    lists: Any = scanned.batch.column(HEADERS)  # pyarrow's published types know no lists here
+    present: Any = pc.greater(pc.list_value_length(lists), pa.scalar(0))
+    count = present.true_count
+    if not count:
+        return pa.nulls(len(lists), kind)
+    lists = lists.cast(kind)
+    if count == len(lists):
+        return lists
+    offsets = pc.add(lists.offsets, 0)  # from_arrays takes no slice together with a mask
+    return pa.ListArray.from_arrays(offsets, lists.values, type=kind, mask=pc.invert(present))
 
 
 def _nothing(name: str) -> Callable[[Any, Scanned], Any]:

@@ -179,7 +179,10 @@ class Options(Given):
     def _source(self) -> ReadSource:
         path = self._get("path")
         if not path:
-            raise ConfigError("say what to read: .load(PATH), a log directory or the URI of a tier")
+            raise ConfigError(
+                "say what to read: .load(PATH), a log directory or the URI of a tier; a table keeps its location only if it is "
+                "made without a list of columns, CREATE TABLE t USING stratalog OPTIONS (...) LOCATION 'PATH'"
+            )
         as_of = self._get("as_of")
         return ReadSource(
             path,
@@ -231,7 +234,10 @@ class SinkOptions(Given):
         super().__init__(given, SINK_NAMES)
         path = self._get("path")
         if not path:
-            raise ConfigError("say where to write: .save(PATH) or .start(PATH), a log directory or the URI of a tier")
+            raise ConfigError(
+                "say where to write: .save(PATH), .start(PATH), or INSERT INTO t WITH (path = 'PATH', topic = 'TOPIC'): Spark "
+                "does not hand the options of a table to a sink in Python"
+            )
         self.target = WriteTarget(
             path,
             tier_options=self._tier_options(),

@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from stratalog import RecordColumns
 from stratalog.errors import ConfigError, InvalidRecordError
-from stratalog_spark.columns import HEADERS
+from stratalog_spark.columns import HEADERS, READ_ONLY
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,9 +31,11 @@ _HASHED_BYTES: Final = 1 << 18  # at a time: numbers that address them take eigh
 _LARGEST_BYTES: Final = (1 << 31) - 1
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Raise ConfigError unless rows of this schema can be written."""
+def check_schema(schema: StructType, topic: str | None, *, of_table: bool = False) -> None:
+    """Raise ConfigError unless rows of this schema can be written; those for a table may have the columns of a read."""
     found = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if of_table:
+        found = {name: kind for name, kind in found.items() if name not in READ_ONLY}
     if "value" not in found:
         raise ConfigError(f"a column 'value' is needed, there are {', '.join(found) or 'none'}")
     for name, kind in found.items():
@@ -43,6 +45,20 @@ def check_schema(schema: StructType, topic: str | None) -> None:
             raise ConfigError(f"column {name!r} must be of type {' or '.join(_TYPES[name])}, not {kind}: cast it")
     if topic is None and "topic" not in found:
         raise ConfigError("say where rows go: option topic, or a column 'topic'")
+
+
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns of a batch that are written: an INSERT into a table has null in the others.
+
+    Raises:
+        InvalidRecordError: a row has a value in a column that the log gives, as ``offset``.
+    """
+    for name in READ_ONLY.intersection(batch.schema.names):
+        if batch.column(name).null_count < batch.num_rows:
+            raise InvalidRecordError(
+                f"a row has a value in column {name!r}, which the log gives: write rows without it"
+            )
+    return batch.select([name for name in batch.schema.names if name not in READ_ONLY])
 
 
 def by_log(

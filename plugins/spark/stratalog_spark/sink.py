@@ -20,7 +20,8 @@ from stratalog.errors import ConfigError, StorageError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
 from stratalog_spark.arrowsink import ArrowStreamWriter, ArrowWriter, WriterCommitMessage, as_arrow
 from stratalog_spark.options import SinkOptions
-from stratalog_spark.rowcolumns import by_log, check_schema, columns_of
+from stratalog_spark.rowcolumns import by_log, check_schema, columns_of, writable
+from stratalog_spark.tables import is_kept
 from stratalog_spark.worker import freeze_once
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class _Task:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows."""
-        for place, rows in by_log(batch, self._options.topic, self._places):
+        for place, rows in by_log(writable(batch), self._options.topic, self._places):
             log = TopicPartition(*place)
             self._waiting.setdefault(log, []).append(rows)
             self._sizes[log] = self._sizes.get(log, 0) + rows.nbytes
@@ -155,7 +156,7 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegmen
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
-    check_schema(schema, options.topic)
+    check_schema(schema, options.topic, of_table=is_kept(schema))
     if options.topic is not None and options.partitions is not None:
         with options.target.open() as writer:
             writer.create_topic(options.topic, options.partitions)

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from stratalog_spark.columns import check_names, ddl
 from stratalog_spark.options import Options, SinkOptions
 from stratalog_spark.rows import SplitPartition, plan, read_split
+from stratalog_spark.tables import is_table, table_schema, with_table
 from stratalog_spark.worker import freeze_once
 
 if TYPE_CHECKING:
@@ -36,17 +37,20 @@ class StratalogSource(DataSource):
         """What stands in ``format(...)``."""
         return "stratalog"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType | str:
         """The columns, as far as the options choose them. Text: there may be no Spark here to parse it."""
+        if is_table(self.options):
+            return table_schema(self.options)
         return ddl(check_names(Options(self.options, streaming=None).shown))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For ``spark.read``; ``schema`` is the user's, if there is one, and chooses the columns."""
-        return BatchReader(Options(self.options), _names(schema))
+        return BatchReader(Options(with_table(self.options, schema, streaming=False)), _names(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """For ``spark.readStream``; the schema as for ``reader``."""
-        options, names = Options(self.options, streaming=True), _names(schema)
+        options = Options(with_table(self.options, schema, streaming=True), streaming=True)
+        names = _names(schema)
         try:
             from stratalog_spark.limited import LimitedStreamReader  # noqa: PLC0415 - not before Spark 4.2
         except ImportError:

@@ -153,11 +153,10 @@ def test_a_replica_that_creates_the_log_in_the_same_epoch_does_not_fence_its_lea
     leader, replica = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
     assert leader.root is None
     replica.create(leader_epoch=0, log_start=0, high_watermark=0)
-    offload = {"layout": "pair", "leader_epoch": 0, "log_start": 0, "high_watermark": 10}
-    assert leader.offload([made_segment(0, 5)], **offload).committed
+    assert leader.offload([made_segment(0, 5)], layout="pair", leader_epoch=0, log_start=0, high_watermark=5).committed
     assert leader.create(leader_epoch=0, log_start=0, high_watermark=5) is leader.root, "it is known"
     with pytest.raises(FencedEpochError):
-        replica.offload([made_segment(0, 5, data=b"another")], **offload)
+        replica.offload([made_segment(5, 9)], layout="pair", leader_epoch=0, log_start=0, high_watermark=9)
 
 
 def test_a_log_that_was_taken_over_is_not_created_in_an_older_epoch() -> None:

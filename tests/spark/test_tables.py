@@ -1,0 +1,141 @@
+"""Tables of Spark's catalog over logs: what Spark hands to a source in Python, and what is kept in the columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.errors import ConfigError, UnknownSettingError
+
+pytestmark = pytest.mark.usefixtures("has_spark")
+
+
+def given(**options: str) -> dict[str, str]:
+    """The properties of a table, as Spark 4.3 hands them on when it is made."""
+    kept = {f"option.{name}": value for name, value in options.items()}
+    return {**kept, **options, "provider": "stratalog", "owner": "me", "location": "file:/data", "path": "file:/data"}
+
+
+def test_the_options_of_a_table_are_in_the_metadata_of_its_columns() -> None:
+    from stratalog_spark.tables import table_schema, with_table  # noqa: PLC0415 - needs pyspark
+
+    schema = table_schema({**given(subscribe="orders", columns="key,value"), "a.property": "of the table"})
+    assert schema.simpleString() == "struct<key:binary,value:binary>"
+    assert dict(with_table({}, schema, streaming=False)) == {
+        "subscribe": "orders",
+        "columns": "key,value",
+        "path": "file:///data",
+    }
+
+
+def test_options_of_a_query_count_before_those_of_the_table() -> None:
+    from stratalog_spark.tables import table_schema, with_table  # noqa: PLC0415 - needs pyspark
+
+    schema = table_schema(given(subscribe="orders", maxOffsetsPerTrigger="5"))
+    found = with_table({"Subscribe": "others"}, schema, streaming=True)
+    assert "subscribe" not in found
+    assert found["Subscribe"] == "others"
+    assert found["maxoffsetspertrigger"] == "5"
+    assert "maxoffsetspertrigger" not in with_table({}, schema, streaming=False), "of streams alone"
+    elsewhere = {"path": "/elsewhere", "subscribe": "others"}
+    assert with_table(elsewhere, schema, streaming=False) == elsewhere
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"tier.secret": "hush"}, "not kept in a table"),
+        ({"topic": "orders"}, "is of writes"),
+        ({"subscribe": "orders", "startingOffsets": "never"}, "startingOffsets"),
+        ({}, "give one of subscribe"),
+    ],
+)
+def test_what_a_table_cannot_keep_is_refused_when_it_is_made(options: dict[str, str], text: str) -> None:
+    from stratalog_spark.tables import table_schema  # noqa: PLC0415 - needs pyspark
+
+    with pytest.raises(ConfigError, match=text) as raised:
+        table_schema(given(**options))
+    assert "hush" not in str(raised.value)
+
+
+def test_an_unknown_option_of_a_table_is_named_with_the_nearest() -> None:
+    from stratalog_spark.tables import table_schema  # noqa: PLC0415 - needs pyspark
+
+    with pytest.raises(UnknownSettingError, match="did you mean 'subscribe'"):
+        table_schema(given(subscrib="orders"))
+
+
+def test_a_table_without_a_location_is_refused() -> None:
+    from stratalog_spark.tables import table_schema  # noqa: PLC0415 - needs pyspark
+
+    with pytest.raises(ConfigError, match="LOCATION"):
+        table_schema({"provider": "stratalog", "option.subscribe": "orders"})
+
+
+def test_metadata_that_this_source_did_not_write_are_refused() -> None:
+    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
+
+    from stratalog_spark.tables import with_table  # noqa: PLC0415 - needs pyspark
+
+    for metadata in ("text", {"subscribe": "a"}, {"path": 7}):
+        schema = StructType().add("key", BinaryType(), nullable=True, metadata={"stratalog": metadata})
+        with pytest.raises(ConfigError, match="make the table again"):
+            with_table({}, schema, streaming=False)
+
+
+def test_a_location_is_a_directory_or_a_tier_by_what_is_there(tmp_path: Path) -> None:
+    from stratalog_spark.tables import located  # noqa: PLC0415 - needs pyspark
+
+    with open_engine(tmp_path / "a directory") as engine:
+        engine.create_topic("orders")
+    (tmp_path / "tier").mkdir()
+    assert located(f"file:{tmp_path}/a directory") == f"{tmp_path}/a directory"
+    assert located(f"file:{tmp_path}/tier") == f"file://{tmp_path}/tier"
+    assert located("file:/nowhere/at/all") == "file:///nowhere/at/all"
+    for unchanged in ("s3://bucket/prefix", f"file://{tmp_path}", str(tmp_path)):
+        assert located(unchanged) == unchanged
+
+
+def test_a_table_is_made_read_streamed_and_written(spark: Any, tmp_path: Path) -> None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - may not be there
+
+    place = tmp_path / "logs of orders"
+    with open_engine(place) as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(key=b"k", value=b"first")])
+    spark.sql(
+        f"CREATE TABLE orders USING stratalog OPTIONS (subscribe 'orders') LOCATION '{place}' COMMENT 'all of them'"
+    )
+    try:
+        rows = spark.sql("SELECT value, offset FROM orders").collect()
+        assert [(row["value"], row["offset"]) for row in rows] == [(b"first", 0)]
+        into = f"INSERT INTO orders WITH (path = '{place}', topic = 'orders')"
+        spark.sql(f"{into} (key, value) VALUES (cast('k' AS binary), cast('second' AS binary))")
+        frame = spark.sql("SELECT cast('k' AS binary) AS key, cast('third' AS binary) AS value")
+        options = {"path": str(place), "topic": "orders"}
+        frame.write.format("stratalog").options(**options).mode("append").saveAsTable("saved")
+        assert spark.read.options(path=str(place), subscribe="orders").table("saved").count() == 3
+        later = spark.sql('SELECT value FROM orders WITH (startingOffsets = \'{"orders": {"0": 1}}\')').collect()
+        assert [row["value"] for row in later] == [b"second", b"third"]
+        query = (
+            spark.readStream.option("startingOffsets", "earliest")
+            .table("orders")
+            .writeStream.format("memory")
+            .queryName("streamed")
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert spark.table("streamed").count() == 3
+        with pytest.raises(PySparkException, match="does not hand the options of a table to a sink"):
+            spark.sql("INSERT INTO orders (key, value) VALUES (cast('k' AS binary), cast('lost' AS binary))")
+        with pytest.raises(PySparkException, match="which the log gives"):
+            spark.sql(f"{into} (key, value, offset) VALUES (cast('k' AS binary), cast('v' AS binary), 17)")
+        with pytest.raises(PySparkException, match="only if it is made without a list of columns"):
+            spark.table("saved").collect()
+    finally:
+        spark.sql("DROP TABLE IF EXISTS orders")
+        spark.sql("DROP TABLE IF EXISTS saved")
