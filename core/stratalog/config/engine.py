@@ -123,6 +123,14 @@ class EngineConfig(Section):
         choices=("serve", "refuse"),
         doc="Opening while the store is away: serve what is on local disk and go on with the tier when it is back, or refuse.",
     )
+    tier_verify: str = key(
+        "tier.verify",
+        "auto",
+        choices=("auto", "first", "always", "never"),
+        doc="Read segments back through their layout before the tier counts as having them: the `first` of each layout of an "
+        "engine, `always` or `never`; `auto` is `never` if layout and store come with stratalog and the store checks "
+        "checksums or keeps local files, else `first`.",
+    )
     plugins_allow: tuple[str, ...] = key(
         "plugins.allow", (), doc="If given, only these entry points are imported; first-party ones are named too."
     )

@@ -139,6 +139,7 @@ def open_tier(
         config=host.settings.engine,
         read_only=read_only,
         may_be_away=may_be_away,
+        guard=catalogue.guard(provider),
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, cast
 
 from stratalog.env.threads import is_own_thread
 from stratalog.errors import PluginError, StorageError
@@ -45,9 +45,13 @@ class Guard:
 
     def typed(self, method: str, value: object, wanted: type[T]) -> T:
         """Return ``value``, or raise PluginError if it is no ``wanted``."""
+        self.check_type(method, value, wanted)
+        return cast(T, value)
+
+    def check_type(self, method: str, value: object, wanted: type[object]) -> None:
+        """Raise PluginError if ``value`` is no ``wanted``, which may be an abstract class."""
         if not isinstance(value, wanted):
             self.refuse(method, f"returned {_described(value)}, not {wanted.__name__}")
-        return value
 
     def refuse(self, method: str, reason: str) -> NoReturn:
         """Raise the PluginError of a call that broke the contract: ``reason`` continues "its method ..."."""

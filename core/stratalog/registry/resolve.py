@@ -191,7 +191,7 @@ class Catalogue(Shelf[Provider[C]]):
                 opened = provider.open(context)
             except ImportError as error:  # providers import when they open
                 raise PluginImportError(f"{provider.name!r} cannot be opened: {error}", provider.name) from error
-        guard.typed("open", opened, self._kind.component)
+        guard.check_type("open", opened, self._kind.component)
         return opened
 
 

@@ -111,7 +111,16 @@ from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.formats import BatchHeader, BatchSurvey, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
-from stratalog.spi.layouts import LayoutLookup, ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.layouts import (
+    UNKNOWN_SHA256,
+    HashedLog,
+    LayoutLookup,
+    ObjectSink,
+    RangeReader,
+    SegmentSource,
+    StoredSegment,
+    TierLayout,
+)
 from stratalog.spi.objects import (
     ByteSource,
     BytesSource,
@@ -148,6 +157,7 @@ __all__ = [
     "NO_TIMESTAMP",
     "TIMESTAMP_TYPE_BIT",
     "TRANSACTIONAL_BIT",
+    "UNKNOWN_SHA256",
     "AbortedTransaction",
     "Action",
     "Appended",
@@ -194,6 +204,7 @@ __all__ = [
     "FileStat",
     "FoundBatches",
     "HandlePool",
+    "HashedLog",
     "Headers",
     "IndexBuilder",
     "IndexFile",

@@ -5,26 +5,77 @@ A layout sees a range reader and a sink, never a store: it cannot bypass verific
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from stratalog.config.keys import Section
-from stratalog.errors import UnknownComponentError
+from stratalog.errors import CorruptObjectError, UnknownComponentError
+from stratalog.model.batches import Buffer
 from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.objects import ByteSource, ObjectInfo
 
 FURTHER_OBJECTS: Final = "objects"  # in ``StoredSegment.extra``; persistent
+UNKNOWN_SHA256: Final = "0" * 64
 RangeReader = Callable[[str, int, int], bytes | memoryview]
 """``fetch(key, start, end)``: bytes [start, end) of an object of this log, exactly that many; it may be a view of more."""
+
+
+class HashedLog:
+    """The bytes of a ``.log`` file as they are, hashed in each pass.
+
+    Args:
+        log: the file.
+        place: of the file or of the object that it becomes, for error texts.
+
+    Attributes:
+        sha256: of the bytes of the last complete pass, UNKNOWN_SHA256 before it.
+    """
+
+    def __init__(self, log: ByteSource, place: str) -> None:
+        self._log, self._place = log, place
+        self.sha256 = UNKNOWN_SHA256
+
+    @classmethod
+    def of(cls, log: ByteSource, place: str) -> Self:
+        """Return ``log`` itself if it is hashed already, as the log that the core gives to a layout is."""
+        return log if isinstance(log, cls) else cls(log, place)
+
+    @property
+    def is_read(self) -> bool:
+        """True after a complete pass."""
+        return self.sha256 != UNKNOWN_SHA256
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file."""
+        return self._log.size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """Yield the bytes of the file.
+
+        Raises:
+            CorruptObjectError: the file gave more or fewer bytes than it said.
+        """
+        digest, seen = hashlib.sha256(), 0
+        for chunk in self._log.chunks(chunk_bytes):
+            seen += len(chunk)
+            digest.update(chunk)
+            yield chunk
+        if seen != self.size_bytes:
+            raise CorruptObjectError(f"the log said {self.size_bytes} bytes and gave {seen}", self._place)
+        self.sha256 = digest.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentSource:
     """A closed segment on its way to the tier.
 
-    ``log`` are the bytes of the ``.log`` file, streamed; ``files`` the whole contents of the small ones.
+    ``log`` are the bytes of the ``.log`` file, streamed; ``files`` the whole contents of the small ones. The core gives a
+    layout a ``HashedLog`` and compares its hash with ``StoredSegment.sha256``: a layout that takes the hash from
+    ``HashedLog.of(source.log, key)`` spares a second one.
     """
 
     info: SegmentInfo

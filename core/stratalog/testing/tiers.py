@@ -103,14 +103,14 @@ class TierBed:
     Attributes:
         bucket: what all tiers of the bed share.
         limits: of every tier; nothing is read ahead unless they are changed, so that requests come in one order.
-        config: of every tier.
+        config: of every tier; nothing is read back by default, so that requests are those of the test.
         seed: of the chance that makes keys, commit ids and pauses; each tier gets the next one.
     """
 
     clock: ManualClock = field(default_factory=ManualClock)
     bucket: SimBucket = field(init=False)
     limits: Limits = field(default_factory=lambda: replace(Limits(), fetch_chunk_bytes=4096, prefetch_bytes=0))
-    config: EngineConfig = field(default_factory=EngineConfig)
+    config: EngineConfig = field(default_factory=lambda: EngineConfig(tier_verify="never"))
     layout: TierLayout = field(default_factory=PairLayout)
     layout_version: int = 1
     seed: int = 0

@@ -167,6 +167,7 @@ class Committer:
         head = Head(root, sha256_of(data))
         if self._create(head, data) is Outcome.LOST:
             return None
+        self._store.check_kept("manifest root", manifest_key(root.prefix, root.version), data)
         return self._confirm(head)
 
     def _create(self, head: Head, data: bytes) -> Outcome:

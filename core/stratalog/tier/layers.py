@@ -16,8 +16,10 @@ from stratalog.env import Env
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError, StoreThrottledError
 from stratalog.model.batches import Buffer
+from stratalog.registry.guard import Guard
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
 from stratalog.tier.metrics import RequestCounter, StoreMetrics
+from stratalog.tier.verification import Verification
 
 LIST_LIMIT: Final = 1000  # keys a page, S3's own
 DELETE_LIMIT: Final = 1000  # keys a request, S3's own
@@ -65,6 +67,27 @@ class RetryBudget:
             self._left = min(self._most, self._left + _BUDGET_REFILL)
 
 
+class _Taken:
+    """Bytes to upload, and the most of them that a store has taken in one pass."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self.most_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How many there are."""
+        return self._source.size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All bytes from the start."""
+        taken = 0
+        for chunk in self._source.chunks(chunk_bytes):
+            taken += len(chunk)
+            self.most_bytes = max(self.most_bytes, taken)
+            yield chunk
+
+
 @dataclass(slots=True)
 class _Call:
     """One call under way: when it must be over, and how often it was repeated."""
@@ -82,16 +105,30 @@ class TierStore:
         config: ``store.deadline.ms`` bounds one call, ``store.retries`` its repetitions. An upload gets the deadline
             once more for each 64 MiB.
         limits: they bound one exact read, as sizes in manifests and footers may be forged.
+        guard: of the calls into the store; one of a store that nobody vouches for by default.
 
     Attributes:
         deadline_ms: of one call.
+        guard: the same.
+        verification: decides what is read back after it was written.
     """
 
-    def __init__(self, store: ObjectStore, env: Env, config: EngineConfig, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        env: Env,
+        config: EngineConfig,
+        limits: Limits | None = None,
+        guard: Guard | None = None,
+    ) -> None:
         self._store, self._env = store, env
         self.limits = limits or Limits()
         index_bytes = self.limits.index_bytes
         self._read_bytes = max(index_bytes + index_bytes // _SLACK, 2 * self.limits.fetch_chunk_bytes)
+        self.guard = guard or Guard(f"object store {store.uri}", "")
+        keeps = Capability.CHECKSUM | Capability.NEAR  # files would be read back from memory, which proves nothing
+        trusts_store = self.guard.is_bundled and bool(store.capabilities & keeps)
+        self.verification = Verification(config.tier_verify, trusts_store=trusts_store)
         self.deadline_ms, self._retries = config.store_deadline_ms, config.store_retries
         self._deadline_ns = self.deadline_ms * 1_000_000
         self._budget = RetryBudget()
@@ -123,31 +160,51 @@ class TierStore:
             CorruptObjectError: the store kept another number of bytes.
             StoreError: it failed, or still failed after the last try; the object may be there.
         """
+        taken = _Taken(source)
 
         def request(*, deadline_ns: int) -> ObjectInfo:
-            return self._store.put_file(key, source, deadline_ns=deadline_ns)
+            return self.guard.typed("put_file", self._store.put_file(key, taken, deadline_ns=deadline_ns), ObjectInfo)
 
         deadline_ns = self._deadline_ns * (1 + source.size_bytes // UPLOAD_STEP_BYTES)
-        info = self._call("puts", request, lambda _: source.size_bytes, deadline_ns)
+        info = self._call("puts", "put_file", request, lambda _: source.size_bytes, deadline_ns)
+        if info.key != key:
+            self.guard.refuse("put_file", f"stored {key!r} as {info.key!r}")
         if info.size_bytes != source.size_bytes:
             raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, the store has {info.size_bytes}", key)
+        if taken.most_bytes != source.size_bytes:
+            raise CorruptObjectError(
+                f"the store took {taken.most_bytes} of {source.size_bytes} bytes, and says that it has all", key
+            )
         return info
+
+    def check_kept(self, kind: str, key: str, data: Buffer) -> None:
+        """Read a small object back if ``tier.verify`` says so, after it was written.
+
+        Raises:
+            PluginError: the store gives other bytes.
+            StoreError: the store failed.
+        """
+        if not self.verification.is_due(kind, is_bundled=True):
+            return
+        if self.read(key, 0, len(data) + 1) != data:
+            self.guard.refuse("read", f"gave other bytes back than were written: key={key!r}")
+        self.verification.passed(kind)
 
     def create(self, key: str, data: Buffer) -> Created:
         """Create an object only if the key is free. A lost reply is UNKNOWN, and is not repeated here."""
 
         def request(*, deadline_ns: int) -> Created:
-            return self._store.create(key, data, deadline_ns=deadline_ns)
+            return self.guard.typed("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
 
-        return self._call("creates", request, lambda _: len(data))
+        return self._call("creates", "create", request, lambda _: len(data))
 
     def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it is not there."""
 
         def request(*, deadline_ns: int) -> bytes:
-            return self._store.read(key, start, end, deadline_ns=deadline_ns)
+            return self.guard.typed("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
 
-        return self._call("reads", request, len)
+        return self._call("reads", "read", request, len)
 
     def read_exactly(self, key: str, start: int, end: int) -> bytes:
         """Bytes [start, end) of an object, all of them.
@@ -168,13 +225,13 @@ class TierStore:
             )
 
         def request(*, deadline_ns: int) -> bytes:
-            data = self._store.read(key, start, end, deadline_ns=deadline_ns)
+            data = self.guard.typed("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
             if len(data) != end - start:
                 raise _ShortReadError(f"asked for {end - start} bytes, got {len(data)}", key)
             return data
 
         try:
-            return self._call("reads", request, len)
+            return self._call("reads", "read", request, len)
         except _ShortReadError as error:
             raise CorruptObjectError(error.reason, key, start) from error
 
@@ -197,9 +254,11 @@ class TierStore:
         """
 
         def request(*, deadline_ns: int) -> Sequence[ObjectInfo]:
-            return self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
+            page = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
+            self.guard.check_type("list", page, Sequence)
+            return page
 
-        found = self._call("lists", request, lambda _: 0)
+        found = self._call("lists", "list", request, lambda _: 0)
         if found and found[-1].key <= after:
             wrong = f"the store lists {found[-1].key!r} where keys above {after!r} were asked for: use another store, or correct it"
             raise StoreError(wrong, prefix)
@@ -225,9 +284,11 @@ class TierStore:
         """Uploads under this prefix that were begun and neither ended nor aborted, as ``ObjectStore.unfinished``."""
 
         def request(*, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-            return self._store.unfinished(prefix, deadline_ns=deadline_ns)
+            found = self._store.unfinished(prefix, deadline_ns=deadline_ns)
+            self.guard.check_type("unfinished", found, Sequence)
+            return found
 
-        return self._call("lists", request, lambda _: 0)
+        return self._call("lists", "unfinished", request, lambda _: 0)
 
     def abort(self, upload: UnfinishedUpload) -> None:
         """Delete the parts of an upload; one that is gone is fine."""
@@ -235,7 +296,7 @@ class TierStore:
         def request(*, deadline_ns: int) -> None:
             self._store.abort(upload, deadline_ns=deadline_ns)
 
-        self._call("deletes", request, lambda _: 0)
+        self._call("deletes", "abort", request, lambda _: 0)
 
     def close(self) -> None:
         """Close the store. Twice is fine."""
@@ -247,6 +308,7 @@ class TierStore:
 
         def request(*, deadline_ns: int) -> None:
             answer = self._store.delete(left, deadline_ns=deadline_ns)
+            self.guard.check_type("delete", answer, Mapping)
             failed.update({key: error for key, error in answer.items() if not error.retriable})
             again = {key: error for key, error in answer.items() if error.retriable}
             left[:] = again
@@ -254,17 +316,25 @@ class TierStore:
                 raise next(iter(again.values()))
 
         try:
-            self._call("deletes", request, lambda _: 0)
+            self._call("deletes", "delete", request, lambda _: 0)
         except StoreError as error:
             failed.update(dict.fromkeys(left, error))
         return failed
 
-    def _call(self, kind: str, request: _Request[T], moved: Callable[[T], int], deadline_ns: int | None = None) -> T:
+    def _call(
+        self,
+        kind: str,
+        method: str,
+        request: _Request[T],
+        moved: Callable[[T], int],
+        deadline_ns: int | None = None,
+    ) -> T:
         counter = self._counters[kind]
         call = _Call(self._env.clock.monotonic_ns() + (self._deadline_ns if deadline_ns is None else deadline_ns))
         while True:
             try:
-                answer = request(deadline_ns=self._try_deadline_ns(kind, call))
+                with self.guard.calling(method):
+                    answer = request(deadline_ns=self._try_deadline_ns(kind, call))
             except StoreError as error:
                 counter.failed()
                 if not error.retriable or not self._may_repeat(call, error):

@@ -3,13 +3,67 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from stratalog.errors import ConfigError, PluginError
+from stratalog.model.segments import FileKind
+from stratalog.registry.guard import Guard
 from stratalog.registry.resolve import Catalogue
-from stratalog.spi.layouts import TierLayout
-from stratalog.spi.providers import Provider
+from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.objects import ObjectInfo
+from stratalog.spi.providers import Provider, Section
+
+
+class GuardedLayout(TierLayout):
+    """A layout whose errors are ours, and whose results have the type that they should have.
+
+    Args:
+        layout: called.
+        guard: of the calls.
+
+    Attributes:
+        guard: the same.
+    """
+
+    def __init__(self, layout: TierLayout, guard: Guard) -> None:
+        self._layout, self.guard = layout, guard
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        """As ``TierLayout.write``."""
+        with self.guard.calling("write"):
+            stored = self._layout.write(source, sink, section)
+        return self.guard.typed("write", stored, StoredSegment)
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        """As ``TierLayout.read``."""
+        with self.guard.calling("read"):
+            for piece in self._layout.read(segment, start, end, fetch):
+                yield memoryview(piece)  # raises if it is no buffer
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        """As ``TierLayout.read_index``."""
+        with self.guard.calling("read_index"):
+            data = self._layout.read_index(segment, kind, fetch)
+        return None if data is None else self.guard.typed("read_index", data, bytes)
+
+    def rewrapped(self, segment: StoredSegment) -> StoredSegment:
+        """As ``TierLayout.rewrapped``; an entry that differs in more than the notes of the layout is refused."""
+        with self.guard.calling("rewrapped"):
+            renewed = self._layout.rewrapped(segment)
+        self.guard.typed("rewrapped", renewed, StoredSegment)
+        if renewed is not segment and (
+            renewed.keys != segment.keys or dataclasses.replace(renewed, extra=segment.extra) != segment
+        ):
+            self.guard.refuse("rewrapped", "changed more than the layout's own notes of a segment")
+        return renewed
+
+    def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
+        """As ``TierLayout.discover``."""
+        with self.guard.calling("discover"):
+            for stored in self._layout.discover(objects, fetch):
+                yield self.guard.typed("discover", stored, StoredSegment)
 
 
 class LayoutTable:
@@ -24,35 +78,35 @@ class LayoutTable:
 
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
         self._catalogue, self._opener = catalogue, opener
-        self._opened: dict[str, TierLayout] = {}  # under _lock
-        self._labelled: dict[str, TierLayout] = {}  # by label, those asked for so far: each read asks
+        self._opened: dict[str, GuardedLayout] = {}  # under _lock
+        self._labelled: dict[str, GuardedLayout] = {}  # by label, those asked for so far: each read asks
         self._lock = threading.Lock()
 
     def label(self, name: str) -> str:
         """``name@version`` of the layout called ``name``, as it writes."""
         return self._catalogue.by_name(name).label
 
-    def by_name(self, name: str) -> TierLayout:
+    def by_name(self, name: str) -> GuardedLayout:
         """The layout called ``name``."""
         return self._open(self._catalogue.by_name(name))
 
-    def by_label(self, label: str) -> TierLayout:
+    def by_label(self, label: str) -> GuardedLayout:
         """The layout that reads what ``label`` (``name@version``) wrote."""
         found = self._labelled.get(label)
         if found is None:
             found = self._labelled[label] = self._open(self._catalogue.by_label(label))
         return found
 
-    def all(self) -> tuple[TierLayout, ...]:
+    def all(self) -> tuple[GuardedLayout, ...]:
         """Every layout that can be opened with the settings there are: one may lack its keys."""
-        found = list[TierLayout]()
+        found = list[GuardedLayout]()
         for offer in self._catalogue:
             with contextlib.suppress(ConfigError, PluginError):
                 found.append(self._open(offer.provider))
         return tuple(found)
 
-    def _open(self, provider: Provider[TierLayout]) -> TierLayout:
+    def _open(self, provider: Provider[TierLayout]) -> GuardedLayout:
         with self._lock:
             if provider.name not in self._opened:
-                self._opened[provider.name] = self._opener(provider)
+                self._opened[provider.name] = GuardedLayout(self._opener(provider), self._catalogue.guard(provider))
             return self._opened[provider.name]

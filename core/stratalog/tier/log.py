@@ -171,7 +171,7 @@ class TierLog(LogHead):
             root, total = self.root, RewrapReport()
             for start, end in spans(root, self._pages) if root is not None else ():
                 assert root is not None
-                rewrapping = Rewrapping(self._fetcher.layouts, partial(self.entries, start, end))
+                rewrapping = Rewrapping(self._fetcher.layouts, self._store, partial(self.entries, start, end))
                 self._commit(root.leader_epoch, rewrapping.decide)
                 done = rewrapping.report
                 total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)

@@ -15,13 +15,14 @@ from typing import Final
 from stratalog.errors import CorruptObjectError, ObjectNotFoundError
 from stratalog.model.names import quarantine_key
 from stratalog.model.segments import FileKind
-from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.tier.layers import TierStore
-from stratalog.tier.layouts import LayoutTable
+from stratalog.tier.layouts import GuardedLayout, LayoutTable
 from stratalog.tier.pages import Whole
 from stratalog.tier.scrub import Finding
+from stratalog.tier.verify import GivenSegment
 
 _STEP_BYTES: Final = 1 << 20
 
@@ -39,26 +40,32 @@ def mend(
     Raises:
         StoreError: the store failed; do it again.
         StorageError: the source cannot be read.
+        PluginError: the objects were written, and give other bytes.
         UnknownComponentError: the layout is not installed.
     """
     if source.info != stored.info:
         return False
     layout = layouts.by_label(stored.layout)
-    source = _with_extras(store, layout, stored, source)
+    given = GivenSegment(_with_extras(store, layout, stored, source))
 
     def written(put: Callable[[str, ByteSource], ObjectInfo]) -> StoredSegment:
-        made = layout.write(source, _SameKeys(stored, put), section)
+        made = layout.write(given.source, _SameKeys(stored, put), section)
         return dataclasses.replace(made, layout=stored.layout)
 
     try:
-        if written(_read_only) != stored:
+        if written(_read_only) != stored or given.sha256 != stored.sha256 or written(store.put) != stored:
             return False
-        return written(store.put) == stored
+        if store.verification.is_due(stored.layout, is_bundled=layout.guard.is_bundled):
+            given.read_back(stored, store, layout)
+            store.verification.passed(stored.layout)
     except CorruptObjectError:
         return False
+    return True
 
 
-def _with_extras(store: TierStore, layout: TierLayout, stored: StoredSegment, source: SegmentSource) -> SegmentSource:
+def _with_extras(
+    store: TierStore, layout: GuardedLayout, stored: StoredSegment, source: SegmentSource
+) -> SegmentSource:
     """The source with the EXTRA indexes that are stored, if they are sound: copies may lack them, as they are disposable."""
     files = dict(source.files)
     if FileKind.EXTRA not in stored.slices:

@@ -10,17 +10,19 @@ from typing import Final
 from stratalog.env import Env
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.lineage import parted_at
-from stratalog.errors import StorageError
+from stratalog.errors import PluginError, StorageError
 from stratalog.model.names import TopicPartition, segment_key, upload_id
 from stratalog.model.offsets import EpochEntry
-from stratalog.model.segments import FileKind, SegmentInfo
-from stratalog.spi.layouts import SegmentSource, StoredSegment, TierLayout
+from stratalog.model.segments import SegmentInfo
+from stratalog.spi.layouts import SegmentSource, StoredSegment
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.providers import Section
 from stratalog.tier.commit import Decide
 from stratalog.tier.layers import TierStore
+from stratalog.tier.layouts import GuardedLayout
 from stratalog.tier.root import Change, ChangeKind, Root, TopicNote
 from stratalog.tier.uploads import Uploads
+from stratalog.tier.verify import GivenSegment, PutObjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,22 @@ class Standing:
 
 
 class Sink:
-    """Where a layout puts the objects of one segment: new keys of one base offset and epoch."""
+    """Where a layout puts the objects of one segment: new keys of one base offset and epoch.
+
+    ``put_objects``, if given, hashes what is put.
+    """
 
     def __init__(
-        self, store: TierStore, env: Env, uploads: Uploads, prefix: str, base_offset: int, leader_epoch: int
+        self,
+        store: TierStore,
+        env: Env,
+        uploads: Uploads,
+        prefix: str,
+        base_offset: int,
+        leader_epoch: int,
+        put_objects: PutObjects | None = None,
     ) -> None:
-        self._store, self._env, self._uploads = store, env, uploads
+        self._store, self._env, self._uploads, self._put_objects = store, env, uploads, put_objects
         self._prefix, self._base_offset, self._leader_epoch = prefix, base_offset, leader_epoch
         self._next: dict[str, str] = {}  # by suffix
         self.sizes: dict[str, int] = {}  # of each object that was stored, by key
@@ -71,7 +83,7 @@ class Sink:
         key = self.key(suffix)
         del self._next[suffix]
         self.tried.append(key)
-        info = self._store.put(key, source)
+        info = self._store.put(key, source if self._put_objects is None else self._put_objects.hashed(key, source))
         self.sizes[key] = info.size_bytes
         return dataclasses.replace(info, key=key)
 
@@ -109,7 +121,7 @@ class Offloader:
         store: TierStore,
         env: Env,
         label: str,
-        layout: TierLayout,
+        layout: GuardedLayout,
         section: Section | None,
         commit: Callable[[int, Decide], Root | None],
         uploads: Uploads,
@@ -161,24 +173,40 @@ class Offloader:
     def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
         """Store a segment under new keys; no root names it yet, and nothing stays if that fails.
 
+        What the layout claims is compared with what it was given; by ``tier.verify`` the segment is also read back.
+
         Raises:
-            StorageError: the segment cannot be read, or the layout names what it did not put.
+            StorageError: the segment cannot be read.
             ConfigError: a small file of it is above ``limits.index.bytes``: it could not be read back.
+            PluginError: the layout failed, or did not store what it was given, or the store did not keep it.
             StoreError: the store failed.
         """
+        base_offset = source.info.base_offset
         for kind, data in source.files.items():
-            self._store.limits.check_index(
-                len(data), f"the {kind} file of {source.info.log} at {source.info.base_offset}"
-            )
-        sink = Sink(self._store, self._env, self.uploads, prefix, source.info.base_offset, leader_epoch)
+            self._store.limits.check_index(len(data), f"the {kind} file of {source.info.log} at {base_offset}")
+        verification, is_bundled = self._store.verification, self._layout.guard.is_bundled
+        put_objects = PutObjects(self._store) if verification.is_due(self._label, is_bundled=is_bundled) else None
+        sink = Sink(self._store, self._env, self.uploads, prefix, base_offset, leader_epoch, put_objects)
+        given = GivenSegment(source)
         try:
-            stored = self._layout.write(source, sink, self._section)
-            _check_stored(source, stored, sink, self._label)
+            stored = self._layout.write(given.source, sink, self._section)
+            stored = dataclasses.replace(stored, layout=self._label)
+            given.check_claims(stored, sink.sizes, self._layout)
+            if put_objects is not None:
+                self._read_back(given, stored, put_objects)
         except Exception:
             sink.discard()
             raise
         sink.close()
-        return dataclasses.replace(stored, layout=self._label)
+        return stored
+
+    def _read_back(self, given: GivenSegment, stored: StoredSegment, put_objects: PutObjects) -> None:
+        try:
+            given.read_back(stored, self._store, self._layout)
+        except PluginError:
+            put_objects.check()  # raises if it was the store
+            raise
+        self._store.verification.passed(self._label)
 
 
 _CLAIM_REASON: Final = "a new leader epoch begins"
@@ -313,17 +341,3 @@ def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:
         raise StorageError(f"{span} does not go on where the tier ends, at {end}: {advice}")
     if end <= log_start < info.base_offset:
         raise StorageError(f"{span} leaves a gap behind the log start {log_start}")
-
-
-def _check_stored(source: SegmentSource, stored: StoredSegment, sink: Sink, label: str) -> None:
-    """Whether a layout names what it was given, inside the objects that it put."""
-    wrong = ""
-    if stored.info != source.info:
-        wrong = "describes another segment"
-    elif FileKind.LOG not in stored.slices:
-        wrong = "names no object for the .log file"
-    for kind, place in stored.slices.items():
-        if not 0 <= place.position <= place.position + place.size_bytes <= sink.sizes.get(place.key, -1):
-            wrong = f"places {kind} outside what it put: key={place.key!r}"
-    if wrong:
-        raise StorageError(f"tier layout {label} {wrong}: report a bug to its author")

@@ -122,6 +122,7 @@ class Pages:
         ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
         key = ref.key(self.prefix)
         self._store.put(key, Whole(data))
+        self._store.check_kept("manifest page", key, data)
         self._cache.put(key, tuple(items))
         return ref
 

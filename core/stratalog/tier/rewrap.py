@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.layers import TierStore
 from stratalog.tier.layouts import LayoutTable
 from stratalog.tier.pages import Pages
 from stratalog.tier.root import Change, ChangeKind, Root
 from stratalog.tier.tree import leaves
+from stratalog.tier.verify import check_renewed
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +39,14 @@ class Rewrapping:
 
     Args:
         layouts: they know the keys.
+        store: read from by ``tier.verify``, before a new entry may be committed.
         entries: of a root that hold offsets of the span.
     """
 
-    def __init__(self, layouts: LayoutTable, entries: Callable[[Root | None], list[StoredSegment]]) -> None:
-        self._layouts, self._entries = layouts, entries
+    def __init__(
+        self, layouts: LayoutTable, store: TierStore, entries: Callable[[Root | None], list[StoredSegment]]
+    ) -> None:
+        self._layouts, self._store, self._entries = layouts, store, entries
         self.report = RewrapReport()
 
     def decide(self, root: Root | None) -> Change | None:
@@ -50,9 +55,10 @@ class Rewrapping:
         Raises:
             ConfigError: a key is missing.
             CorruptObjectError: an envelope is damaged.
+            PluginError: a new entry does not give what the old one gave.
         """
         old = self._entries(root)
-        new = [self._layouts.by_label(entry.layout).rewrapped(entry) for entry in old]
+        new = [self._rewrapped(entry) for entry in old]
         changed = sum(renewed is not entry for renewed, entry in zip(new, old, strict=True))
         self.report = RewrapReport(len(old), changed)
         if root is None or not changed:
@@ -66,3 +72,11 @@ class Rewrapping:
             high_watermark=root.high_watermark,
             first_dirty_offset=root.first_dirty_offset,
         )
+
+    def _rewrapped(self, entry: StoredSegment) -> StoredSegment:
+        layout, verification = self._layouts.by_label(entry.layout), self._store.verification
+        renewed, kind = layout.rewrapped(entry), f"rewrapped {entry.layout}"
+        if renewed is not entry and verification.is_due(kind, is_bundled=layout.guard.is_bundled):
+            check_renewed(entry, renewed, self._store, layout)
+            verification.passed(kind)
+        return renewed

@@ -23,6 +23,7 @@ from stratalog.model.names import (
     parse_log_prefix,
     segments_prefix,
 )
+from stratalog.registry.guard import Guard
 from stratalog.segment.cache import CacheMetrics
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import ObjectStore
@@ -93,6 +94,7 @@ class Tier(Closeable):
         config: EngineConfig,
         read_only: bool = False,
         may_be_away: bool = False,
+        guard: Guard | None = None,
     ) -> Self:
         """Try the store and take it over; it is closed if that fails.
 
@@ -106,6 +108,7 @@ class Tier(Closeable):
             limits: bounds of caches and of what is read.
             config: deadline and retries of requests, threads of readers, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
+            guard: of the calls into the store; as of ``TierStore``.
             may_be_away: open it even if the store does not answer: ``reach.away`` says so then, logs are opened by what
                 is known of them on local disk, and nothing is changed before ``reach.reach`` found it back.
 
@@ -114,7 +117,7 @@ class Tier(Closeable):
             StorePermissionError: the credentials do not suffice.
             StoreError: the store failed.
         """
-        guarded = TierStore(store, env, config, limits)
+        guarded = TierStore(store, env, config, limits, guard)
         tried = partial(_listed, guarded) if read_only else partial(probe, guarded, env)
         probed, away = None, None
         try:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,6 +15,7 @@ from stratalog.errors import (
     StoreThrottledError,
     StoreTimeoutError,
 )
+from stratalog.model.batches import Buffer
 from stratalog.spi import BytesSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, scripted_faults
@@ -98,6 +99,8 @@ class Watching(SimObjectStore):
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
         self.left_ms.append((deadline_ns - self.clock.monotonic_ns()) // 1_000_000)
+        for _ in source.chunks(1 << 20):
+            pass
         return ObjectInfo(key, source.size_bytes)
 
 
@@ -112,6 +115,11 @@ def test_one_silent_try_leaves_time_for_the_last_one() -> None:
 
 class Large(BytesSource):
     size_bytes = 3 * UPLOAD_STEP_BYTES
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        step = bytes(chunk_bytes)
+        for start in range(0, self.size_bytes, chunk_bytes):
+            yield step[: self.size_bytes - start]
 
 
 def test_a_large_upload_gets_more_time() -> None:

@@ -262,7 +262,7 @@ class Careless(PairLayout):
 def test_a_layout_that_names_what_it_did_not_put_is_refused(bug: str) -> None:
     bed = TierBed(layout=Careless(bug))
     log = bed.open().log(LOG, TOPIC_ID)
-    with pytest.raises(StorageError, match="tier layout pair@1"):
+    with pytest.raises(StorageError, match="tier layout 'pair' version 1"):
         offload(log, made_segments(0, 10))
     assert (objects(bed), log.view().version) == (set(), 0)
 

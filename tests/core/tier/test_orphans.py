@@ -17,7 +17,7 @@ from stratalog.tier.root import ChangeKind, object_keys
 PREFIX = log_prefix(LOG, TOPIC_ID)
 
 
-class KilledError(Exception):
+class KilledError(BaseException):
     """The process is gone."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import pickle
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ from stratalog.spi.objects import BytesSource, Capability, Created, ObjectStore,
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
+LARGE: Final = (9 << 20) + 3  # more than one part of an upload, and no whole number of anything
 SORTED_KEYS: Final = ("a-b/c", "a.b", "a/b/c", "a/b/d", "a/c", "aa", "b/0", "b/1", "ä/x")  # none is another's folder
 HOSTILE_KEYS: Final = ("", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", "a\nb", "a\0b", "a" * 1025)
 
@@ -96,6 +98,14 @@ class ObjectStoreContract:
         info = store.put_file("a/b.seg", BytesSource(DATA), deadline_ns=deadline_ns)
         assert (info.key, info.size_bytes) == ("a/b.seg", len(DATA))
         assert store.read("a/b.seg", deadline_ns=deadline_ns) == DATA
+
+    def test_a_large_object_is_kept_whole(self, store: ObjectStore, deadline_ns: int) -> None:
+        """Every byte of it, and its size is the one that the store tells: local data is deleted for it."""
+        data = random.Random(7).randbytes(LARGE)  # noqa: S311 - a test must be repeatable
+        info = store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
+        assert (info.key, info.size_bytes) == ("large", LARGE)
+        assert store.read("large", deadline_ns=deadline_ns) == data
+        assert store.read("large", LARGE - 5, LARGE + 5, deadline_ns=deadline_ns) == data[-5:]
 
     @pytest.mark.parametrize(
         ("start", "end"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import random
 import tracemalloc
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageErr
 from stratalog.model.batches import Buffer
 from stratalog.model.names import is_segment_key, log_prefix, segment_key
 from stratalog.model.segments import FileKind
-from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.stored import stored_from_json, stored_to_json
 from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment, source_bytes
@@ -32,6 +33,7 @@ FILES: Final = {
     FileKind.EXTRA: b"what a plugin noted",
 }
 DATA: Final = bytes(range(256)) * 300  # larger than any piece that the tests ask for
+LARGE: Final = (5 << 20) + 3
 FLIPS: Final = 60  # bits of each object that the tests flip
 LIES: Final[tuple[object, ...]] = (
     -1, 0, 1, 7, 1 << 20, 1 << 40, 1 << 62, True, 0.5, "", "0" * 64, "x", None, [], {}, [[]], {"a": 1},
@@ -124,6 +126,19 @@ class TierLayoutContract:
     ) -> None:
         """From 0 to its size, in pieces that join to the file."""
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
+
+    def test_a_log_of_many_pieces_is_read_back(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """As a whole and in ranges: local data is deleted for what is stored."""
+        data = random.Random(7).randbytes(LARGE)  # noqa: S311 - a test must be repeatable
+        stored = layout.write(a_segment(data=data), objects, None)
+        for start in (0, LARGE - 5):
+            assert joined(layout.read(stored, start, LARGE, objects.fetch)) == data[start:]
+
+    def test_the_hash_is_that_of_the_log_that_was_given(self, layout: TierLayout, objects: MemoryObjects) -> None:
+        """The core hashes the log as the layout reads it, which has to be to its end."""
+        log = HashedLog.of(a_segment().log, "log")
+        stored = layout.write(dataclasses.replace(a_segment(), log=log), objects, None)
+        assert stored.sha256 == log.sha256 == sha256(DATA).hexdigest()
 
     @pytest.mark.parametrize(
         ("start", "end"), [(0, 1), (0, 0), (5, 5), (1, 300), (65_000, 70_000), (len(DATA) - 1, len(DATA))]

@@ -20,6 +20,7 @@ from stratalog.spi import (
     Buffer,
     CorruptObjectError,
     FileKind,
+    HashedLog,
     ObjectInfo,
     ObjectSink,
     OpenContext,
@@ -117,11 +118,9 @@ class ChunkedLayout(TierLayout):
 
     def _compress(self, source: SegmentSource, spool: Spool, key: str) -> list[int]:
         """Write all chunks; the size of each as the index holds it."""
-        digest, seen, sizes = hashlib.sha256(), 0, list[int]()
+        log, sizes = HashedLog.of(source.log, key), list[int]()
         skip = misses = 0
-        for chunk in cut(source.log, self._settings.chunk_bytes):
-            digest.update(chunk)
-            seen += len(chunk)
+        for chunk in cut(log, self._settings.chunk_bytes):
             stored: Buffer = chunk
             if skip:
                 skip -= 1
@@ -134,9 +133,7 @@ class ChunkedLayout(TierLayout):
                     skip = min((1 << misses) - 1, _LONGEST_SKIP)
             sizes.append(len(stored) | (RAW_BIT if stored is chunk else 0))
             spool.write(stored)
-        if seen != source.log.size_bytes:
-            raise CorruptObjectError(f"the log said {source.log.size_bytes} bytes and gave {seen}", key)
-        spool.sha256 = digest.hexdigest()
+        spool.sha256 = log.sha256
         return sizes
 
     # --- reading ---------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.spi import (
+    UNKNOWN_SHA256,
     ConfigError,
     CorruptObjectError,
     EpochEntry,
@@ -36,7 +37,7 @@ from stratalog.spi import (
     TopicId,
     TopicPartition,
 )
-from stratalog_formats.layouts.pieces import UNKNOWN_SHA256, exactly, place_of
+from stratalog_formats.layouts.pieces import exactly, place_of
 
 NAME: Final = "kafka_local_tiered"
 VERSION: Final = 1

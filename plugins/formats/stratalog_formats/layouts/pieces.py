@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from stratalog.spi import (
-    Buffer,
     ByteSource,
     ConfigError,
     CorruptObjectError,
@@ -19,7 +18,6 @@ from stratalog.spi import (
 )
 
 SMALL_FILES: Final = tuple(kind for kind in FileKind if kind is not FileKind.LOG)  # in this order in objects
-UNKNOWN_SHA256: Final = "0" * 64
 FILE_HASHES: Final = "sha256"  # in ``extra``: hashes of the small files, by kind
 
 
@@ -29,39 +27,6 @@ class LogBody(ByteSource, Protocol):
     @property
     def sha256(self) -> str:
         """Of the original ``.log`` file; UNKNOWN_SHA256 before the first complete pass."""
-
-
-class HashedLog:
-    """The ``.log`` file's bytes as they are, hashed in each pass.
-
-    Args:
-        log: the file.
-        key: of the object that it becomes, for error texts.
-    """
-
-    def __init__(self, log: ByteSource, key: str) -> None:
-        self._log, self._key = log, key
-        self.sha256 = UNKNOWN_SHA256  # of the last complete pass
-
-    @property
-    def size_bytes(self) -> int:
-        """Of the file."""
-        return self._log.size_bytes
-
-    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """The file.
-
-        Raises:
-            CorruptObjectError: it gave more or fewer bytes than it said.
-        """
-        digest, seen = hashlib.sha256(), 0
-        for chunk in self._log.chunks(chunk_bytes):
-            seen += len(chunk)
-            digest.update(chunk)
-            yield chunk
-        if seen != self.size_bytes:
-            raise CorruptObjectError(f"the log said {self.size_bytes} bytes and gave {seen}", self._key)
-        self.sha256 = digest.hexdigest()
 
 
 def cut(source: ByteSource, chunk_bytes: int) -> Iterator[bytes]:

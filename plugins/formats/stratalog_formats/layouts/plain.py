@@ -15,6 +15,7 @@ from stratalog.spi import (
     BytesSource,
     CorruptObjectError,
     FileKind,
+    HashedLog,
     ObjectInfo,
     ObjectSink,
     ObjectSlice,
@@ -28,8 +29,6 @@ from stratalog.spi import (
 from stratalog_formats.layouts.footer import encode_footer
 from stratalog_formats.layouts.pieces import (
     FILE_HASHES,
-    UNKNOWN_SHA256,
-    HashedLog,
     file_hashes,
     read_as_is,
     read_small,
@@ -69,14 +68,14 @@ class PlainLayout(TierLayout):
             CorruptObjectError: the log gave more or fewer bytes than it said.
         """
         del section  # this layout has no settings
-        files, log = small_files(source), HashedLog(source.log, sink.key(SUFFIXES[FileKind.LOG]))
+        files, log = small_files(source), HashedLog.of(source.log, sink.key(SUFFIXES[FileKind.LOG]))
         bodies: list[tuple[FileKind, ByteSource]] = [(FileKind.LOG, log)]
         bodies += ((kind, BytesSource(data)) for kind, data in files)
         slices = {}
         for kind, body in bodies:
             info = sink.put(body, SUFFIXES[kind])
             slices[kind] = ObjectSlice(info.key, 0, body.size_bytes)
-        if log.sha256 == UNKNOWN_SHA256:
+        if not log.is_read:
             raise StorageError(f"the log was not stored as a whole: key={slices[FileKind.LOG].key!r}")
         key = sink.key(ENTRY_SUFFIX)
         extra = {FILE_HASHES: file_hashes(files), "objects": [key]}

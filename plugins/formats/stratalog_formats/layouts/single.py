@@ -10,6 +10,7 @@ from typing import Final
 
 from stratalog.spi import (
     FileKind,
+    HashedLog,
     ObjectInfo,
     ObjectSink,
     RangeReader,
@@ -18,7 +19,7 @@ from stratalog.spi import (
     StoredSegment,
     TierLayout,
 )
-from stratalog_formats.layouts.pieces import HashedLog, read_as_is, read_small
+from stratalog_formats.layouts.pieces import read_as_is, read_small
 from stratalog_formats.layouts.whole import discover_whole, put_whole
 
 NAME: Final = "single"
@@ -43,7 +44,7 @@ class SingleLayout(TierLayout):
             CorruptObjectError: the log gave more or fewer bytes than it said; nothing is visible.
         """
         del section  # this layout has no settings
-        return put_whole(LABEL, source, HashedLog(source.log, sink.key()), sink, {})
+        return put_whole(LABEL, source, HashedLog.of(source.log, sink.key()), sink, {})
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
         """Bytes [start, end) of the ``.log`` file, in pieces of at most ``fetch_chunk_bytes``; as ``read_as_is``."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from stratalog.spi import (
+    UNKNOWN_SHA256,
     Buffer,
     CorruptObjectError,
     FileKind,
@@ -26,7 +27,7 @@ from stratalog.spi import (
     StoredSegment,
 )
 from stratalog_formats.layouts.footer import TRAILER_BYTES, decode_footer, encode_footer, footer_start
-from stratalog_formats.layouts.pieces import FILE_HASHES, UNKNOWN_SHA256, LogBody, exactly, file_hashes, small_files
+from stratalog_formats.layouts.pieces import FILE_HASHES, LogBody, exactly, file_hashes, small_files
 
 
 def put_whole(

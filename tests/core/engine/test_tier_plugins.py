@@ -1,0 +1,119 @@
+"""An engine with a tier layout of a stranger: what it does wrong costs no record, and the error names it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import PluginError
+from stratalog.model.names import TopicPartition
+from stratalog.spi import (
+    FileKind,
+    ObjectSink,
+    ObjectSlice,
+    Provider,
+    RangeReader,
+    Section,
+    SegmentSource,
+    StoredSegment,
+    TierLayout,
+    hookimpl,
+)
+from stratalog.spi.objects import BytesSource
+from stratalog.testing.tiers import PairLayout
+
+TOPIC = TopicPartition("t", 0)
+LIES = ("stores three bytes", "flips a bit", "claims zeros", "raises")
+
+
+class Stranger(PairLayout):
+    """Stores pairs of objects, and does one thing wrong by name."""
+
+    def __init__(self, lie: str) -> None:
+        self.lie = lie
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        if self.lie == "raises":
+            raise ZeroDivisionError("division by zero")
+        stored = super().write(source, sink, section)
+        if self.lie == "claims zeros":
+            return dataclasses.replace(stored, sha256="0" * 64)
+        if self.lie == "stores three bytes":
+            key = sink.put(BytesSource(b"abc")).key
+            return dataclasses.replace(stored, slices={**stored.slices, FileKind.LOG: ObjectSlice(key, 0, 3)})
+        return stored
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        for piece in super().read(segment, start, end, fetch):
+            changed = bytearray(piece)
+            if self.lie == "flips a bit":
+                changed[0] ^= 1
+            yield memoryview(changed)
+
+
+class Plugin:
+    """Offers the layout ``stranger``."""
+
+    def __init__(self, layout: TierLayout) -> None:
+        self.layout = layout
+
+    @hookimpl
+    def stratalog_tier_layouts(self) -> Sequence[Provider[TierLayout]]:
+        return [Provider[TierLayout](name="stranger", version=4, open=lambda _: self.layout)]
+
+
+def opened(tmp_path: Path, layout: TierLayout, clock: ManualClock | None = None) -> Engine:
+    """An engine with three closed segments that local retention wants gone."""
+    (tmp_path / "bucket").mkdir(exist_ok=True)
+    engine = open_engine(
+        tmp_path / "data",
+        tier=f"file://{tmp_path / 'bucket'}",
+        plugins=[Plugin(layout)],
+        env=Env() if clock is None else Env(clock=clock),
+    )
+    if not engine.topics():
+        engine.create_topic(
+            "t", config={"remote.storage.enable": True, "local.retention.ms": 0, "tier.layout": "stranger"}
+        )
+        log = engine.log("t", 0)
+        for number in range(3):
+            log.append([Record(value=b"%d" % number * 1000)])
+            log.roll()
+    return engine
+
+
+def values(engine: Engine) -> list[bytes]:
+    """All records of the log, from wherever they are."""
+    return [bytes(record.value or b"")[:1] for record in engine.log("t", 0).records(0)]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_local_data_stays_until_the_tier_gives_it_back(tmp_path: Path, lie: str) -> None:
+    layout = Stranger(lie)
+    with opened(tmp_path, layout) as engine:
+        with pytest.raises(PluginError, match="tier layout 'stranger' version 4"):
+            engine.offload()
+        engine.apply_retention()
+        assert len(engine.log("t", 0).view().segments) == 4
+        assert values(engine) == [b"0", b"1", b"2"]
+        layout.lie = ""
+        engine.offload()
+        engine.apply_retention()
+        assert len(engine.log("t", 0).view().segments) == 1, "all but the active one are in the tier alone"
+        assert values(engine) == [b"0", b"1", b"2"]
+
+
+def test_the_error_of_a_layout_is_in_the_lag_and_in_the_metrics(tmp_path: Path) -> None:
+    with opened(tmp_path, Stranger("raises")) as engine:
+        with pytest.raises(PluginError):
+            engine.offload()
+        (lag,) = engine.tier_lag()
+        assert "write raised ZeroDivisionError: division by zero" in lag.error
+        failing = {sample.value for sample in engine.metrics() if sample.metric.name == "stratalog_log_tier_failing"}
+        assert failing == {1.0}
