@@ -5,15 +5,18 @@ The group's name is the contract's major version, so that nothing of another ver
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
+import pkgutil
 import re
+import sys
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from stratalog.errors import PluginClashError, PluginError, PluginImportError
-from stratalog.spi.hooks import CONTRACT_GROUP
+from stratalog.spi.hooks import CONTRACT_GROUP, PROJECT
 
 _SEPARATORS = re.compile(r"[-_.]+")
 _EXTRA = re.compile(r"""\bextra\s*==\s*["']([^"']+)["']""")
@@ -61,7 +64,7 @@ class Candidate:
             return self.distribution  # its own files are missing: installing it again helps
         distribution = self.entry_point.dist
         requirements = (distribution.requires or []) if distribution is not None else []
-        return install_hint(self.distribution, requirements, root) or root
+        return install_hint(self.distribution, requirements, root)
 
 
 def install_hint(distribution: str, requirements: Iterable[str], module: str) -> str:
@@ -165,12 +168,44 @@ def import_named(module: str) -> object:
     """Import a plugin that the caller named by its module.
 
     Raises:
-        PluginImportError: it is not installed.
+        PluginImportError: no module has this name, or the module imports one that is not installed.
+        PluginError: importing it failed in another way.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise PluginImportError(str(error), module, (error.name or module).partition(".")[0]) from error
+        raise _explained(module, error) from error
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(f"importing plugin module {module!r} raised {error!r}") from error
+
+
+def _explained(module: str, error: ImportError) -> PluginImportError:
+    missing = error.name or ""
+    if not isinstance(error, ModuleNotFoundError) or not f"{module}.".startswith(f"{missing}."):
+        return PluginImportError(f"plugin module {module!r} cannot be imported: {error}", module, bundled_hint(missing))
+    near = difflib.get_close_matches(missing, _known_modules(missing), n=3)
+    hint = f"; did you mean {' or '.join(repr(name) for name in near)}?" if near else ""
+    return PluginImportError(f"no module named {missing!r}: check plugins.modules and plugins=[...]{hint}", module)
+
+
+def _known_modules(missing: str) -> list[str]:
+    """The modules beside one that is missing: in the same package or, for a top-level one, that can be imported."""
+    parent = missing.rpartition(".")[0]
+    path = getattr(sys.modules.get(parent), "__path__", ()) if parent else None
+    prefix = f"{parent}." if parent else ""
+    found = {f"{prefix}{known.name}" for known in pkgutil.iter_modules(path)}
+    return sorted(found | {candidate.entry_point.module for candidate in find_candidates()})
+
+
+def bundled_hint(module: str) -> str:
+    """The extra of stratalog that installs a module, "" if none does: a module's name says nothing about a package."""
+    try:
+        requirements = importlib.metadata.requires(PROJECT) or []
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    return install_hint(PROJECT, requirements, module.partition(".")[0])
 
 
 def _listed(name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from stratalog.errors import PluginError, PluginImportError
 from stratalog.registry import kinds
-from stratalog.registry.discover import Candidate, ambiguity, find_candidates, import_named, select
+from stratalog.registry.discover import Candidate, ambiguity, bundled_hint, find_candidates, import_named, select
 from stratalog.registry.host import Answer, Host
 from stratalog.registry.kinds import Kind
 from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
@@ -127,9 +127,10 @@ def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> Pl
         return error
     explanation: PluginError
     if isinstance(error, ImportError):
-        root = (error.name or "").partition(".")[0]
         explanation = (
-            candidate.import_failure(error) if candidate else PluginImportError(str(error), answer.plugin, root)
+            candidate.import_failure(error)
+            if candidate
+            else PluginImportError(str(error), answer.plugin, bundled_hint(error.name or ""))
         )
     else:
         explanation = PluginError(f"{hook} of plugin {answer.plugin!r} failed: {error!r}")

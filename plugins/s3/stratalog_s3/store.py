@@ -216,7 +216,7 @@ class FsspecStore(StoreBase):
                 self.uri, **{**self._options.reveal(), "skip_instance_cache": True, "use_listings_cache": False}
             )
         except ImportError as error:
-            raise PluginImportError(f"no library for {scheme}:// ({error})", "s3", error.name or "") from error
+            raise PluginImportError(f"no library for {scheme}:// ({error})", "s3") from error
         except (TypeError, ValueError, KeyError) as error:
             text = self._options.redact(str(error))
             raise ConfigError(f"{scheme}:// does not take these options: {text}") from self._options.safe_cause(error)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -80,13 +81,15 @@ def test_a_missing_module_names_the_extra_that_brings_it(install_distribution: I
     assert isinstance(caught.value.__cause__, ModuleNotFoundError)
 
 
-def test_a_missing_module_that_no_requirement_names_is_named_itself(install_distribution: Install) -> None:
+def test_a_missing_module_that_no_requirement_names_is_no_package_to_install(install_distribution: Install) -> None:
     install_distribution(
         "acme", entry_points={"acme": "acme_plugin"}, modules={"acme_plugin": "import no_such_lib.deep"}
     )
     with pytest.raises(PluginImportError) as caught:
         found("acme").load()
-    assert caught.value.install == "no_such_lib"
+    assert caught.value.install == ""
+    assert "No module named 'no_such_lib'" in str(caught.value)
+    assert "pip" not in str(caught.value)
 
 
 def test_an_entry_point_without_its_module_asks_for_the_distribution_again(install_distribution: Install) -> None:
@@ -118,11 +121,48 @@ def test_a_plugin_that_explains_its_own_failure_is_quoted(install_distribution: 
     assert caught.value.install == "acme[gpu]"
 
 
-def test_modules_named_by_the_caller_are_imported_or_named_in_the_error() -> None:
+def test_modules_named_by_the_caller_are_imported() -> None:
     assert import_named("stratalog.spi") is sys.modules["stratalog.spi"]
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        ("stratalog_compactoin", "'stratalog_compactoin': CHECK; did you mean 'stratalog_compaction'"),
+        (
+            "stratalog_compaction.delte",
+            "'stratalog_compaction.delte': CHECK; did you mean 'stratalog_compaction.delete'",
+        ),
+        ("qqqqzzzz.plugin", "'qqqqzzzz': CHECK plugin=qqqqzzzz.plugin"),
+    ],
+)
+def test_a_module_that_is_not_there_is_a_wrong_name_and_no_package_to_install(module: str, told: str) -> None:
     with pytest.raises(PluginImportError) as caught:
-        import_named("no_such_lib.plugin")
-    assert (caught.value.plugin, caught.value.install) == ("no_such_lib.plugin", "no_such_lib")
+        import_named(module)
+    assert told.replace("CHECK", "check plugins.modules and plugins=[...]") in str(caught.value)
+    assert caught.value.plugin == module
+    assert "pip" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"), [("import no_such_lib", ""), ("raise ModuleNotFoundError('', name='s3fs')", "stratalog[s3]")]
+)
+def test_what_a_named_module_lacks_is_advised_only_if_an_extra_of_ours_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, advice: str
+) -> None:
+    (tmp_path / "acme_lacking.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginImportError, match="plugin module 'acme_lacking' cannot be imported") as caught:
+        import_named("acme_lacking")
+    assert caught.value.install == advice
+
+
+@pytest.mark.parametrize("source", ["1 / 0", "def oops(:"])
+def test_other_failures_of_a_named_module_name_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    (tmp_path / "acme_failing.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(PluginError, match="importing plugin module 'acme_failing' raised"):
+        import_named("acme_failing")
 
 
 def test_the_smallest_extra_is_proposed() -> None:
