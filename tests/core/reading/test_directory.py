@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine, open_reader
+from stratalog.config.files import read_settings
+from stratalog.config.topic import TopicConfig
 from stratalog.errors import (
     BucketNotFoundError,
     ClosedError,
@@ -16,11 +19,12 @@ from stratalog.errors import (
     CorruptBatchError,
     CorruptCheckpointError,
     LogDirNotFoundError,
-    PluginImportError,
+    PluginError,
     UnknownComponentError,
     UnknownSettingError,
     UnknownTopicError,
 )
+from stratalog.reading.open import open_host
 from stratalog.spi import Codec, OpenContext, Provider, hookimpl
 
 SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100, "file.delete.delay.ms": 0, "retention.ms": -1}
@@ -186,8 +190,8 @@ def test_topics_are_listed_though_a_log_cannot_be_opened(tmp_path: Path) -> None
     assert topics["others"].topic_id is None
 
 
-def test_a_component_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
-    """It ended in a bare ModuleNotFoundError that did not say whose it was."""
+def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) -> None:
+    """It ended in a bare ModuleNotFoundError that did not say whose it was, and later nothing could be read."""
 
     class Broken:
         @hookimpl
@@ -198,8 +202,11 @@ def test_a_component_that_cannot_be_imported_is_named(tmp_path: Path) -> None:
             return (Provider(name="zip9", open=opened),)
 
     fill(tmp_path)
-    with pytest.raises(PluginImportError, match="'zip9' cannot be opened: no module"):
-        open_reader(tmp_path, plugins=[Broken()])
+    with open_reader(tmp_path, plugins=[Broken()]) as reader:
+        assert [record.offset for record in reader.log("orders", 0).records()]
+    with contextlib.closing(open_host(read_settings({}, {}), [Broken()], None)) as host:
+        with pytest.raises(PluginError, match="codec 'zip9' version 1 .*Broken.*'zip9' cannot be opened: no module"):
+            host.parts(TopicConfig()).codecs.by_name("zip9")
 
 
 @pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
