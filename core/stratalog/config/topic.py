@@ -273,6 +273,11 @@ class TopicConfig(Section):
         theirs = self.names_of_plugins()
         return {name: value for name, value in values.items() if name in theirs or not is_of_plugin(name)}
 
+    def recognised(self, values: Mapping[str, object]) -> dict[str, object]:
+        """``values`` without those that neither stratalog nor an installed plugin has: of stored settings, these are kept."""
+        names = {*type(self).keys(), *self.names_of_plugins()}
+        return {name: value for name, value in values.items() if name in names}
+
     def contradiction(self) -> str:
         """Kafka's rules for settings taken together (LogConfig.validateValues, validateRemoteStorage...)."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:

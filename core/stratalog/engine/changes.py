@@ -121,7 +121,7 @@ class TopicChanges:
         names = self._names_of(name)
         now = self._topics.config(name)
         entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
-        self._host.check_topic_config(checked)
+        self._host.check_topic_config(checked, config)
         self._check_tier(config, checked)
         leaves = now.remote_storage_enable and not checked.remote_storage_enable
         if leaves and not checked.remote_log_delete_on_disable:

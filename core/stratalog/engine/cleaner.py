@@ -21,7 +21,7 @@ from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.env.threads import outcomes
-from stratalog.errors import DiskFullError, LogDirOfflineError, PluginError, StoreError
+from stratalog.errors import DiskFullError, LogDirOfflineError, PluginError, StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import CleanupPolicy, Rewrite
@@ -106,7 +106,12 @@ class Cleaner:
         now_ms = self._clock.now_ms()
         found = list[CompactionPlan]()
         for log in logs:
-            policies, tier = self._policies(log.config), self._tier_of(log)
+            try:
+                policies = self._policies(log.config)
+            except StorageError as error:  # one is not installed, say: the other logs have their turn
+                found.append(CompactionPlan(log, None, str(error), error))
+                continue
+            tier = self._tier_of(log)
             found += plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms, asks_all=asks_all)
         return found
 

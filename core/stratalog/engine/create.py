@@ -46,16 +46,21 @@ def altered(
 ) -> tuple[TopicEntry, TopicConfig]:
     """What to store of a topic whose settings change, and all its settings after that; None unsets one.
 
+    Stored settings that nothing installed knows stay as they are, unless they are unset.
+
     Raises:
         UnknownSettingError, ConfigError: a change is wrong.
     """
     source = f"alter_topic({topic!r})"
     for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.chosen(topic).keys():
         topics.defaults.replaced({name: ""}, source)  # raises, with the nearest name
-    chosen = {name: value for name, value in {**topics.chosen(topic), **changes}.items() if value is not None}
+    unknown = topics.unknown(topic)
+    before = {name: value for name, value in topics.chosen(topic).items() if name not in unknown}
+    chosen = {name: value for name, value in {**before, **changes}.items() if value is not None}
     checked = topics.checked(chosen, source)
     stored = checked.to_mapping()
     known = topics.topic_id(topic) or topic_id
     if known is None:
         raise ConfigError(f"the id of topic {topic} is not known: no partition of it can be opened")
-    return TopicEntry(known, {name: stored[name] for name in chosen}), checked
+    kept = {name: value for name, value in unknown.items() if name not in changes}
+    return TopicEntry(known, {**kept, **{name: stored[name] for name in chosen}}), checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -118,12 +118,19 @@ class ComponentHost:
         catalogue = self.registry.services()
         return self._open(catalogue, catalogue.by_name(name))
 
-    def check_topic_config(self, config: TopicConfig) -> None:
-        """Raise UnknownComponentError if a topic names something that is not installed."""
-        self.parts(config)
-        for policy in config.cleanup_policy:
+    def check_topic_config(self, config: TopicConfig, changed: Collection[str] | None = None) -> None:
+        """Raise UnknownComponentError if a topic names something that is not installed.
+
+        Args:
+            config: the settings of the topic.
+            changed: look at the settings with these names alone; None looks at all.
+        """
+        if changed is None or not {"index.formats", "index.extra"}.isdisjoint(changed):
+            self.parts(config)
+        for policy in config.cleanup_policy if changed is None or "cleanup.policy" in changed else ():
             self.registry.cleanup_policies().by_name(policy)
-        self.registry.tier_layouts().by_name(config.tier_layout)
+        if changed is None or "tier.layout" in changed:
+            self.registry.tier_layouts().by_name(config.tier_layout)
 
     def context(
         self,

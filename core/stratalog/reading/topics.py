@@ -6,6 +6,7 @@ Kafka keeps these in its cluster metadata. It ignores plain files in a log direc
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ from stratalog.model.names import TOPICS_FILE, TopicId, check_topic
 from stratalog.spi.segments import SegmentStore
 
 FORMAT_VERSION: Final = 1
+_LOGGER: Final = logging.getLogger(__name__)
 KEEP_EVERYTHING: Final[Mapping[str, object]] = {"retention.ms": -1}
 
 
@@ -53,6 +55,14 @@ class TopicTable:
         self._found = plain.replaced({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
         self._configs: dict[str, TopicConfig] = {}
         self._entries = parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
+        for topic in self._entries:
+            unknown = self.unknown(topic)
+            if unknown:
+                _LOGGER.warning(
+                    "topic %s has settings that no installed plugin knows: they are kept, and have no effect: %s",
+                    topic,
+                    ", ".join(sorted(unknown)),
+                )
 
     def entry(self, topic: str) -> TopicEntry | None:
         """What is stored of a topic, None for one that was found in a directory and never configured here."""
@@ -75,7 +85,7 @@ class TopicTable:
             return self._found
         found = self._configs.get(topic)
         if found is None:
-            kept = self.defaults.known(entry.config)  # a plugin that is missing keeps nobody from reading
+            kept = self.defaults.recognised(entry.config)  # a plugin that is missing keeps nobody from reading
             found = self._configs[topic] = self.defaults.merged(kept, f"topic {topic}")
         return found
 
@@ -85,6 +95,11 @@ class TopicTable:
         if entry is not None:
             return dict(entry.config)
         return {name: value for name, value in KEEP_EVERYTHING.items() if name not in self._given}
+
+    def unknown(self, topic: str) -> dict[str, object]:
+        """The stored settings of a topic that nothing installed knows, such as those of a plugin that was removed."""
+        chosen = self.chosen(topic)
+        return {name: value for name, value in chosen.items() if name not in self.defaults.recognised(chosen)}
 
     def checked(self, config: Mapping[str, object], source: str) -> TopicConfig:
         """Settings over the defaults; errors as ``Section.from_mapping``."""
@@ -124,7 +139,7 @@ def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:
         body = json.loads(data)
         version = body["version"]
         for name, found in body["topics"].items():
-            plain.merged(plain.known(found["config"]), file)
+            plain.merged(plain.recognised(found["config"]), file)
             entries[check_topic(name)] = TopicEntry(TopicId(found["id"]), found["config"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError) as error:
         position = error.pos if isinstance(error, json.JSONDecodeError) else 0

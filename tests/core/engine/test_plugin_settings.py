@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import types
 from collections.abc import Sequence
@@ -14,8 +15,25 @@ import pytest
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import ConfigError, PluginClashError, PluginImportError, UnknownSettingError
-from stratalog.spi import CleanupPolicy, DeletePrefix, Keep, LogSummary, OpenContext, Provider, Section, hookimpl, key
+from stratalog.errors import (
+    ConfigError,
+    PluginClashError,
+    PluginImportError,
+    UnknownComponentError,
+    UnknownSettingError,
+)
+from stratalog.spi import (
+    CleanupPolicy,
+    DeletePrefix,
+    Keep,
+    LogSummary,
+    OpenContext,
+    Provider,
+    Section,
+    TierLayout,
+    hookimpl,
+    key,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,19 +104,58 @@ def test_wrong_ones_are_refused(tmp_path: Path, config: dict[str, object], kind:
         open_engine(tmp_path / "other", plugins=[plugin()], topic_defaults=config)
 
 
-def test_without_the_plugin_a_topic_is_read_and_its_settings_are_kept(tmp_path: Path) -> None:
+def test_without_the_plugin_a_topic_is_read_altered_and_its_settings_are_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with open_engine(tmp_path, plugins=[plugin()]) as engine:
         engine.create_topic("t", config={"newest.keep": 2})
         engine.log("t", 0).append([Record(value=b"v")])
-    with open_engine(tmp_path) as engine:
+    with caplog.at_level(logging.WARNING), open_engine(tmp_path) as engine:
+        assert "topic t has settings that no installed plugin knows: they are kept" in caplog.text
         assert [record.value for record in engine.log("t", 0).records()] == [b"v"]
-        with pytest.raises(UnknownSettingError, match=r"newest\.keep"):
-            engine.alter_topic("t", {"retention.ms": 1})
+        assert engine.alter_topic("t", {"retention.ms": 1}).config.retention_ms == 1
+        assert engine.alter_topic("t", {"retention.ms": None}).config.retention_ms == TopicConfig().retention_ms
+        for setting in ("newest.keep", "newest.other"):
+            with pytest.raises(UnknownSettingError, match=r"newest\.(keep|other).*no plugin with such settings"):
+                engine.alter_topic("t", {setting: 3})
         engine.create_topic("other")
     with open_engine(tmp_path, plugins=[plugin()]) as engine:
         assert engine.topics()["t"].config.to_mapping()["newest.keep"] == 2
     with open_engine(tmp_path) as engine:
         assert engine.alter_topic("t", {"newest.keep": None, "retention.ms": 1}).config.retention_ms == 1
+    with open_engine(tmp_path, plugins=[plugin()]) as engine:
+        assert engine.topics()["t"].config.to_mapping()["newest.keep"] == 1
+
+
+@pytest.mark.parametrize("setting", ["cleanup.policy", "tier.layout"])
+def test_without_the_plugin_that_a_setting_names_the_others_can_be_altered(tmp_path: Path, setting: str) -> None:
+    class Layout:
+        @hookimpl
+        def stratalog_tier_layouts(self) -> tuple[Provider[TierLayout], ...]:
+            return (Provider(name="newest", open=lambda _: pytest.fail("nothing is moved to a tier")),)
+
+    with open_engine(tmp_path, plugins=[plugin(), Layout()]) as engine:
+        engine.create_topic("t", config={setting: "newest"})
+    with open_engine(tmp_path) as engine:
+        assert engine.alter_topic("t", {"retention.ms": 1}).config.retention_ms == 1
+        with pytest.raises(UnknownComponentError, match="'newest' is installed"):
+            engine.alter_topic("t", {setting: "newest"})
+        engine.alter_topic("t", {setting: None})
+
+
+def test_a_policy_that_is_not_installed_keeps_no_other_log_from_being_compacted(tmp_path: Path) -> None:
+    with open_engine(tmp_path, plugins=[plugin()]) as engine:
+        for topic, policy in (("a", "newest"), ("b", "compact")):
+            engine.create_topic(topic, config={"cleanup.policy": policy, "min.cleanable.dirty.ratio": 0})
+            engine.log(topic, 0).append([Record(key=b"k", value=b"v"), Record(key=b"k", value=b"w")])
+            engine.log(topic, 0).roll()
+    with open_engine(tmp_path) as engine:
+        results = engine.run_cleaner()
+        assert [(result.log.topic, type(result.error)) for result in results] == [
+            ("a", UnknownComponentError),
+            ("b", type(None)),
+        ]
+        assert [record.offset for record in engine.log("b", 0).records()] == [1]
 
 
 def test_settings_of_one_name_belong_to_one_plugin(tmp_path: Path) -> None:
