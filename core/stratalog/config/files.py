@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,20 +16,27 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, UnknownSettingError
 
 ENVIRONMENT_PREFIX: Final = "STRATALOG_"
-_SWITCHES: Final = frozenset({"STRATALOG_NO_EXTENSIONS"})  # read by the build and the kernels, not settings
+CONFIG_VARIABLE: Final = "STRATALOG_CONFIG"  # the path of a settings file, where a caller names none
+_SWITCHES: Final = frozenset({"STRATALOG_NO_EXTENSIONS", CONFIG_VARIABLE})  # variables that are no settings
 _TOPIC_DEFAULTS: Final = "topic_defaults"
 _LIMITS: Final = "limits."
 _PLUGINS: Final = "plugins."
+_PLUGIN_VARIABLES: Final = "STRATALOG_PLUGINS_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that configures one engine. ``plugins`` holds the raw values of ``[plugins.NAME]`` sections."""
+    """Everything that configures one engine.
+
+    ``plugins`` holds the raw values of ``[plugins.NAME]`` sections, ``plugin_variables`` those of the environment that may
+    override them, by variable: only the plugins that are loaded say which settings there are.
+    """
 
     engine: EngineConfig = field(default_factory=EngineConfig)
     limits: Limits = field(default_factory=Limits)
     topic_defaults: Mapping[str, object] = field(default_factory=dict)
     plugins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    plugin_variables: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_settings(
@@ -39,19 +46,23 @@ def read_settings(
 
     Nested tables are joined with dots, so ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
     ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. A variable that is set and empty is a value, too.
+    ``STRATALOG_PLUGINS_S3_ALLOW_HTTP`` is ``allow_http`` of ``[plugins.s3]``.
 
     Args:
-        config: path of a file, or a mapping of the same shape; None has no settings.
+        config: path of a file, or a mapping of the same shape. None reads the file that ``STRATALOG_CONFIG`` names; if the
+            variable is empty or not set there is no file. A file in the working directory is not looked for.
         environment: variables, by name.
 
     Raises:
         ConfigError: the file cannot be read, is no TOML, or holds a wrong value, or one setting twice.
         UnknownSettingError: there is an unknown name.
     """
+    if config is None:
+        config = environment.get(CONFIG_VARIABLE) or None
     if config is None or isinstance(config, Mapping):
         tree, source = dict(config or {}), "config"
     else:
-        tree, source = _load(Path(config)), str(config)
+        tree, source = load_settings(config), str(config)
     defaults = tree.pop(_TOPIC_DEFAULTS, {})
     if not isinstance(defaults, Mapping):
         raise ConfigError(f"[{_TOPIC_DEFAULTS}] must be a table source={source}")
@@ -61,16 +72,44 @@ def read_settings(
     topic_defaults = flat_names(defaults, source)
     plain = TopicConfig()  # what plugins have is known when they are loaded
     plain.replaced(plain.known(topic_defaults), f"{source} [{_TOPIC_DEFAULTS}]")
-    engine_values, limit_values = _from_environment(environment)
+    engine_values, limit_values, plugin_variables = _from_environment(environment)
     return Settings(
         engine=EngineConfig.from_mapping(values, source).replaced(engine_values, "environment"),
         limits=Limits.from_mapping(limits, source).replaced(limit_values, "environment"),
         topic_defaults=topic_defaults,
         plugins=sections,
+        plugin_variables=plugin_variables,
     )
 
 
-def _load(path: Path) -> dict[str, object]:
+def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
+    """Values of plugin settings from the environment: by section, then by setting.
+
+    Args:
+        settings: with the variables.
+        known: the settings of each ``[plugins.NAME]`` section, by ``NAME``.
+
+    Raises:
+        UnknownSettingError: a variable is that of no setting.
+    """
+    places = {_variable(f"{_PLUGINS}{section}.{name}"): (section, name) for section in known for name in known[section]}
+    found = dict[str, dict[str, str]]()
+    for variable, value in settings.plugin_variables.items():
+        if variable not in places:
+            engine = (_variable(name) for name in EngineConfig.keys())  # noqa: SIM118 - a classmethod, not a dict
+            raise _unknown_variable(variable, (*engine, *places))
+        section, name = places[variable]
+        found.setdefault(section, {})[name] = value
+    return found
+
+
+def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
+    """The contents of a settings file, for ``read_settings`` in another process.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no TOML.
+    """
+    path = Path(file)
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -97,20 +136,28 @@ def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
     return sections
 
 
-def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, object], dict[str, object]]:
-    """The engine's settings and the limits among the variables, by their names as settings."""
+def _from_environment(
+    environment: Mapping[str, str],
+) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
+    """The engine's settings and the limits, by their names as settings; those of plugins, by variable."""
     engine_names = {_variable(name): name for name in EngineConfig.keys()}  # noqa: SIM118 - a classmethod, not a dict
     limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - the same
-    engine, limits = dict[str, object](), dict[str, object]()
+    engine, limits, plugins = dict[str, object](), dict[str, object](), dict[str, str]()
     for variable, value in environment.items():
         if variable in engine_names:
             engine[engine_names[variable]] = value
         elif variable in limit_names:
             limits[limit_names[variable]] = value
+        elif variable.startswith(_PLUGIN_VARIABLES):
+            plugins[variable] = value
         elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in _SWITCHES:
-            nearest = difflib.get_close_matches(variable, [*engine_names, *limit_names], n=1)
-            raise UnknownSettingError(variable, "environment", nearest[0] if nearest else "")
-    return engine, limits
+            raise _unknown_variable(variable, (*engine_names, *limit_names, CONFIG_VARIABLE))
+    return engine, limits, plugins
+
+
+def _unknown_variable(variable: str, known: Iterable[str]) -> UnknownSettingError:
+    nearest = difflib.get_close_matches(variable, list(known), n=1)
+    return UnknownSettingError(variable, "environment", nearest[0] if nearest else "")
 
 
 def _variable(name: str) -> str:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from stratalog.config.files import Settings
+from stratalog.config.files import Settings, plugin_values
+from stratalog.config.keys import Section
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
@@ -48,6 +49,7 @@ class ComponentHost:
         self._opening = (
             threading.RLock()
         )  # held while something is opened: the duties of an engine have threads of their own
+        self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._layouts: LayoutTable | None = None
@@ -60,7 +62,9 @@ class ComponentHost:
         providers: list[Provider[Any]] = [offer.provider for offer in registry.codecs().offers()]  # Any: of both kinds
         providers += [offer.provider for offer in registry.record_formats().offers()]
         for provider in providers:
-            if provider.name in settings.plugins:  # a setting that is wrong is reported now, not at first use
+            if (
+                provider.name in settings.plugins or provider.name in self._variables
+            ):  # a setting that is wrong is reported now, not at first use
                 self.context(provider)
 
     def parts(self, config: TopicConfig) -> Components:
@@ -140,11 +144,13 @@ class ComponentHost:
         options: Mapping[str, object] | None = None,
         read_only: bool = False,
     ) -> OpenContext:
-        """What a component is opened with; its section is read from ``[plugins.NAME]``."""
-        section = None
-        if provider.engine_section is not None:
-            values = self.settings.plugins.get(provider.name, {})
-            section = provider.engine_section.from_mapping(values, f"[plugins.{provider.name}]")
+        """What a component is opened with; its section is read from ``[plugins.NAME]``, then from the environment.
+
+        Of ``options`` those that are named as settings of the section are settings, and win; None is not given.
+        """
+        given = {name: value for name, value in (options or {}).items() if value is not None}
+        kind = provider.engine_section
+        section = None if kind is None else self._section(kind, provider.name, given)
         return OpenContext(
             env=self.env,
             limits=self.settings.limits,
@@ -152,7 +158,7 @@ class ComponentHost:
             codecs=self._codecs,
             section=section,
             location=location,
-            options=dict(options or {}),
+            options=given,
             read_only=read_only,
         )
 
@@ -163,6 +169,13 @@ class ComponentHost:
         found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
         found |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
         return {key: error for key, error in found.items() if error is not None}
+
+    def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
+        """The settings of a provider; those among ``options`` are taken out of them."""
+        section = kind.from_mapping(self.settings.plugins.get(name, {}), f"[plugins.{name}]")
+        section = section.replaced(self._variables.get(name, {}), "environment")
+        named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
+        return section.replaced(named, "tier options")
 
     def close(self) -> None:
         """Close idle descriptors. Twice is fine."""

@@ -117,6 +117,16 @@ class Registry:
                     raise PluginClashError(f"the topic settings {name}.* are claimed twice, by {offer.origin} too")
         return found
 
+    def engine_settings(self) -> dict[str, frozenset[str]]:
+        """Names of the settings of each ``[plugins.NAME]`` section, by ``NAME``."""
+        found = dict[str, frozenset[str]]()
+        for kind in kinds.KINDS:
+            for offer in self._catalogue(kind).offers():
+                section, name = offer.provider.engine_section, offer.provider.name
+                if section is not None:
+                    found[name] = found.get(name, frozenset()).union(section.keys())
+        return found
+
     def services(self) -> Catalogue[Service]:
         """What services are on offer."""
         return self._catalogue(kinds.SERVICES)

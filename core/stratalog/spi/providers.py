@@ -57,7 +57,8 @@ class Provider(Generic[C]):
         version: of the bytes it writes.
         open: called at most once per engine and location, at first use.
         schemes: URI schemes, stores only.
-        engine_section: type of the settings under ``[plugins.NAME]``.
+        engine_section: type of the settings under ``[plugins.NAME]``. Variables ``STRATALOG_PLUGINS_NAME_SETTING`` override
+            them, and so do tier options of the same names, which ``OpenContext.options`` then lacks.
         topic_section: type of the topic settings ``NAME.*``.
         capabilities: words for people, shown by ``stratalog plugins``.
         extensions: names of the compiled modules that do its work where they could be built (``stratalog.extension``);

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.config.files import Settings, read_settings
+from stratalog.config.files import Settings, plugin_values, read_settings
 from stratalog.errors import ConfigError, UnknownSettingError
 
 WHOLE = """
@@ -109,6 +109,48 @@ def test_a_wrong_variable_is_an_error_with_the_nearest() -> None:
     assert (caught.value.source, caught.value.nearest) == ("environment", "STRATALOG_LOG_DIRS")
     with pytest.raises(ConfigError, match=r"store\.retries='many' .* source=environment"):
         read_settings(None, {"STRATALOG_STORE_RETRIES": "many"})
+
+
+def test_a_variable_names_the_file_where_a_caller_names_none(settings_file: Path, tmp_path: Path) -> None:
+    environment = {"STRATALOG_CONFIG": str(settings_file)}
+    check_whole(read_settings(None, environment))
+    assert read_settings({}, environment) == Settings()
+    other = tmp_path / "other.toml"
+    other.write_text("durability = 'written'", encoding="utf-8")
+    assert read_settings(other, environment).engine.durability == "written"
+
+
+def test_a_variable_that_names_no_file_is_an_error_and_an_empty_one_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no settings file at"):
+        read_settings(None, {"STRATALOG_CONFIG": str(tmp_path / "missing.toml")})
+    assert read_settings(None, {"STRATALOG_CONFIG": ""}) == Settings()
+
+
+def test_a_file_in_the_working_directory_is_not_read_by_itself(
+    settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(settings_file.parent)
+    assert read_settings(None, {}) == Settings()
+
+
+def test_settings_of_plugins_come_from_the_environment() -> None:
+    environment = {"STRATALOG_PLUGINS_S3_PART_BYTES": "6291456", "STRATALOG_PLUGINS_S3_ALLOW_HTTP": "true"}
+    known = {"s3": ["part.bytes", "allow_http"], "chunked": ["level"]}
+    found = plugin_values(read_settings(None, environment), known)
+    assert found == {"s3": {"part.bytes": "6291456", "allow_http": "true"}}
+
+
+@pytest.mark.parametrize(
+    ("variable", "nearest"),
+    [
+        ("STRATALOG_PLUGINS_S3_ALOW_HTTP", "STRATALOG_PLUGINS_S3_ALLOW_HTTP"),
+        ("STRATALOG_PLUGINS_ALOW", "STRATALOG_PLUGINS_ALLOW"),
+    ],
+)
+def test_a_variable_of_no_plugins_setting_is_an_error_with_the_nearest(variable: str, nearest: str) -> None:
+    with pytest.raises(UnknownSettingError) as caught:
+        plugin_values(read_settings(None, {variable: "x"}), {"s3": ["allow_http"]})
+    assert (caught.value.source, caught.value.nearest) == ("environment", nearest)
 
 
 @pytest.mark.parametrize(
