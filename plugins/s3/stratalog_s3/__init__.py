@@ -1,9 +1,10 @@
 """Object stores over fsspec: S3 and what speaks its protocol, local folders, memory, and the other clouds.
 
-Options (``tier_options``) go to the file system below: ``key``, ``secret``, ``token``, ``endpoint_url``,
-``client_kwargs``, ``config_kwargs``, ``s3_additional_kwargs`` for S3; AWS's own environment variables and files are
-read too. ``credentials`` is a function that returns ``key``, ``secret``, ``token`` and ``expires_ms`` (Unix time),
-asked again when they end. How S3 keeps objects is set in ``[plugins.s3]``.
+Options (``tier_options``) go to the file system below: ``key``, ``secret``, ``token``, ``client_kwargs``,
+``config_kwargs``, ``s3_additional_kwargs`` for S3; AWS's own environment variables and files are read too.
+``credentials`` is a function that returns ``key``, ``secret``, ``token`` and ``expires_ms`` (Unix time), asked again
+when they end. Where the service is (``endpoint_url``, ``region``, ``addressing``, ``allow_http``) and how S3 keeps
+objects is set in ``[plugins.s3]``, or by options of the same names.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stratalog.spi import ObjectStore, OpenContext, Provider, hookimpl
-from stratalog_s3.settings import S3Section
+from stratalog_s3.settings import S3Section, TransportSection
 
 GENERIC_SCHEMES: Final = frozenset({
     "adl", "oci", "oss", "hdfs", "webhdfs", "sftp", "ssh", "smb",
@@ -36,15 +37,23 @@ def stratalog_object_stores() -> Iterable[Provider[ObjectStore]]:
             name="gcs",
             open=_open_conditional,
             schemes=frozenset({"gs", "gcs"}),
+            engine_section=TransportSection,
             capabilities=("atomic create", "needs gcsfs"),
         ),
         Provider(
             name="abfs",
             open=_open_conditional,
             schemes=frozenset({"abfs", "abfss", "az"}),
+            engine_section=TransportSection,
             capabilities=("atomic create", "needs adlfs"),
         ),
-        Provider(name="fsspec", open=_open_generic, schemes=GENERIC_SCHEMES, capabilities=("single writer only",)),
+        Provider(
+            name="fsspec",
+            open=_open_generic,
+            schemes=GENERIC_SCHEMES,
+            engine_section=TransportSection,
+            capabilities=("single writer only",),
+        ),
     )
 
 

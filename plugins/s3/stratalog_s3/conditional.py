@@ -10,8 +10,7 @@ from typing import Any, Final
 from stratalog.spi import Buffer, Capability, Created, ObjectStore, OpenContext, PluginImportError
 from stratalog_s3.create import create_capability
 from stratalog_s3.location import parse_location
-from stratalog_s3.secret import SecretOptions
-from stratalog_s3.store import FsspecStore
+from stratalog_s3.store import FsspecStore, checked_options
 
 _GOOGLE: Final[Mapping[str, object]] = {"mode": "create"}  # gcsfs sends ifGenerationMatch=0
 _AZURE: Final[Mapping[str, object]] = {"overwrite": False}  # adlfs sends If-None-Match: *
@@ -55,5 +54,5 @@ class ConditionalStore(FsspecStore):
 
 def open_conditional(context: OpenContext) -> ObjectStore:
     """A store over Google's or Azure's storage."""
-    location, options = parse_location(context.location), SecretOptions(context.options)
+    location, options = parse_location(context.location), checked_options(context)
     return ConditionalStore(location, options, context.env.clock, read_only=context.read_only)

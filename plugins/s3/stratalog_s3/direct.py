@@ -36,6 +36,8 @@ from botocore.exceptions import (
 from botocore.httpsession import create_urllib3_context, get_cert_path
 from urllib3.util import wait_for_read
 
+from stratalog_s3.tls import checked_bundle
+
 _RANGE: Final = re.compile(r"bytes=([0-9]+)-([0-9]+)\Z")
 _ERROR_BYTES: Final = 64 << 10  # of what a store says when it refuses
 _IDLE_S: Final = 12.0  # after which a connection is not used again, as aiobotocore's own
@@ -197,6 +199,7 @@ class DirectSession(AIOHTTPSession):  # type: ignore[misc]  # published without 
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        checked_bundle(self._verify or False, "verify")  # from wherever botocore has it
         self._connections = _Connections()
         self._threads = ThreadPoolExecutor(self._max_pool_connections, "stratalog-s3-read")
         self._context: ssl.SSLContext | None = None  # making it twice in a race does no harm

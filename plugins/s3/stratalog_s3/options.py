@@ -1,16 +1,19 @@
-"""What an S3 file system is made with: the user's options, and what this plugin insists on."""
+"""Keyword arguments of an S3 file system: the user's options and settings, typed, and what this plugin insists on."""
 
 from __future__ import annotations
 
-import ipaddress
 import logging
+import os
 from collections.abc import Mapping
-from typing import Any, Final
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
 
-from stratalog.spi import ConfigError
+from stratalog.spi import ConfigError, Section, key
+from stratalog_s3.settings import S3Section
+from stratalog_s3.tls import check_endpoint, check_variables, checked_bundle
 
 _OURS: Final = frozenset({"asynchronous", "loop", "skip_instance_cache", "use_listings_cache"})
+_TEXTS: Final = ("key", "secret", "token", "username", "password", "endpoint_url")
 _CONFIG: Final[Mapping[str, Any]] = {
     "connect_timeout": 5,
     "read_timeout": 60,
@@ -19,50 +22,61 @@ _CONFIG: Final[Mapping[str, Any]] = {
 }
 _ONE_TRY: Final[Mapping[str, Any]] = {"total_max_attempts": 1, "mode": "standard"}
 _QUIET: Final = ("botocore", "aiobotocore")
+_SOURCE: Final = "tier options"
 
 
-def filesystem_options(options: Mapping[str, object]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Typed(Section):
+    """Options of s3fs that are no text: a word from a command line is converted, and "false" is no true value."""
+
+    title: ClassVar[str] = "Options of s3fs"
+
+    anon: bool = key("anon", False, doc="Send unsigned requests.")
+    use_ssl: bool = key("use_ssl", True, doc="Encrypt requests; the scheme of the endpoint decides.")
+    requester_pays: bool = key("requester_pays", False, doc="The requester pays for requests.")
+    version_aware: bool = key("version_aware", False, doc="Ask for versions of objects.")
+    cache_regions: bool = key("cache_regions", False, doc="Look up the region of the bucket.")
+    fixed_upload_size: bool = key("fixed_upload_size", False, doc="Parts of s3fs's own uploads have one size.")
+    local_expiry_check: bool = key("local_expiry_check", False, doc="s3fs's own reads compare ETags.")
+    default_fill_cache: bool = key("default_fill_cache", True, doc="s3fs's own reads keep what is skipped.")
+    default_block_size: int = key("default_block_size", 50 << 20, at_least=1, doc="Block of s3fs's own reads (bytes).")
+    max_concurrency: int = key("max_concurrency", 10, at_least=1, doc="Parallel requests of s3fs's own transfers.")
+
+
+def filesystem_options(options: Mapping[str, object], settings: S3Section | None = None) -> dict[str, Any]:
     """Keyword arguments for s3fs: no caches, and one try a call, as retrying is the core's.
 
+    Args:
+        options: of the tier; they win over the settings.
+        settings: the endpoint, region and addressing of ``[plugins.s3]``.
+
     Raises:
-        ConfigError: an option is not the user's to set, an endpoint is not allowed, or TLS would not be verified.
+        ConfigError: an option is not the user's to set or has the wrong type, an endpoint is not allowed, or TLS would
+            not be verified.
     """
+    chosen = settings or S3Section()
     refused = sorted(_OURS & set(options))
     if refused:
         raise ConfigError(f"tier option {refused[0]!r} is set by stratalog")
-    client = _mapping(options, "client_kwargs")
-    for endpoint in (options.get("endpoint_url"), client.get("endpoint_url")):
+    made = {name: value for name, value in options.items() if value is not None}
+    _check_texts(made)
+    made.update(_typed({name: made[name] for name in _Typed.keys() if name in made}, ""))  # noqa: SIM118 - a classmethod
+    client = _client(_mapping(made, "client_kwargs"), chosen)
+    if chosen.endpoint_url and "endpoint_url" not in made and "endpoint_url" not in client:
+        made["endpoint_url"] = chosen.endpoint_url
+    for endpoint in (made.get("endpoint_url"), client.get("endpoint_url")):
         if endpoint is not None:
-            check_endpoint(str(endpoint))
-    if client.get("verify") is False:
-        raise ConfigError("tier option client_kwargs.verify: TLS is always verified; give the path of a CA bundle")
-    config = {**_CONFIG, **_mapping(options, "config_kwargs"), "retries": dict(_ONE_TRY)}
+            check_endpoint(str(endpoint), allow_http=chosen.allow_http)
+    check_variables(os.environ)
+    if "s3_additional_kwargs" in made:
+        made["s3_additional_kwargs"] = _mapping(made, "s3_additional_kwargs")
     return {
-        **options,
+        **made,
         "client_kwargs": client,
-        "config_kwargs": config,
+        "config_kwargs": _config(_mapping(made, "config_kwargs"), chosen),
         "skip_instance_cache": True,
         "use_listings_cache": False,
     }
-
-
-def check_endpoint(url: str) -> None:
-    """Refuse what would send data in the clear, and addresses with credentials in them.
-
-    Raises:
-        ConfigError: plain ``http://`` to another host than this one, another scheme, or a user in the address.
-    """
-    try:
-        parts = urlsplit(url)
-        host, user = parts.hostname or "", parts.username
-    except ValueError:
-        raise ConfigError("the S3 endpoint is no URL") from None
-    if user is not None:
-        raise ConfigError("the S3 endpoint holds no credentials: give them as tier options or in the environment")
-    if not host or parts.scheme not in {"http", "https"}:
-        raise ConfigError("the S3 endpoint is a URL that starts with https://")
-    if parts.scheme == "http" and not _is_loopback(host):
-        raise ConfigError(f"the S3 endpoint http://{host} is not encrypted: use https://, http:// is for loopback only")
 
 
 def quieten_botocore() -> None:
@@ -73,6 +87,42 @@ def quieten_botocore() -> None:
             logger.setLevel(logging.INFO)
 
 
+def _check_texts(options: Mapping[str, object]) -> None:
+    """Credentials among them: an error names the option and shows no value."""
+    for name in _TEXTS:
+        if not isinstance(options.get(name, ""), str):
+            raise ConfigError(f"tier option {name!r} is text")
+
+
+def _typed(options: Mapping[str, object], table: str) -> dict[str, object]:
+    source = f"{_SOURCE} {table}".rstrip()
+    found = _Typed.from_mapping(options, source).to_mapping()
+    if not found["use_ssl"]:
+        raise ConfigError(
+            "use_ssl must be true: TLS is left out by an endpoint_url that starts with http://, and by allow_http "
+            f"source={source}"
+        )
+    return {name: found[name] for name in options}
+
+
+def _client(given: dict[str, Any], chosen: S3Section) -> dict[str, Any]:
+    client = {name: value for name, value in given.items() if value is not None}
+    if "use_ssl" in client:
+        client.update(_typed({"use_ssl": client["use_ssl"]}, "client_kwargs"))
+    if "verify" in client:
+        client["verify"] = checked_bundle(client["verify"], "tier option client_kwargs.verify")
+    if not isinstance(client.get("endpoint_url", ""), str):
+        raise ConfigError("tier option client_kwargs.endpoint_url is text")
+    return {"region_name": chosen.region, **client} if chosen.region else client
+
+
+def _config(given: dict[str, Any], chosen: S3Section) -> dict[str, Any]:
+    config = {**_CONFIG, **given, "retries": dict(_ONE_TRY)}
+    if chosen.addressing != "auto":
+        config["s3"] = {"addressing_style": chosen.addressing, **(config.get("s3") or {})}
+    return config
+
+
 def _mapping(options: Mapping[str, object], name: str) -> dict[str, Any]:
     value = options.get(name)
     if value is None:
@@ -80,12 +130,3 @@ def _mapping(options: Mapping[str, object], name: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"tier option {name!r} is a table")
     return dict(value)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

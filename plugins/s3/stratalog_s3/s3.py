@@ -30,10 +30,11 @@ from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import Reply, typed_code
 from stratalog_s3.location import Location, check_key, check_prefix, parse_location
 from stratalog_s3.multipart import PartBudget, PartUploads
-from stratalog_s3.options import check_endpoint, filesystem_options, quieten_botocore
+from stratalog_s3.options import filesystem_options, quieten_botocore
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import S3Section
 from stratalog_s3.store import StoreBase
+from stratalog_s3.tls import UNENCRYPTED, check_client, check_endpoint
 from stratalog_s3.uploads import one_part
 
 PAGE_KEYS: Final = 1000  # S3's bound, for listing and for deleting
@@ -70,6 +71,7 @@ class S3Store(StoreBase):
         self._budget = PartBudget(upload_bytes)
         self._parts = PartUploads(settings.part_bytes, self._checksum, settings.of_segments, self._budget)
         self._sent: Counter[str] = Counter()
+        self._told_of_http = False  # under _lock
         provider = take_provider(options.reveal())
         self._credentials = RotatingCredentials(provider, clock, options) if provider else None
 
@@ -210,12 +212,22 @@ class S3Store(StoreBase):
         made = self._filesystem()
         if self._connected is not made:
             client = self._connect(made, deadline_ns)
-            check_endpoint(client.meta.endpoint_url)  # also what the environment and AWS's own files say
+            self._check_transport(client, made.session)  # also what the environment and AWS's own files say
             known = client.meta.service_model.operation_model("PutObject").input_shape.members
             if not {"IfNoneMatch", "ChecksumCRC32C"} <= set(known):
                 raise PluginImportError("this botocore is too old: it would drop If-None-Match", "s3", "stratalog[s3]")
             self._connected = made
         return Bucket(made, self._location.bucket, self._clock, deadline_ns, self._sent, self._renewed)
+
+    def _check_transport(self, client: Any, session: Any) -> None:
+        """Check how requests would travel, and log once that they are not encrypted if that is allowed."""
+        check_client(client, session)
+        host = check_endpoint(client.meta.endpoint_url, allow_http=self._settings.allow_http)
+        with self._lock:
+            is_news = bool(host) and not self._told_of_http
+            self._told_of_http |= is_news
+        if is_news:
+            _LOGGER.warning(UNENCRYPTED, host, self.uri)
 
     async def _renewed(self, client: Any) -> bool:
         """Get other credentials than those of ``client``, which have ended; False if there are no others.
@@ -229,7 +241,7 @@ class S3Store(StoreBase):
         if {"key", "session"} & set(self._options.reveal()):
             return False
         if made._s3 is client:  # noqa: SLF001 - not renewed by another request meanwhile; s3fs has no name for it
-            await made.set_session(refresh=True)
+            self._check_transport(await made.set_session(refresh=True), made.session)
             await client.close()
         return True
 
@@ -246,7 +258,7 @@ class S3Store(StoreBase):
     def _make(self) -> Any:
         quieten_botocore()
         try:
-            made = _file_system(self._options, self._credentials)
+            made = _file_system(self._options, self._settings, self._credentials)
         except (TypeError, ValueError, KeyError) as error:
             text = f"s3fs does not take these options: {self._options.redact(str(error))}"
             raise ConfigError(text) from self._options.safe_cause(error)
@@ -280,8 +292,9 @@ def open_s3(context: OpenContext) -> ObjectStore:
     except ImportError as error:
         raise PluginImportError(f"S3 needs s3fs ({error})", "s3", "stratalog[s3]") from error
     location, options = parse_location(context.location), SecretOptions(context.options)
+    settings = context.section if isinstance(context.section, S3Section) else S3Section()
     try:
-        _check(options)
+        _check(options, settings)
     except ConfigError as error:
         raise error.with_traceback(None)  # noqa: B904 - it is the same one, without the frames that hold the options
     return S3Store(
@@ -289,26 +302,26 @@ def open_s3(context: OpenContext) -> ObjectStore:
         options,
         context.env.clock,
         read_only=context.read_only,
-        settings=context.section if isinstance(context.section, S3Section) else S3Section(),
+        settings=settings,
         upload_bytes=context.limits.upload_bytes,
     )
 
 
-def _check(options: SecretOptions) -> None:
+def _check(options: SecretOptions, settings: S3Section) -> None:
     """Tell now what is wrong with them."""
     plain = options.reveal()
     take_provider(plain)
-    filesystem_options(plain)
+    filesystem_options(plain, settings)
 
 
-def _file_system(options: SecretOptions, credentials: RotatingCredentials | None) -> Any:
+def _file_system(options: SecretOptions, settings: S3Section, credentials: RotatingCredentials | None) -> Any:
     from s3fs import S3FileSystem  # noqa: PLC0415 - an extra, and slow to import
 
     from stratalog_s3.direct import with_direct_reads  # noqa: PLC0415 - it imports aiobotocore
 
     plain = options.reveal()
     take_provider(plain)
-    wanted = with_direct_reads(filesystem_options(plain))
+    wanted = with_direct_reads(filesystem_options(plain, settings))
     if credentials is not None:
         wanted["session"] = rotating_session(credentials)
     return S3FileSystem(**wanted)

@@ -1,4 +1,4 @@
-"""Settings of the S3 store, ``[plugins.s3]``: how objects are uploaded, and as what S3 keeps them."""
+"""Settings of the S3 store, ``[plugins.s3]``: where the service is, and how objects are uploaded and kept."""
 
 from __future__ import annotations
 
@@ -31,14 +31,44 @@ def _wrong_tags(tags: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TransportSection(Section):
+    """``[plugins.gcs]``, ``[plugins.abfs]``, ``[plugins.fsspec]``. A tier option of the same name wins."""
+
+    title: ClassVar[str] = "Object stores of other libraries"
+
+    allow_http: bool = key(
+        "allow_http",
+        False,
+        doc="Accept an http:// endpoint on another machine: its network can read and change records. Logged once.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class S3Section(Section):
-    """``[plugins.s3]``. Storage classes whose objects must be restored before they can be read are not offered.
+    """``[plugins.s3]``. Tier options of the same names win. Storage classes whose objects must be restored before they can be read are not offered.
 
     The storage class is that of segments; manifests are small and short-lived, which colder classes charge for.
     """
 
     title: ClassVar[str] = "Object store s3"
 
+    endpoint_url: str = key(
+        "endpoint_url",
+        "",
+        doc="URL of the service, for MinIO, Ceph and others; without one, AWS_ENDPOINT_URL or AWS's own.",
+    )
+    region: str = key("region", "", doc="Region of the bucket; without one, AWS_DEFAULT_REGION or AWS's files.")
+    addressing: str = key(
+        "addressing",
+        "auto",
+        choices=("auto", "path", "virtual"),
+        doc="Where requests name the bucket: in the path, in the host name (virtual), or as botocore chooses.",
+    )
+    allow_http: bool = key(
+        "allow_http",
+        False,
+        doc="Accept an http:// endpoint on another machine: its network can read and change records. Logged once.",
+    )
     part_bytes: int = key(
         "part.bytes",
         64 << 20,

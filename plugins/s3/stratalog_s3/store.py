@@ -36,6 +36,8 @@ from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import failed_create, typed
 from stratalog_s3.location import Location, check_key, check_prefix, parse_location
 from stratalog_s3.secret import SecretOptions
+from stratalog_s3.settings import TransportSection
+from stratalog_s3.tls import UNENCRYPTED, check_endpoint, check_options, endpoints
 from stratalog_s3.uploads import PART_BYTES, counted, whole
 
 _LOGGER: Final = logging.getLogger("stratalog.s3")
@@ -265,8 +267,26 @@ class FsspecStore(StoreBase):
 
 def open_generic(context: OpenContext) -> ObjectStore:
     """A store over whatever fsspec has for the scheme, for one writer."""
-    location, options = parse_location(context.location), SecretOptions(context.options)
+    location, options = parse_location(context.location), checked_options(context)
     return FsspecStore(location, options, context.env.clock, read_only=context.read_only)
+
+
+def checked_options(context: OpenContext) -> SecretOptions:
+    """Options for another library than s3fs.
+
+    Raises:
+        ConfigError: TLS would not be verified, or left out without ``allow_http``.
+    """
+    try:
+        check_options(context.options)
+        section = context.section if isinstance(context.section, TransportSection) else TransportSection()
+        for url in endpoints(context.options):
+            host = check_endpoint(url, allow_http=section.allow_http)
+            if host:
+                _LOGGER.warning(UNENCRYPTED, host, parse_location(context.location))
+    except ConfigError as error:
+        raise error.with_traceback(None)  # noqa: B904 - it is the same one, without the frames that hold the options
+    return SecretOptions(context.options)
 
 
 def _object_info(key: str, info: Mapping[str, Any]) -> ObjectInfo:

@@ -5,7 +5,9 @@ import logging
 import pytest
 
 from stratalog.spi import ConfigError
-from stratalog_s3.options import check_endpoint, filesystem_options, quieten_botocore
+from stratalog_s3.options import filesystem_options, quieten_botocore
+from stratalog_s3.settings import S3Section
+from stratalog_s3.tls import check_endpoint
 
 
 @pytest.mark.parametrize(
@@ -38,6 +40,11 @@ def test_other_endpoints_are_refused(url: str) -> None:
         {"endpoint_url": "http://store.example"},
         {"client_kwargs": {"endpoint_url": "http://store.example"}},
         {"client_kwargs": {"verify": False}},
+        {"client_kwargs": {"endpoint_url": 9000}},
+        {"endpoint_url": 9000},
+        {"secret": 12345},
+        {"anon": "perhaps"},
+        {"s3_additional_kwargs": "a"},
         {"client_kwargs": "region"},
         {"config_kwargs": ["a"]},
         {"asynchronous": True},
@@ -66,6 +73,46 @@ def test_the_users_options_reach_s3fs_and_one_try_is_kept() -> None:
     assert made["config_kwargs"]["read_timeout"] == 3
     assert made["config_kwargs"]["retries"] == {"total_max_attempts": 1, "mode": "standard"}
     assert made["use_listings_cache"] is False
+
+
+def test_a_wrong_credential_is_not_shown() -> None:
+    with pytest.raises(ConfigError) as caught:
+        filesystem_options({"secret": 918_273_645})
+    assert "918" not in str(caught.value)
+
+
+def test_words_of_a_command_line_become_what_they_mean() -> None:
+    made = filesystem_options({"anon": "false", "requester_pays": "TRUE", "max_concurrency": "3"})
+    assert (made["anon"], made["requester_pays"], made["max_concurrency"]) == (False, True, 3)
+
+
+def test_settings_say_where_the_service_is() -> None:
+    settings = S3Section(endpoint_url="https://store.example:9000", region="eu-north-1", addressing="virtual")
+    made = filesystem_options({}, settings)
+    assert made["endpoint_url"] == "https://store.example:9000"
+    assert made["client_kwargs"] == {"region_name": "eu-north-1"}
+    assert made["config_kwargs"]["s3"] == {"addressing_style": "virtual"}
+
+
+def test_options_win_over_settings() -> None:
+    settings = S3Section(endpoint_url="https://store.example", region="eu-north-1", addressing="virtual")
+    made = filesystem_options(
+        {
+            "client_kwargs": {"endpoint_url": "https://other.example", "region_name": "us-east-1"},
+            "config_kwargs": {"s3": {"addressing_style": "path", "payload_signing_enabled": True}},
+        },
+        settings,
+    )
+    assert "endpoint_url" not in made
+    assert made["client_kwargs"] == {"endpoint_url": "https://other.example", "region_name": "us-east-1"}
+    assert made["config_kwargs"]["s3"] == {"addressing_style": "path", "payload_signing_enabled": True}
+
+
+def test_what_is_not_set_is_left_to_the_library() -> None:
+    made = filesystem_options({"endpoint_url": None, "token": None})
+    assert not {"endpoint_url", "token"} & set(made)
+    assert made["client_kwargs"] == {}
+    assert "s3" not in made["config_kwargs"]
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, logging.INFO), (logging.DEBUG, logging.INFO), (40, 40)])

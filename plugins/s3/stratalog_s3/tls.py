@@ -1,0 +1,127 @@
+"""Checks that requests are encrypted and that certificates are verified, whatever set the connection up."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from stratalog.spi import ConfigError
+
+UNENCRYPTED: Final = (
+    "requests to http://%s are not encrypted: its network can read and change records (allow_http) uri=%s"
+)
+_FALSE: Final = frozenset({"false", "no", "off", "0", "none", "null"})
+_VERIFY_ADVICE: Final = "TLS is always verified; give the path of a CA bundle, or leave it out"
+_BUNDLE_VARIABLES: Final = ("AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
+_VERIFYING: Final = frozenset({
+    "verify", "verify_ssl", "ssl_verify", "verify_certs", "connection_verify", "check_hostname", "assert_hostname",
+})  # fmt: skip
+
+
+def check_endpoint(url: str, *, allow_http: bool = False) -> str:
+    """Check the address of a service; return the host if requests to it cross a network unencrypted, else "".
+
+    Args:
+        url: of the service.
+        allow_http: accept ``http://`` for hosts other than this machine.
+
+    Raises:
+        ConfigError: plain ``http://`` to another host that is not allowed, another scheme, or a user in the address.
+    """
+    try:
+        parts = urlsplit(url)
+        host, user = parts.hostname or "", parts.username
+    except ValueError:
+        raise ConfigError("the S3 endpoint is no URL") from None
+    if user is not None:
+        raise ConfigError("the S3 endpoint holds no credentials: give them as tier options or in the environment")
+    if not host or parts.scheme not in {"http", "https"}:
+        raise ConfigError("the S3 endpoint is a URL that starts with https://")
+    if parts.scheme == "https" or _is_loopback(host):
+        return ""
+    if not allow_http:
+        raise ConfigError(
+            f"the S3 endpoint http://{host} is not encrypted: use https://, or accept that everybody on the way can read "
+            "and change records: allow_http=true, as a tier option (--tier-option) or in the settings ([plugins.s3] for S3)"
+        )
+    return host
+
+
+def checked_bundle(value: object, what: str) -> str | bool | None:
+    """Return the value of a ``verify`` option, typed: True, the path of a CA bundle, or None for the default.
+
+    Raises:
+        ConfigError: it is anything else; libraries stop verifying for every value that counts as false.
+    """
+    if value is None or value is True:
+        return value
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word == "true":
+            return True
+        if word and word not in _FALSE:
+            return value
+    raise ConfigError(f"{what}: {_VERIFY_ADVICE}")
+
+
+def check_variables(environment: Mapping[str, str]) -> None:
+    """Raise ConfigError if a variable names an empty CA bundle: older releases of botocore then verify nothing."""
+    for name in _BUNDLE_VARIABLES:
+        checked_bundle(environment.get(name), f"environment variable {name}")
+
+
+def check_client(client: Any, session: Any) -> None:
+    """Check a client of botocore before its first request: AWS's files and the caller's session configure it, too.
+
+    Any: botocore has no types.
+
+    Raises:
+        ConfigError: TLS would not be verified, or would end at a proxy.
+    """
+    checked_bundle(session.get_config_variable("ca_bundle"), "ca_bundle of the session or of AWS's configuration file")
+    config = client.meta.config
+    context = (getattr(config, "connector_args", None) or {}).get("ssl_context")
+    if context is not None and not (context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname):
+        raise ConfigError("config_kwargs.connector_args.ssl_context does not verify certificates and host names")
+    if (config.proxies_config or {}).get("proxy_use_forwarding_for_https"):
+        raise ConfigError("config_kwargs.proxies_config: TLS must not end at the proxy: proxy_use_forwarding_for_https")
+
+
+def endpoints(options: Mapping[str, object]) -> list[str]:
+    """Addresses of services in options for another library: ``endpoint_url``, and those in a connection string."""
+    found = [options["endpoint_url"]] if options.get("endpoint_url") else []
+    text = options.get("connection_string")
+    fields = dict(part.split("=", 1) for part in text.split(";") if "=" in part) if isinstance(text, str) else {}
+    found += [value for name, value in fields.items() if name.lower().endswith("endpoint")]
+    if fields.get("DefaultEndpointsProtocol", "").lower() == "http" and "BlobEndpoint" not in fields:
+        found.append(f"http://{fields.get('AccountName', '')}.{fields.get('EndpointSuffix', 'core.windows.net')}")
+    return [str(url) for url in found]
+
+
+def check_options(options: Mapping[str, object], path: str = "") -> None:
+    """Check options for any other library that talks to a store, nested tables included.
+
+    Raises:
+        ConfigError: an option that such libraries call ``verify``, or alike, is false.
+    """
+    for name, value in options.items():
+        where = f"{path}{name}"
+        if isinstance(value, Mapping):
+            check_options({str(inner): item for inner, item in value.items()}, f"{where}.")
+        elif name.lower() in _VERIFYING and not isinstance(value, ssl.SSLContext):
+            checked_bundle(value, f"tier option {where}")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
