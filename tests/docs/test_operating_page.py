@@ -14,6 +14,7 @@ from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.metrics import METRICS
 from stratalog.reading.open import load_registry
+from stratalog_s3.settings import S3Section
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"
 
@@ -24,7 +25,9 @@ def text() -> str:
 
 
 def test_the_settings_are_right(text: str) -> None:
-    (block,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    block, other = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    section = read_settings(tomllib.loads(other), {}).plugins["s3"]
+    assert S3Section.from_mapping(section, "the page").allow_http
     settings = read_settings(tomllib.loads(block), {})
     TopicConfig().replaced(settings.topic_defaults, "the page")
     offered = {offer.provider.name for offer in load_registry(settings, [exporter]).services()}
@@ -41,6 +44,10 @@ def test_metrics_and_commands_are_there(text: str) -> None:
 
 def test_settings_named_in_sentences_are_there(text: str) -> None:
     reference = (PAGE.parent / "reference" / "settings.md").read_text("utf-8")
-    named = {word for word in re.findall(r"`([a-z]+(?:\.[a-z*]+)+)`", text) if word != "engine.start"}
+    named = {
+        word
+        for word in re.findall(r"`([a-z]+(?:\.[a-z*]+)+)`", text)
+        if word not in {"engine.start", "os.fork", "stratalog.toml"}
+    }
     missing = [word for word in named if f"`{word.rstrip('*')}" not in reference]
     assert missing == []

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from socket import create_connection
@@ -19,6 +19,7 @@ from ports import free_ports
 VERSION: Final = "v1.8.0"
 _MODULE: Final = "github.com/versity/versitygw/cmd/versitygw"
 _ACCESS, _SECRET = "gateway-key", "gateway-secret"
+NAME: Final = "store.stratalog.example"  # what ``elsewhere`` calls this machine
 _START_S: Final = 30.0
 _BUILD_S: Final = 600
 
@@ -43,6 +44,11 @@ class Gateway:
             "endpoint_url": f"http://127.0.0.1:{self.port}",
             "client_kwargs": {"region_name": "us-east-1"},
         }
+
+    @property
+    def elsewhere(self) -> str:
+        """Its address as that of another machine, where ``resolved`` is in force."""
+        return f"http://{NAME}:{self.port}"
 
     def uri(self, prefix: str) -> str:
         """The URI of a prefix in the bucket."""
@@ -92,7 +98,7 @@ def gateway(folder: Path) -> Iterator[Gateway]:
     (folder / "root" / bucket).mkdir(parents=True)
     (folder / "metadata").mkdir()
     (port,) = free_ports(1)
-    command = [str(built()), "--quiet", "--port", f"127.0.0.1:{port}", "posix"]
+    command = [str(built()), "--quiet", "--port", f"127.0.0.1:{port}", "--virtual-domain", f"{NAME}:{port}", "posix"]
     command += ["--sidecar", str(folder / "metadata"), str(folder / "root")]  # not every file system has attributes
     environment = {**os.environ, "ROOT_ACCESS_KEY": _ACCESS, "ROOT_SECRET_KEY": _SECRET}
     log = folder / "gateway.log"
@@ -103,6 +109,17 @@ def gateway(folder: Path) -> Iterator[Gateway]:
         finally:
             process.terminate()
             process.wait()
+
+
+def resolved(resolve: Callable[..., Any]) -> Callable[..., Any]:
+    """``socket.getaddrinfo`` for which ``NAME``, and every name below it, is this machine."""
+
+    def resolved_here(host: Any, *args: Any, **options: Any) -> Any:
+        name = host.decode() if isinstance(host, bytes) else host
+        is_here = isinstance(name, str) and (name == NAME or name.endswith(f".{NAME}"))
+        return resolve("127.0.0.1" if is_here else host, *args, **options)
+
+    return resolved_here
 
 
 def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 
 import click
+from click.shell_completion import shell_complete
 
 import stratalog
 from stratalog.cli.archive import archive
@@ -36,17 +37,25 @@ from stratalog.config.files import read_settings
 from stratalog.errors import PluginError, StorageError
 from stratalog.reading.open import load_registry
 from stratalog.registry.resolve import Shelf
+from stratalog.spi.commands import settings_file
 from stratalog.spi.services import Command
 
 INTERRUPTED = 130
+COMPLETE_VARIABLE = "_STRATALOG_COMPLETE"
 
 
 class PluginGroup(click.Group):
     """The commands of this package, and those that plugins add; plugins are looked at only when they are needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, sorted."""
-        return sorted({*super().list_commands(ctx), *_plugin_commands().names()})
+        """All names, sorted; a completion shows our own if the plugins cannot be asked."""
+        try:
+            others = _plugin_commands().names()
+        except StorageError:
+            if not ctx.resilient_parsing:
+                raise
+            others = ()
+        return sorted({*super().list_commands(ctx), *others})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Our own command of this name, else a plugin's."""
@@ -69,10 +78,18 @@ def _load(commands: Shelf[Command], name: str) -> click.Command:
 
 
 def _plugin_commands() -> Shelf[Command]:
-    return load_registry(read_settings(None, os.environ)).commands()
+    return load_registry(read_settings(settings_file(None), os.environ)).commands()
 
 
-@click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]})
+_EPILOG = """\b
+Settings:    --config FILE, else the file that STRATALOG_CONFIG names, else
+             ./stratalog.toml; STRATALOG_* variables win over a file.
+Completion:  eval "$(_STRATALOG_COMPLETE=bash_source stratalog)", once a
+             shell; zsh_source and fish_source for those.
+"""
+
+
+@click.group(cls=PluginGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EPILOG)
 @click.version_option(stratalog.__version__, prog_name="stratalog")
 def app() -> None:
     """Kafka's storage layer as a library: look into logs, move them to object stores, read them back."""
@@ -107,6 +124,8 @@ for command in (
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; its exit code."""
+    if arguments is None and os.environ.get(COMPLETE_VARIABLE):
+        return _complete(os.environ[COMPLETE_VARIABLE])
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
@@ -134,6 +153,14 @@ def run(arguments: list[str] | None = None) -> int:
         _report(error, str(error), as_json=as_json)
         return 2
     return result if isinstance(result, int) else 0
+
+
+def _complete(instruction: str) -> int:
+    """Print the script of a shell, or what it asks for. Errors are not: the command itself shows them when it is run."""
+    try:
+        return shell_complete(app, {"obj": Output}, "stratalog", COMPLETE_VARIABLE, instruction)
+    except StorageError:
+        return 2
 
 
 def _report(error: Exception, message: str, *, as_json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,10 +11,10 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import NamedPath, json_option
+from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.engine import EngineConfig
-from stratalog.config.files import Settings, read_settings
+from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StorageError, StoreError
@@ -43,7 +42,7 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
 
 @click.command()
 @click.argument("directories", metavar="KAFKA_LOG_DIR...", nargs=-1, required=True, type=NamedPath())
-@click.argument("uri")
+@uri_options
 @click.option("--follow", is_flag=True, help="Go on with what the broker closes, until Ctrl-C.")
 @click.option("--topics", "wants", metavar="PATTERN", callback=_pattern, help="A regular expression; all if not given.")
 @click.option(
@@ -54,12 +53,11 @@ def _pattern(_context: click.Context, _parameter: click.Parameter, value: str | 
 @click.option(
     "--skip-gaps", is_flag=True, help="Go on behind offsets that the broker deleted before they were archived."
 )
-@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
 @json_option
 def archive(
     output: Output,
     directories: tuple[str, ...],
-    uri: str,
+    place: TierPlace,
     *,
     wants: Callable[[str], bool],
     follow: bool,
@@ -67,7 +65,6 @@ def archive(
     layout: str | None,
     rate: int | None,
     skip_gaps: bool,
-    config: str | None,
 ) -> int:
     """Copy the closed segments of a Kafka broker's log directories, stopped or running, into the tier at URI.
 
@@ -76,11 +73,11 @@ def archive(
 
     Exit code: 0, 1 if a log could not be archived as far as it is closed, 2 if nothing could be done.
     """
-    settings = read_settings(config, os.environ)
+    settings = place.settings()
     with ExitStack() as opened:
         host = open_host(settings, (), None)
         opened.callback(host.close)
-        stores = [opened.enter_context(_source(host, directory, uri)) for directory in directories]
+        stores = [opened.enter_context(_source(host, directory, place.uri)) for directory in directories]
         copied = CopyRate(rate, host.env.clock)
         plan = ArchivePlan(
             config=_topic_config(host, settings, layout),
@@ -88,7 +85,7 @@ def archive(
             skip_gaps=skip_gaps,
             wait_for=lambda size_bytes: copied.take(size_bytes, lambda: True),
         )
-        tier = opened.enter_context(open_tier(host, uri, None, read_only=False))
+        tier = opened.enter_context(open_tier(host, place.uri, place.tier_options, read_only=False))
         archiver = Archiver(stores, tier, host.parts(TopicConfig()), plan)
         run = _Run(output, archiver, host.env.clock, settings.engine)
         return run.follow(round(interval * 1000)) if follow else run.once()

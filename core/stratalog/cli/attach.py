@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stratalog.cli.options import NamedPath, json_option
+from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
 from stratalog.cli.output import Output
 from stratalog.engine.open import open_engine
 
@@ -14,14 +14,13 @@ COLUMNS = (
 
 
 @click.command()
-@click.argument("uri")
+@uri_options
 @click.option(
     "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="An empty log directory; can be repeated."
 )
 @click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
-@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
 @json_option
-def attach(output: Output, uri: str, directories: tuple[str, ...], topics: tuple[str, ...], config: str | None) -> int:
+def attach(output: Output, place: TierPlace, directories: tuple[str, ...], topics: tuple[str, ...]) -> int:
     """Take over every topic in the tier at URI into empty log directories, made if missing.
 
     Each log goes on where its tier ends, in the next leader epoch: the engine that wrote it before is fenced. What that had
@@ -30,7 +29,12 @@ def attach(output: Output, uri: str, directories: tuple[str, ...], topics: tuple
     with (
         output.logs_progress("taking over") as told,
         open_engine(
-            directories or None, tier=uri, config=config, attach=topics or True, attach_progress=told
+            directories or None,
+            tier=place.uri,
+            tier_options=place.tier_options,
+            config=place.config,
+            attach=topics or True,
+            attach_progress=told,
         ) as engine,
     ):
         found = engine.attached

@@ -16,9 +16,8 @@ from typing import Final
 
 import click
 
-from stratalog.cli.options import Place, json_option, place_options
+from stratalog.cli.options import Place, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.config.files import read_settings
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.env import Env
@@ -85,11 +84,13 @@ def bench(place: Place, output: Output, *, size_mib: int, value_bytes: int, comp
         folder = parent / name
         folder.mkdir()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        store = place.tier or read_settings(place.config, os.environ).engine.tier
+        store = place.tier or place.settings().engine.tier
         output.note(f"measuring in {parent}" + (f" and {store}" if store else ""))
-        tier = None if store is None else stack.enter_context(_prefix(store, place.config, name))
+        tier = None
+        if store is not None:
+            tier = stack.enter_context(_prefix(TierPlace(store, place.config, place.tier_options), name))
         done = list[Figure]()
-        run = _Run(folder, tier, place.config, value_bytes, compression, threads)
+        run = _Run(folder, replace(place, tier=tier), value_bytes, compression, threads)
         for figure in run.figures(size_mib << 20):
             output.note(f"{figure.what}: {figure.figure:,.4g} {figure.unit}")
             done.append(figure)
@@ -108,10 +109,8 @@ def _rounded(value: float) -> float:
 
 
 class _Run:
-    def __init__(
-        self, folder: Path, tier: str | None, config: str | None, value_bytes: int, compression: str, threads: int
-    ) -> None:
-        self._folder, self._tier, self._config, self._threads = folder, tier, config, threads
+    def __init__(self, folder: Path, place: Place, value_bytes: int, compression: str, threads: int) -> None:
+        self._folder, self._place, self._threads = folder, place, threads
         self._clock, self._files = Env().clock, Env().files
         self._topic: dict[str, object] = {"compression.type": compression}
         self._records = [
@@ -131,16 +130,17 @@ class _Run:
             yield self._read(log)
             yield self._fetch(log)
             yield from self._finding(log)
-            if self._tier is not None:
+            if self._place.tier is not None:
                 yield self._offload(engine, log)
-        if self._tier is not None:
+        if self._place.tier is not None:
             for measure in (self._read, self._fetch):
-                with self._cold(self._tier) as reader:
+                with self._cold(self._place.tier) as reader:
                     yield measure(reader.log(_TOPIC, 0), "tier, cold: ")
         yield self._recovery()
 
     def _engine(self) -> Engine:
-        return open_engine(self._folder, tier=self._tier, config=self._config)
+        place = self._place
+        return open_engine(self._folder, tier=place.tier, tier_options=place.tier_options, config=place.config)
 
     # --- one figure each ---------------------------------------------------------------------------------------------
 
@@ -187,9 +187,9 @@ class _Run:
 
     def _cold(self, tier: str) -> Reader:
         """A reader with nothing in its caches, not even in those on disk that the settings name."""
-        settings = read_settings(self._config, os.environ)
+        settings = self._place.settings()
         engine = settings.engine.replaced({"tier.cache.dir": None}, "bench")
-        return open_settled(tier, replace(settings, engine=engine))
+        return open_settled(tier, replace(settings, engine=engine), tier_options=self._place.tier_options)
 
     def _read(self, log: LogReader, where: str = "") -> Figure:
         began = self._clock.monotonic_ns()
@@ -253,26 +253,26 @@ def _latency(what: str, times: list[float], detail: str) -> Figure:
 
 
 @contextlib.contextmanager
-def _prefix(store: str, config: str | None, name: str) -> Iterator[str]:
+def _prefix(place: TierPlace, name: str) -> Iterator[str]:
     """A new prefix in the store of the tier; it is emptied at the end."""
-    uri = store.rstrip("/") + f"/{name}"
+    uri = place.uri.rstrip("/") + f"/{name}"
     scheme, path = split_scheme(uri)
     if scheme == "file":  # a folder is a bucket of its own, and buckets are not made on the way
         Path(path).mkdir()
     try:
         yield uri
     finally:
-        _empty(uri, config)
+        _empty(replace(place, uri=uri))
         if scheme == "file":
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _empty(uri: str, config: str | None) -> None:
-    host = open_host(read_settings(config, os.environ), (), None)
+def _empty(place: TierPlace) -> None:
+    host = open_host(place.settings(), (), None)
     try:
         catalogue = host.registry.object_stores()
-        provider = catalogue.by_scheme(split_scheme(uri)[0])
-        store = catalogue.open(provider, host.context(provider, location=uri))
+        provider = catalogue.by_scheme(split_scheme(place.uri)[0])
+        store = catalogue.open(provider, host.context(provider, location=place.uri, options=place.tier_options))
         clock, patience_ns = host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000
         try:
             while found := store.list("", limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 
 import click
 
-from stratalog.cli.options import Place, json_option, tier_logs
+from stratalog.cli.options import TierPlace, json_option, tier_logs
 from stratalog.cli.output import Output, size_text
 from stratalog.cli.topics import split_setting
-from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
+from stratalog.spi.commands import config_option, tier_option
 from stratalog.tier.cost import PART_BYTES, Bill, Estimate, Prices, bill, estimate
 from stratalog.tier.fetch import RemoteSegment
 from stratalog.tier.log import TierLog
@@ -38,7 +37,8 @@ _MONEY = frozenset({"request_cost", "storage_cost"})
 @click.option("--price-writes", default=_DEFAULT.thousand_writes, show_default=True, help="Of 1,000 PUTs or LISTs.")
 @click.option("--price-reads", default=_DEFAULT.thousand_reads, show_default=True, help="Of 1,000 GETs.")
 @click.option("--price-storage", default=_DEFAULT.gib_month, show_default=True, help="Of a GiB for a month.")
-@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+@config_option
+@tier_option
 @json_option
 def show_cost(
     output: Output,
@@ -51,6 +51,7 @@ def show_cost(
     price_reads: float,
     price_storage: float,
     config: str | None,
+    tier_options: Mapping[str, object],
 ) -> int:
     """Tell what a topic costs on S3: a month of it estimated from its settings, or what stands in the tier at URI.
 
@@ -64,11 +65,14 @@ def show_cost(
         raise click.UsageError("give the URI of a tier, or --write-rate for an estimate")
     if uri is not None and (settings or partitions != 1):
         raise click.UsageError("--set and --partitions are for an estimate: a tier shows what was chosen")
-    known, prices = read_settings(config, os.environ), Prices(price_writes, price_reads, price_storage)
+    if uri is None and tier_options:
+        raise click.UsageError("--tier-option is for the tier at URI: an estimate asks no store")
+    place = TierPlace(uri or "", config, tier_options)
+    known, prices = place.settings(), Prices(price_writes, price_reads, price_storage)
     found_bytes = known.plugins.get("s3", {}).get("part.bytes", PART_BYTES)
     part_bytes = found_bytes if isinstance(found_bytes, int) else PART_BYTES
     if uri is not None:
-        with Place((), uri, config).reader() as reader:
+        with place.reader() as reader:
             return _tell_tier(output, tier_logs(reader, topic, None), part_bytes, prices)
     assert write_rate is not None
     values = {**known.topic_defaults, **dict(split_setting(text) for text in settings)}

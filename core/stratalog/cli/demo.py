@@ -22,6 +22,7 @@ from stratalog.env import Env
 from stratalog.errors import BucketNotFoundError
 from stratalog.model.records import Record
 from stratalog.reading.open import open_reader
+from stratalog.spi.commands import tier_option
 from stratalog.testing.s3 import local_s3
 from stratalog.tier.metrics import StoreMetrics
 
@@ -82,10 +83,11 @@ class Step:
 
 @click.command()
 @click.option("--tier", metavar="URI", help="A real object store instead of the local S3 server that the demo starts.")
+@tier_option
 @click.option("--keep", is_flag=True, help="Leave the directory, and say how to look further.")
 @click.option("--records", default=1_000_000, show_default=True, type=click.IntRange(1), help="Of its own to append.")
 @json_option
-def demo(output: Output, *, tier: str | None, keep: bool, records: int) -> int:
+def demo(output: Output, *, tier: str | None, tier_options: Mapping[str, object], keep: bool, records: int) -> int:
     """Take a directory that a real Kafka broker wrote, tier it to S3, evict, read back, compare; then a million records.
 
     The exit code is 1 if anything that comes back differs.
@@ -94,9 +96,10 @@ def demo(output: Output, *, tier: str | None, keep: bool, records: int) -> int:
     with contextlib.ExitStack() as stack:
         if not keep:
             stack.callback(_remove, folder)
-        options: Mapping[str, object] = {}
-        uri = tier
+        uri, options = tier, tier_options
         if uri is None:
+            if options:
+                raise click.UsageError("--tier-option is for the store that --tier names")
             output.note("starting a local S3 server")
             server = stack.enter_context(local_s3())
             uri, options = server.uri("demo"), server.options

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
@@ -14,18 +14,17 @@ from typing import Any, Final
 import click
 
 from stratalog.cli.output import Output
-from stratalog.config.engine import EngineConfig
-from stratalog.config.files import read_settings
+from stratalog.config.files import Settings, read_settings
 from stratalog.config.keys import LONG_MAX
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
 from stratalog.errors import ConfigError, DiskFullError, UnknownTopicError
 from stratalog.model.names import TopicPartition
-from stratalog.reading.open import open_reader, open_settled
+from stratalog.reading.open import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
-from stratalog.spi.commands import CommandFunction, taken_together
+from stratalog.spi.commands import CommandFunction, config_option, taken_together, tier_option
 from stratalog.tier.log import TierLog
-from stratalog.tier.tier import TierLogName
+from stratalog.tier.tier import Tier, TierLogName
 
 _LOGGER: Final = logging.getLogger(__name__)
 
@@ -37,10 +36,11 @@ class Place:
     directories: tuple[str, ...]
     tier: str | None
     config: str | None
+    tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
 
     def engine(self) -> AbstractContextManager[Engine]:
         """An engine over the directories, as ``new_engine``."""
-        for directory in self.directories or self._settings().log_dirs:
+        for directory in self.directories or self.settings().engine.log_dirs:
             if not Path(directory).is_dir():
                 raise ConfigError(f"there is no directory {directory}: make it, or create a topic in it")
         return self.new_engine()
@@ -51,7 +51,10 @@ class Place:
 
         On a full disk it may not stop in order. Nothing is lost by that, and what a command found is what is to be told.
         """
-        engine = open_engine(self.directories or None, tier=self.tier, config=self.config)
+        self._check_options(self.tier or self.settings().engine.tier)
+        engine = open_engine(
+            self.directories or None, tier=self.tier, tier_options=self.tier_options, config=self.config
+        )
         try:
             yield engine
         finally:
@@ -65,21 +68,55 @@ class Place:
 
         What is not named is taken from the settings, as an engine does. ``may_be_away`` as of ``open_settled``.
         """
-        settings = self._settings()
-        tier = self.tier or settings.tier
-        directories = self.directories or (() if self.tier else settings.log_dirs)
+        known = self.settings()
+        tier = self.tier or known.engine.tier
+        self._check_options(tier)
+        directories = self.directories or (() if self.tier else known.engine.log_dirs)
         if directories:
-            known = read_settings(self.config, os.environ)
             first, *others = directories
-            return open_settled(first, known, tier=tier, may_be_away=may_be_away, others=others)
+            return open_settled(
+                first, known, tier=tier, tier_options=self.tier_options, may_be_away=may_be_away, others=others
+            )
         if tier is None:
             raise ConfigError("say where the logs are: --dir DIRECTORY, --tier URI, or both")
-        if "://" not in tier:
-            raise ConfigError(f"tier {tier!r} is no URI: s3://bucket/prefix or file:///folder are")
-        return open_reader(tier, config=self.config)
+        return TierPlace(tier, self.config, self.tier_options).reader()
 
-    def _settings(self) -> EngineConfig:
-        return read_settings(self.config, os.environ).engine
+    def settings(self) -> Settings:
+        """The settings that hold for the command."""
+        return read_settings(self.config, os.environ)
+
+    def _check_options(self, tier: str | None) -> None:
+        if self.tier_options and tier is None:
+            raise ConfigError("--tier-option is for the store of a tier: name the tier with --tier URI")
+
+
+@dataclass(frozen=True, slots=True)
+class TierPlace:
+    """The tier that a command works on, as its argument and options say."""
+
+    uri: str
+    config: str | None
+    tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+    def settings(self) -> Settings:
+        """The settings that hold for the command."""
+        return read_settings(self.config, os.environ)
+
+    @contextmanager
+    def opened(self, *, read_only: bool) -> Iterator[Tier]:
+        """The tier without a reader or an engine."""
+        host = open_host(self.settings(), (), None)
+        try:
+            with open_tier(host, self.uri, self.tier_options, read_only=read_only) as tier:
+                yield tier
+        finally:
+            host.close()
+
+    def reader(self) -> Reader:
+        """A reader of the tier alone."""
+        if "://" not in self.uri:
+            raise ConfigError(f"tier {self.uri!r} is no URI: s3://bucket/prefix or file:///folder are")
+        return open_settled(self.uri, self.settings(), tier_options=self.tier_options)
 
 
 class NamedPath(click.Path):
@@ -95,13 +132,18 @@ class NamedPath(click.Path):
 place_options = taken_together(
     "place",
     Place,
-    click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
+    config_option,
+    tier_option,
     click.option("--tier", metavar="URI", help="The object store behind the logs: s3://bucket/prefix."),
     click.option(
         "--dir", "-d", "directories", multiple=True, type=NamedPath(), help="A log directory; can be repeated."
     ),
 )
-"""``--dir``, ``--tier``, ``--config``: handed to the command as ``place``."""
+"""``--dir``, ``--tier``, ``--tier-option``, ``--config``: handed to the command as ``place``."""
+
+
+uri_options = taken_together("place", TierPlace, config_option, tier_option, click.argument("uri"))
+"""The argument ``URI``, ``--tier-option`` and ``--config``: handed to the command as ``place``."""
 
 
 json_option = taken_together(

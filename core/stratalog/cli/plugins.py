@@ -17,6 +17,7 @@ from stratalog.errors import StorageError
 from stratalog.model.records import EXTENSIONS
 from stratalog.reading.open import open_host
 from stratalog.registry.plugins import OfferInfo, PluginInfo
+from stratalog.spi.commands import config_option
 
 _COLUMNS: Final = (
     "plugin",
@@ -34,7 +35,7 @@ _COLUMNS: Final = (
 
 
 @click.command()
-@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml: it may allow, block and prefer.")
+@config_option
 @json_option
 def plugins(output: Output, config: str | None) -> int:
     """List installed plugins: distribution, kinds, names, versions, capabilities, and what failed to load.

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 
 import click
 
-from stratalog.cli.options import check_topics, json_option
+from stratalog.cli.options import TierPlace, check_topics, json_option, uri_options
 from stratalog.cli.output import Output
-from stratalog.config.files import read_settings
-from stratalog.reading.open import open_host, open_tier
 from stratalog.tier.rebuild import RebuildReport
 from stratalog.tier.tier import Tier, TierLogName
 
@@ -20,12 +17,11 @@ COLUMNS = (
 
 
 @click.command()
-@click.argument("uri")
+@uri_options
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be rebuilt; nothing is written.")
-@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
 @json_option
-def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | None, *, dry_run: bool) -> int:
+def rebuild(output: Output, place: TierPlace, topics: tuple[str, ...], *, dry_run: bool) -> int:
     """Make the manifests of logs again that have objects in the tier at URI and no manifest.
 
     If it is interrupted, do it again.
@@ -37,16 +33,12 @@ def rebuild(output: Output, uri: str, topics: tuple[str, ...], config: str | Non
     The exit code is 1 if objects were left out.
     """
     reports = list[RebuildReport]()
-    host = open_host(read_settings(config, os.environ), (), None)
-    try:
-        with open_tier(host, uri, None, read_only=dry_run) as tier:
-            names = _chosen(tier, topics)
-            with output.progress("rebuilding", len(names)) as steps:
-                for name in names:
-                    reports.append(tier.rebuild(name, dry_run=dry_run))
-                    steps.advance()
-    finally:
-        host.close()
+    with place.opened(read_only=dry_run) as tier:
+        names = _chosen(tier, topics)
+        with output.progress("rebuilding", len(names)) as steps:
+            for name in names:
+                reports.append(tier.rebuild(name, dry_run=dry_run))
+                steps.advance()
     rows = (
         (
             *report.log,

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import click
 
-from stratalog.cli.options import NamedPath, json_option
+from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
 from stratalog.cli.output import Output
 from stratalog.engine.restore import Wanted, restore
 from stratalog.model.names import TopicPartition, parse_partition_folder
@@ -43,7 +43,7 @@ def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[st
 
 
 @click.command("restore")
-@click.argument("uri")
+@uri_options
 @click.argument("directory", type=NamedPath())
 @click.option("--topic", "topics", multiple=True, help="Only this topic, or TOPIC-ID of the tier; can be repeated.")
 @click.option(
@@ -59,18 +59,16 @@ def _names(_context: click.Context, _parameter: click.Parameter, given: tuple[st
     "--overwrite", multiple=True, metavar="TOPIC", help="Replace the records that DIRECTORY has of this topic."
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be copied; nothing is written.")
-@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
 @json_option
 def restore_command(
     output: Output,
-    uri: str,
+    place: TierPlace,
     directory: str,
     topics: tuple[str, ...],
     to_offsets: dict[TopicPartition, int],
     to_time: datetime | None,
     rename: dict[str, str],
     overwrite: tuple[str, ...],
-    config: str | None,
     *,
     dry_run: bool,
 ) -> int:
@@ -81,7 +79,15 @@ def restore_command(
     """
     wanted = Wanted(topics=topics or None, to_offsets=to_offsets, to_time=to_time, rename=rename, overwrite=overwrite)
     with output.logs_progress("restoring") as told:
-        found = restore(uri, directory, wanted, dry_run=dry_run, config=config, progress=told)
+        found = restore(
+            place.uri,
+            directory,
+            wanted,
+            dry_run=dry_run,
+            tier_options=place.tier_options,
+            config=place.config,
+            progress=told,
+        )
     rows = (
         (
             *log.source,

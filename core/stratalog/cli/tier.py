@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
@@ -11,11 +10,20 @@ import click
 
 from stratalog.cli.cost import show_cost
 from stratalog.cli.dump.sheet import moment
-from stratalog.cli.options import MANY, NamedPath, Place, check_topics, json_option, place_options, tier_logs
+from stratalog.cli.options import (
+    MANY,
+    NamedPath,
+    Place,
+    TierPlace,
+    check_topics,
+    json_option,
+    place_options,
+    tier_logs,
+    uri_options,
+)
 from stratalog.cli.output import Output
-from stratalog.config.files import read_settings
 from stratalog.errors import ConfigError, StorageError
-from stratalog.reading.open import open_host, open_reader, open_tier
+from stratalog.reading.open import open_settled
 from stratalog.segment.readable import ReadableSegment
 from stratalog.tier.collect import CollectReport
 from stratalog.tier.diff import Side, differences
@@ -33,26 +41,20 @@ def tier() -> None:
 tier.add_command(show_cost)
 
 
-config_option = click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
-
-
 @tier.command("ls")
-@click.argument("uri")
+@uri_options
 @click.argument("topic", required=False)
 @click.argument("partition", required=False, type=click.IntRange(0))
 @click.option("--version", type=click.IntRange(1), help="As of this version of the partition's manifest.")
-@config_option
 @json_option
-def list_tier(
-    output: Output, uri: str, topic: str | None, partition: int | None, version: int | None, config: str | None
-) -> int:
+def list_tier(output: Output, place: TierPlace, topic: str | None, partition: int | None, version: int | None) -> int:
     """List the logs in the tier at URI, or the segments of one PARTITION of TOPIC.
 
     The exit code is 1 if a log cannot be read.
     """
     if version is not None and partition is None:
         raise click.UsageError("--version is of one partition: give TOPIC and PARTITION")
-    with Place((), uri, config).reader() as reader:
+    with place.reader() as reader:
         logs = tier_logs(reader, topic, partition)
         if partition is not None:
             for found in logs:
@@ -64,18 +66,17 @@ def list_tier(
 
 
 @tier.command("log")
-@click.argument("uri")
+@uri_options
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
 @click.option("--limit", default=50, show_default=True, type=MANY, help="How many commits, newest first.")
-@config_option
 @json_option
-def show_history(output: Output, uri: str, topic: str, partition: int, limit: int, config: str | None) -> None:
+def show_history(output: Output, place: TierPlace, topic: str, partition: int, limit: int) -> None:
     """Tell who changed what of a PARTITION in the tier at URI, when and why, newest first.
 
     The collector removes old entries: tier.history.ms says how long they are kept.
     """
-    with Place((), uri, config).reader() as reader:
+    with place.reader() as reader:
         for found in tier_logs(reader, topic, partition):
             rows = [_commit_row(root) for root in islice(found.history(), limit)]
             output.table("history", COMMIT_COLUMNS, rows)
@@ -97,29 +98,24 @@ def collect(place: Place, output: Output) -> None:
 
 
 @tier.command("gc")
-@click.argument("uri")
+@uri_options
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
-@config_option
 @json_option
-def collect_alone(output: Output, uri: str, topics: tuple[str, ...], config: str | None) -> None:
+def collect_alone(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     """Delete what the tier at URI no longer needs, without an engine: for archives, and for tiers that jobs write.
 
     Superseded states older than tier.history.ms go with what only they name, deleted topics, and what writers of older
     leader epochs left of uploads. Engines, archivers and jobs may run meanwhile. What was left in the newest epoch goes
     when its writer collects.
     """
-    settings = read_settings(config, os.environ)
-    host = open_host(settings, (), None)
-    try:
-        with open_tier(host, uri, None, read_only=False) as opened:
-            names = opened.logs()
-            check_topics(topics, names, uri)
-            names = tuple(name for name in names if not topics or name.log.topic in topics)
-            with output.progress("collecting", len(names)) as steps:
-                led = ((opened.log(*name), None) for name in names)
-                report = Housekeeping(settings.engine.tier_history_ms).collect_all(led, lambda _: steps.advance())
-    finally:
-        host.close()
+    with place.opened(read_only=False) as opened:
+        names = opened.logs()
+        check_topics(topics, names, place.uri)
+        names = tuple(name for name in names if not topics or name.log.topic in topics)
+        with output.progress("collecting", len(names)) as steps:
+            led = ((opened.log(*name), None) for name in names)
+            housekeeping = Housekeeping(place.settings().engine.tier_history_ms)
+            report = housekeeping.collect_all(led, lambda _: steps.advance())
     _print_collected(output, report)
 
 
@@ -129,50 +125,43 @@ def _print_collected(output: Output, report: CollectReport) -> None:
 
 
 @tier.command("rewrap")
-@click.argument("uri")
+@uri_options
 @click.option("--topic", "topics", multiple=True, help="Only this topic; can be repeated.")
-@config_option
 @json_option
-def rewrap(output: Output, uri: str, topics: tuple[str, ...], config: str | None) -> None:
+def rewrap(output: Output, place: TierPlace, topics: tuple[str, ...]) -> None:
     """Wrap the keys of encrypted segments in the tier at URI by the key that is active now.
 
     No object is touched: a key-encryption key can be replaced without encrypting anew. Repeat it if it was interrupted.
     Engines may run meanwhile. Keep the old key while earlier states of the tier may still be read.
     """
-    host = open_host(read_settings(config, os.environ), (), None)
-    try:
-        with open_tier(host, uri, None, read_only=False) as opened:
-            names = [name for name in opened.logs() if not topics or name.log.topic in topics]
-            rows = list[tuple[object, ...]]()
-            with output.progress("rewrapping", len(names)) as steps:
-                for name in names:
-                    report = opened.log(*name).rewrap()
-                    rows.append((*name.log, str(name.topic_id), report.segments, report.rewrapped))
-                    steps.advance()
-    finally:
-        host.close()
+    with place.opened(read_only=False) as opened:
+        names = [name for name in opened.logs() if not topics or name.log.topic in topics]
+        rows = list[tuple[object, ...]]()
+        with output.progress("rewrapping", len(names)) as steps:
+            for name in names:
+                report = opened.log(*name).rewrap()
+                rows.append((*name.log, str(name.topic_id), report.segments, report.rewrapped))
+                steps.advance()
     output.table("rewrapped", ("topic", "partition", "topic_id", "segments", "rewrapped"), rows)
 
 
 @tier.command("diff")
-@click.argument("uri")
+@uri_options
 @click.argument("topic")
 @click.argument("partition", type=click.IntRange(0))
 @click.option("--dir", "-d", "directory", type=NamedPath(exists=True), help="Compare this log directory with the tier.")
 @click.option("--from", "older", type=click.IntRange(1), help="Compare this version of the manifest, ...")
 @click.option("--to", "newer", type=click.IntRange(1), help="... with this one; the newest if it is not given.")
 @click.option("--all", "with_common", is_flag=True, help="List what is on both sides, too.")
-@config_option
 @json_option
 def show_differences(
     output: Output,
-    uri: str,
+    place: TierPlace,
     topic: str,
     partition: int,
     directory: str | None,
     older: int | None,
     newer: int | None,
-    config: str | None,
     *,
     with_common: bool,
 ) -> int:
@@ -184,7 +173,7 @@ def show_differences(
     if (directory is None) == (older is None):
         raise click.UsageError("say what to compare the tier with: --dir DIRECTORY, or --from VERSION")
     with contextlib.ExitStack() as stack:
-        reader = stack.enter_context(Place((), uri, config).reader())
+        reader = stack.enter_context(place.reader())
         (found,) = tier_logs(reader, topic, partition)
         right = (found.view() if newer is None else found.view_as_of(newer)).segments
         left: Iterable[ReadableSegment]
@@ -192,7 +181,7 @@ def show_differences(
             assert older is not None
             left = found.view_as_of(older).segments
         else:
-            local = stack.enter_context(open_reader(directory, config=config))
+            local = stack.enter_context(open_settled(directory, place.settings()))
             left = local.log(topic, partition).view().segments
         rows = [
             (str(one.side), one.base_offset, one.end_offset, one.size_bytes, one.name)

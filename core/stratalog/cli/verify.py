@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
-from stratalog.cli.options import NamedPath, json_option
+from stratalog.cli.options import NamedPath, TierPlace, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.verify_tier import Budget, TierCheck
 from stratalog.config.files import Settings
@@ -31,6 +32,7 @@ from stratalog.reading.parts import ComponentHost, split_scheme
 from stratalog.reading.topics import TopicTable
 from stratalog.segment.recover import Progress
 from stratalog.segment.verify import Problem, ProblemKind
+from stratalog.spi.commands import config_option, tier_option
 from stratalog.spi.segments import SegmentStore
 
 CHECKPOINTS: Final = {
@@ -60,7 +62,8 @@ CHECKPOINTS: Final = {
 )
 @click.option("--budget", help="For a tier: what one run may cost, requests=NUMBER,bytes=NUMBER or one of them.")
 @click.option("--state", type=click.Path(dir_okay=False), help="For a tier: the file by which the next run goes on.")
-@click.option("--config", type=click.Path(dir_okay=False), help="For a tier: a stratalog.toml with settings.")
+@config_option
+@tier_option
 @json_option
 def verify(
     output: Output,
@@ -72,6 +75,7 @@ def verify(
     budget: str | None,
     state: str | None,
     config: str | None,
+    tier_options: Mapping[str, object],
 ) -> int:
     """Check PATH, a log directory or the folder of one log: every batch and its CRC, offsets, indexes, snapshots,
     epochs, checkpoints. Or the tier at URI: roots, pages, objects, hashes, and every batch with --deep.
@@ -79,10 +83,11 @@ def verify(
     Exit code: 0, 1 if something is wrong and was not put right, 2 if it could not be checked.
     """  # noqa: D205 - click shows the first paragraph
     if split_scheme(place)[0]:
-        check = TierCheck(place, deep, repair, directories, Budget.parse(budget), state, config)
-        return check.run(output)
-    if directories or budget or state or config:
-        raise click.UsageError("--dir, --budget, --state and --config are for tiers")
+        tier = TierPlace(place, config, tier_options)
+        return TierCheck(tier, deep, repair, directories, Budget.parse(budget), state).run(output)
+    is_named = click.get_current_context().get_parameter_source("config") is ParameterSource.COMMANDLINE
+    if directories or budget or state or tier_options or is_named:
+        raise click.UsageError("--dir, --budget, --state, --config and --tier-option are for tiers")
     return _verify_directory(output, Path(place), repair=repair, deep=deep)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,8 +11,8 @@ from typing import Final
 
 import click
 
+from stratalog.cli.options import TierPlace
 from stratalog.cli.output import Output, printable, size_text
-from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, LogDirNotFoundError, StorageError, StoreError
 from stratalog.log.directory import partition_folders
@@ -96,22 +95,20 @@ class TierCheck:
     """What ``verify URI`` was asked for.
 
     Attributes:
-        uri: of the tier.
+        place: the tier.
         deep: read every ``.log`` file.
         repair: put back what is in ``directories``, leave notes on the rest, collect orphans.
         directories: log directories that may still hold segments.
         budget: what one run may cost.
         state: the file in which a run that was stopped by its budget says where.
-        config: a ``stratalog.toml``.
     """
 
-    uri: str
+    place: TierPlace
     deep: bool = False
     repair: bool = False
     directories: Sequence[str] = ()
     budget: Budget = field(default_factory=Budget)
     state: str | None = None
-    config: str | None = None
 
     def run(self, output: Output) -> int:
         """Do it; the exit code."""
@@ -119,17 +116,19 @@ class TierCheck:
             raise click.UsageError("--budget needs --state FILE, so that the next run can go on")
         if self.directories and not self.repair:
             raise click.UsageError("--dir says where --repair finds segments: give both")
-        state = _State(Path(self.state) if self.state else None, self.uri, self.deep)
+        state = _State(Path(self.state) if self.state else None, self.place.uri, self.deep)
         state.load()
         with ExitStack() as opened:
-            host = open_host(read_settings(self.config, os.environ), (), None)
+            host = open_host(self.place.settings(), (), None)
             opened.callback(host.close)
             stores = []
             for directory in self.directories:
                 if not Path(directory).is_dir():
                     raise LogDirNotFoundError("there is no such directory", directory)
                 stores.append(opened.enter_context(host.segment_store(directory, read_only=True)))
-            tier = opened.enter_context(open_tier(host, self.uri, None, read_only=not self.repair))
+            tier = opened.enter_context(
+                open_tier(host, self.place.uri, self.place.tier_options, read_only=not self.repair)
+            )
             parts = host.parts(TopicConfig())
             return _Run(output, self, tier, parts, state, _Copies(stores, parts)).run()
 

@@ -106,7 +106,7 @@ from stratalog.spi.cleanup import (
     SegmentSummary,
 )
 from stratalog.spi.codecs import Codec, CodecTable
-from stratalog.spi.commands import CommandOutput, CommandSteps, taken_together
+from stratalog.spi.commands import CommandOutput, CommandSteps, config_option, taken_together, tier_option
 from stratalog.spi.extra import ExtraIndex, ExtraIndexBuilder, ExtraIndexReader
 from stratalog.spi.formats import BatchHeader, BatchSurvey, PlainBatch, RecordFormat, Verdict
 from stratalog.spi.hooks import CONTRACT_GROUP, hookimpl
@@ -301,6 +301,7 @@ __all__ = [
     "arrow_batches",
     "arrow_repeated",
     "arrow_schema",
+    "config_option",
     "exposition",
     "extension",
     "hookimpl",
@@ -310,4 +311,5 @@ __all__ = [
     "stored_from_json",
     "stored_to_json",
     "taken_together",
+    "tier_option",
 ]

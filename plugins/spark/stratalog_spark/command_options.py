@@ -12,7 +12,7 @@ import click
 
 from stratalog.errors import ConfigError, PluginImportError, StorageError
 from stratalog.reading import ReadSource
-from stratalog.spi import CommandOutput, taken_together
+from stratalog.spi import CommandOutput, config_option, taken_together, tier_option
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,21 +104,15 @@ job_options = taken_together(
 """``--master``, ``--conf``, ``--json``: handed to the command as ``job``."""
 
 
-def _source(*, location: str, tier: str | None, tier_options: tuple[str, ...], config: str | None) -> ReadSource:
-    return ReadSource(location, tier=tier, tier_options=dict(pairs("--tier-option", tier_options)), config=config)
+def _source(*, location: str, tier: str | None, tier_options: Mapping[str, object], config: str | None) -> ReadSource:
+    return ReadSource(location, tier=tier, tier_options=tier_options, config=config)
 
 
 source_options = taken_together(
     "source",
     _source,
-    click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings."),
-    click.option(
-        "--tier-option",
-        "tier_options",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help="For the library that talks to the store; can be repeated. Others see what stands here: leave secrets to the environment.",
-    ),
+    config_option,
+    tier_option,
     click.option("--tier", metavar="URI", help="The object store behind a directory."),
     click.argument("location", metavar="SOURCE"),
 )

@@ -6,6 +6,7 @@ Spark is imported when a job begins, not before.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -13,6 +14,8 @@ import click
 import stratalog_spark as jobs
 from stratalog.errors import ConfigError
 from stratalog.reading import ReadSource
+from stratalog.spi import config_option, tier_option
+from stratalog.spi.commands import settings_contents
 from stratalog_spark.command_options import Job, job_options, pairs, source_options, take_over_option, topics_option
 from stratalog_spark.replacing_commands import compact_command, convert_command, erase_command, merge_command
 
@@ -189,7 +192,8 @@ def export_command(
 @click.option(
     "--option", "options", multiple=True, metavar="NAME=VALUE", help="For fsspec and SOURCE; can be repeated."
 )
-@click.option("--config", type=click.Path(dir_okay=False), help="A stratalog.toml with settings.")
+@config_option
+@tier_option
 @take_over_option
 @job_options
 def import_command(
@@ -201,6 +205,7 @@ def import_command(
     settings: tuple[str, ...],
     options: tuple[str, ...],
     config: str | None,
+    tier_options: Mapping[str, object],
     *,
     take_over: bool,
 ) -> int:
@@ -214,7 +219,7 @@ def import_command(
         found = jobs.import_topics(
             session,
             source,
-            WriteTarget(target, config=config, take_over=take_over),
+            WriteTarget(target, tier_options=tier_options, config=settings_contents(config), take_over=take_over),
             topics=topics or None,
             names=dict(pairs("--name", names)),
             config=dict(pairs("--set", settings)),

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from stratalog import Isolation, TopicPartition
 from stratalog.errors import ConfigError, UnknownSettingError
 from stratalog.reading import ReadSource
+from stratalog.spi.commands import option_value
 from stratalog.writing import WriteMark, WriteTarget
 from stratalog_spark.columns import CORRUPT, HEADERS, KAFKA
 
@@ -109,7 +110,7 @@ class Given:
 
     def _tier_options(self) -> dict[str, object]:
         return {
-            name.removeprefix(TIER_PREFIX): _plain(value)
+            name.removeprefix(TIER_PREFIX): option_value(value)
             for name, value in self._values.items()
             if name.startswith(TIER_PREFIX)
         }
@@ -316,12 +317,3 @@ def _duration_ms(option: str, text: str) -> int:
 def _moment(text: str) -> int | datetime:
     """A version of the manifest, or a moment in ISO 8601; UTC without a zone."""
     return int(text) if text.isdigit() else _parsed("as_of", text, datetime.fromisoformat)
-
-
-def _plain(value: str) -> object:
-    """An option of the store: tables, lists, numbers and switches as JSON, all else as the text it is."""
-    try:
-        found: object = json.loads(value)
-    except ValueError:
-        return value
-    return found if isinstance(found, dict | list | bool) else value

@@ -16,7 +16,7 @@ from stratalog_s3.settings import S3Section, TransportSection
 from stratalog_s3.tls import check_client, check_endpoint, check_options, checked_bundle, endpoints
 
 OpenStore = Callable[..., ObjectStore]
-UNVERIFIED = [False, 0, 0.0, -0.0, "", "  ", "false", "False", "0", "no", "off", [], (), {}, b"", 1, 2.5, object()]
+UNVERIFIED = [False, 0, 0.0, -0.0, "", "  ", "false", "False", "0", "no", "off", [], (), {}, b"", 1, 2.5, {"a": True}]
 
 
 @pytest.mark.parametrize("value", UNVERIFIED, ids=repr)

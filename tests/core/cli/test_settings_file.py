@@ -1,0 +1,106 @@
+"""The settings file of a command: the one that is named, the variable's, or that of the working directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.cli.app import app, run
+from stratalog_spark.commands import spark
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory; beside it three log directories, each with a topic of its own."""
+    for name in ("named", "variable", "working"):
+        with open_engine(tmp_path / name) as engine:
+            engine.create_topic(name)
+            engine.log(name, 0).append([Record(value=b"v")])
+        (tmp_path / f"{name}.toml").write_text(f'log.dirs = ["{tmp_path / name}"]\n', encoding="utf-8")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("STRATALOG_CONFIG", raising=False)
+    return folder
+
+
+def listed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(["topics", "list", "--json", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_order_is_the_option_the_variable_the_working_directory(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "stratalog.toml").write_bytes((here.parent / "working.toml").read_bytes())
+    assert '"working"' in listed(capsys)
+    monkeypatch.setenv("STRATALOG_CONFIG", str(here.parent / "variable.toml"))
+    assert '"variable"' in listed(capsys)
+    assert '"named"' in listed(capsys, "--config", str(here.parent / "named.toml"))
+
+
+def test_an_empty_variable_is_no_file_at_all(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "stratalog.toml").write_bytes((here.parent / "working.toml").read_bytes())
+    monkeypatch.setenv("STRATALOG_CONFIG", "")
+    assert run(["topics", "list"]) == 2
+    assert "say where the logs are" in capsys.readouterr().err
+
+
+def test_an_unknown_setting_there_is_an_error_that_names_the_file(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "stratalog.toml").write_text("durabilty = 'durable'\n", encoding="utf-8")
+    assert run(["topics", "list"]) == 2
+    error = capsys.readouterr().err
+    assert "unknown setting 'durabilty' source=stratalog.toml; did you mean 'durability'" in error
+
+
+def test_a_variable_that_names_no_file_is_an_error(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("STRATALOG_CONFIG", str(here / "missing.toml"))
+    assert run(["topics", "list"]) == 2
+    assert "missing.toml" in capsys.readouterr().err
+
+
+def test_an_engine_of_a_program_reads_no_file_of_the_working_directory(here: Path, tmp_path: Path) -> None:
+    (here / "stratalog.toml").write_text("durabilty = 'durable'\n", encoding="utf-8")
+    with open_engine(tmp_path / "working") as engine:
+        assert list(engine.topics()) == ["working"]
+
+
+def test_a_directory_is_verified_beside_a_file_of_settings(here: Path, tmp_path: Path) -> None:
+    """``verify DIR`` takes no ``--config``; a file that is merely there is no mistake of the caller."""
+    (here / "stratalog.toml").write_bytes((here.parent / "working.toml").read_bytes())
+    assert run(["verify", str(tmp_path / "named")]) == 0
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[tuple[str, click.Command]]:
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from commands(command, f"{path}{name} ")
+        else:
+            yield f"{path}{name}", command
+
+
+ALL = dict([*commands(app), *commands(spark, "spark ")])
+TAKES_A_TIER = frozenset({"uri", "tier", "place", "location", "target"})
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_command_that_takes_a_tier_takes_options_for_its_store(name: str) -> None:
+    parameters = {parameter.name for parameter in ALL[name].params}
+    assert bool(TAKES_A_TIER & parameters) == ("tier_options" in parameters)
+
+
+def test_commands_show_where_settings_come_from(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["topics", "list", "--help"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "STRATALOG_CONFIG" in told
+    assert "./stratalog.toml" in told
