@@ -21,9 +21,9 @@ from stratalog.cleaning.uncleanable import give_up
 from stratalog.errors import (
     ClosedError,
     CorruptionError,
-    DiskFullError,
     FencedEpochError,
     LogDirOfflineError,
+    OutOfResourcesError,
     PluginError,
     StorageError,
     StoreError,
@@ -90,8 +90,8 @@ def compact(
         round_.run()
     except RewriteStoppedError as reason:
         stopped = str(reason)
-    except DiskFullError as full:
-        error, stopped = full, "the disk is full"
+    except OutOfResourcesError as limit:
+        error, stopped = limit, limit.reason
     except LogDirOfflineError as offline:
         error, stopped = offline, "the log directory is out of service"
         log.fail(offline)

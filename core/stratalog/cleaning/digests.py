@@ -17,7 +17,7 @@ from crc32c import crc32c
 from stratalog.cleaning import steady
 from stratalog.cleaning.steady import Steady
 from stratalog.config.keys import LONG_MAX
-from stratalog.errors import DiskFullError, SegmentGoneError
+from stratalog.errors import OutOfResourcesError, SegmentGoneError
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
@@ -91,7 +91,7 @@ class SegmentDigests:
         self._found = dict[int, Digest]()
         segments = log.view().segments
         self._files: LogFiles | None = segments[0].files if segments else None
-        names = [] if self._files is None else [found.name for found in self._files.list()]
+        names = [] if self._files is None else [found.name for found in self._files.list() if found.is_file]
         bases = {segment.base_offset for segment in segments[:-1]}
         for name in names:
             parsed = parse_segment_file(name.removesuffix(_NEW))
@@ -198,7 +198,7 @@ class DigestWriter:
                 self._files.remove(self._name + _NEW)
                 self._file = self._files.open_segment(self._name + _NEW, create=True)
             self._file.append([data])
-        except DiskFullError:  # the space is for records
+        except OutOfResourcesError:  # the space is for records
             self.abandon()
             return False
         return True

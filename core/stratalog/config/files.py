@@ -111,6 +111,8 @@ def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
     """
     path = Path(file)
     try:
+        if path.exists() and not path.is_file():  # opening a FIFO would wait for its other end
+            raise ConfigError(f"{path} is not a regular file: name a settings file")
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         hint = ": a setting of one topic is given by --set KEY=VALUE" if "=" in path.name else ""

@@ -21,7 +21,7 @@ from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.env.threads import outcomes
-from stratalog.errors import DiskFullError, LogDirOfflineError, PluginError, StorageError, StoreError
+from stratalog.errors import LogDirOfflineError, OutOfResourcesError, PluginError, StorageError, StoreError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.spi.cleanup import CleanupPolicy, Rewrite
@@ -182,7 +182,7 @@ class Cleaner:
             )
             if result.error is not None or result.stopped or not turn.note(plan.rewrite, result):
                 left.pop(part, None)
-            with contextlib.suppress(DiskFullError):  # a round that is not noted is done again
+            with contextlib.suppress(OutOfResourcesError):  # a round that is not noted is done again
                 self._written(plan.log)
             return result
         finally:

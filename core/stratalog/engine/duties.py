@@ -16,7 +16,7 @@ from stratalog.engine.schedule import Duty, DutyStatus, Scheduler
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.env import Clock
-from stratalog.errors import ConfigError, DiskFullError
+from stratalog.errors import ConfigError, OutOfResourcesError
 from stratalog.log.extras import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -193,5 +193,5 @@ class Duties:
             return tuple(for_each(logs, work, needs_store=lambda log: self._opener.remote_of(log) is not None))
         finally:
             if not dry_run:
-                with contextlib.suppress(DiskFullError):  # deleting makes room; they are written again later
+                with contextlib.suppress(OutOfResourcesError):  # deleting makes room; they are written again later
                     self.write_checkpoints()

@@ -14,7 +14,7 @@ from typing import Final
 from stratalog.engine.identity import read_identity
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
-from stratalog.errors import LogDirOfflineError, StorageError
+from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
 from stratalog.log.directory import partition_folders, read_directory
 from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
@@ -52,7 +52,8 @@ class LogDir:
         try:
             self._state = read_directory(store, live=False)
             self.identity = read_identity(store)
-            store.remove_small(CLEAN_SHUTDOWN_FILE)
+            with contextlib.suppress(NotAFileError):  # it was not counted as the marker, and will not be
+                store.remove_small(CLEAN_SHUTDOWN_FILE)
             self.folders = {
                 log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
             }

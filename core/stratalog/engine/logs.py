@@ -26,7 +26,7 @@ from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
-from stratalog.errors import ClosedError, ConfigError
+from stratalog.errors import ClosedError, ConfigError, SystemLimitError
 from stratalog.log.background import Background
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -138,10 +138,14 @@ class EngineLogs(Closeable):
 
         Raises:
             UnknownTopicError: it is not here.
+            SystemLimitError: the process has too many open files; the call opens the log later.
             StorageError: what kept it from being opened.
         """
         self._check_open()
-        return self._shelf.log(TopicPartition(topic, partition))
+        name = TopicPartition(topic, partition)
+        if isinstance(self._shelf.failed.get(name), SystemLimitError):
+            self._open_again(name)
+        return self._shelf.log(name)
 
     def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
         """Create a topic; each partition goes to the log directory with the fewest logs.
@@ -208,7 +212,8 @@ class EngineLogs(Closeable):
             StorageError: it was not moved.
         """
         with self._changing:
-            return self._changes.move(self.log(topic, partition), os.fspath(log_dir))
+            self._check_open()
+            return self._changes.move(self._shelf.log(TopicPartition(topic, partition)), os.fspath(log_dir))
 
     def left_folders(self) -> tuple[str, ...]:
         """Paths of folders that a broker set aside (``-stray``, ``-future``) and the engine leaves alone."""
@@ -280,6 +285,15 @@ class EngineLogs(Closeable):
             self._tiering.create(
                 log for name, log in list(self._shelf.logs.items()) if topic is None or name.topic == topic
             )
+
+    def _open_again(self, name: TopicPartition) -> None:
+        """Open a log for which the process had too many open files before."""
+        with self._changing:
+            self._check_open()
+            if not isinstance(self._shelf.failed.get(name), SystemLimitError):
+                return  # another thread was first
+            directory = next(found for found in self._dirs if name in found.folders)
+            self._shelf.publish([(directory, self._opener.open(directory, name, directory.request(name)))])
 
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}

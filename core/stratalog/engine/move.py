@@ -117,6 +117,8 @@ def _has_note(directory: LogDir, name: TopicPartition) -> bool:
 
 def _copy_files(source: LogFiles, target: LogFiles) -> None:
     for file in source.list():
+        if file.is_folder:  # nothing of the log
+            continue
         with (
             closing(source.open_segment(file.name)) as old,
             closing(target.open_segment(file.name, create=True)) as new,

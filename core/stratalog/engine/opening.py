@@ -14,7 +14,7 @@ from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.outage import rejoin
-from stratalog.errors import ConfigError, StorageError
+from stratalog.errors import ConfigError, CorruptCheckpointError, LogDirError, StorageError
 from stratalog.log.background import Background
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.loaded import LoadedLog, LoadRequest
@@ -144,7 +144,8 @@ class LogOpener:
         for directory in self._dirs:
             for log, folder in list(directory.folders.items()):
                 if log.topic == topic:
-                    yield read_topic_id(directory.store.open_log(folder))
+                    with contextlib.suppress(CorruptCheckpointError, LogDirError):  # that log does not open itself
+                        yield read_topic_id(directory.store.open_log(folder))
 
     @property
     def has_tier(self) -> bool:

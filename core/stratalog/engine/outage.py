@@ -10,7 +10,7 @@ import contextlib
 import json
 from typing import Final
 
-from stratalog.errors import DiskFullError, StoreError, TierUnavailableError
+from stratalog.errors import OutOfResourcesError, StoreError, TierUnavailableError
 from stratalog.log.log import Log
 from stratalog.model.names import TIER_NOTE_FILE
 from stratalog.spi.segments import SegmentStore
@@ -74,5 +74,5 @@ def _noted(first: SegmentStore) -> str:
 
 def _note(tier: Tier, first: SegmentStore) -> None:
     if _noted(first) != tier.uri:
-        with contextlib.suppress(DiskFullError):  # the engine opens all the same, and notes it next time
+        with contextlib.suppress(OutOfResourcesError):  # the engine opens all the same, and notes it next time
             first.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())

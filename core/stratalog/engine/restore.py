@@ -375,7 +375,7 @@ def _read_note(directory: LogDir) -> _Note | None:
 def _clear(files: LogFiles) -> None:
     """Leave nothing but the topic id in a folder."""
     for file in files.list():
-        if file.name != PARTITION_METADATA_FILE:
+        if file.name != PARTITION_METADATA_FILE and not file.is_folder:
             files.remove(file.name)
     files.sync()
 

@@ -69,6 +69,8 @@ class LogShelf:
         for directory, log in opened:
             logs[log.name] = directory.logs[log.name] = log
         self.logs = {**self.logs, **logs}  # at once, as other threads see it
+        if not self.failed.keys().isdisjoint(logs):
+            self.failed = {name: error for name, error in self.failed.items() if name not in logs}
         for name, log in logs.items():
             offsets = log.offsets()
             self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))

@@ -8,49 +8,51 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import functools
 import mmap
 import os
 import stat
-import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, cast
 
 from stratalog.env.forks import closes_with_fork, stays_with_fork
-
-try:
-    import fcntl
-except ImportError:  # Windows, where nothing is locked: dumps and readers of a tier work
-    fcntl = None  # type: ignore[assignment]  # a module elsewhere
+from stratalog.env.locks import is_locked, take_lock
+from stratalog.env.regular import open_regular
+from stratalog.errors.system import FULL_ERRNOS
 
 _FILE_MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
-# Open-file-description locks; other systems that have them lay the request out differently and get flock.
-_OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
-_OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 _MAX_PARTS: Final = 1024  # IOV_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class FileStat:
-    """What a folder says of one entry."""
+    """What a folder says of one entry.
+
+    ``is_file`` is False for a FIFO, a socket, a device or a symbolic link, as it is for a folder. ``file_id`` is that of
+    ``Vfs.file_id``.
+    """
 
     name: str
     size_bytes: int
     modified_ms: int
     is_folder: bool
+    is_file: bool = True
+    file_id: tuple[int, int] = field(default=(0, 0), compare=False)
 
 
 class Vfs(Protocol):
     """The file system port."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file; ``create`` makes it, for writing, and fails with FileExistsError if it is there."""
+        """Open a file; ``create`` makes it, for writing, and fails with FileExistsError if it is there.
+
+        IrregularFileError if the path leads to anything else than a file. The call waits for no other process.
+        """
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
@@ -60,6 +62,9 @@ class Vfs(Protocol):
 
     def stamp(self, descriptor: int) -> tuple[int, ...]:
         """What an open file is known by: other numbers once it was written to, or another one has its name."""
+
+    def file_id(self, descriptor: int) -> tuple[int, int]:
+        """Return two numbers that no other file has while this one is open, whatever its name is."""
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
         """Read up to ``size_bytes``; fewer only at the end of the file."""
@@ -141,8 +146,8 @@ class PosixVfs:
         """Open a file."""
         flags = (os.O_RDWR if write or create else os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW
         if create:
-            flags |= os.O_CREAT | os.O_EXCL
-        return os.open(path, flags, _FILE_MODE)
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+        return open_regular(path, flags)
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""
@@ -157,6 +162,11 @@ class PosixVfs:
         """Device, number, size and time of the last change."""
         found = os.fstat(descriptor)
         return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+    def file_id(self, descriptor: int) -> tuple[int, int]:
+        """Device and number."""
+        found = os.fstat(descriptor)
+        return found.st_dev, found.st_ino
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
         """Read, going on after short reads."""
@@ -300,27 +310,14 @@ class PosixVfs:
         broker holds on ``.lock``, conflicts between two engines of one process too, and is not dropped when some
         other descriptor of the file closes. Elsewhere ``flock``. The file is never unlinked, and checked by inode.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
-        try:
-            if _try_lock(descriptor) and _same_file(descriptor, path):
-                closes_with_fork(descriptor)
-                return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-        return None
+        descriptor = take_lock(path)
+        if descriptor is not None:
+            closes_with_fork(descriptor)
+        return descriptor
 
     def is_locked(self, path: str) -> bool:
         """Whether somebody holds the lock; a file that is not there is not locked."""
-        with _opened(path) as descriptor:
-            if descriptor is None:
-                return False
-            if _OFD_GET_LOCK is None:
-                return not _try_shared(descriptor)
-            answer = fcntl.fcntl(descriptor, _OFD_GET_LOCK, _lock_request(fcntl.F_RDLCK))
-            kind: int = struct.unpack_from("h", answer)[0]
-            return kind != fcntl.F_UNLCK
+        return is_locked(path)
 
 
 def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
@@ -330,7 +327,7 @@ def _write_some(descriptor: int, position: int, parts: Sequence[bytes | bytearra
             return os.pwrite(descriptor, parts[0], position)
         return os.pwritev(descriptor, parts[:_MAX_PARTS], position)
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        if error.errno in FULL_ERRNOS:
             return 0
         raise
 
@@ -348,50 +345,5 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
 
 
 def _described(name: str, status: os.stat_result) -> FileStat:
-    return FileStat(name, status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISDIR(status.st_mode))
-
-
-def _lock_request(kind: int) -> bytes:
-    return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
-
-
-def _try_lock(descriptor: int) -> bool:
-    try:
-        if _OFD_SET_LOCK is not None:
-            fcntl.fcntl(descriptor, _OFD_SET_LOCK, _lock_request(fcntl.F_WRLCK))
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    return True
-
-
-def _try_shared(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    fcntl.flock(descriptor, fcntl.LOCK_UN)
-    return True
-
-
-def _same_file(descriptor: int, path: str) -> bool:
-    mine = os.fstat(descriptor)
-    try:
-        there = os.stat(path)
-    except FileNotFoundError:
-        return False
-    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
-
-
-@contextlib.contextmanager
-def _opened(path: str) -> Iterator[int | None]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+    modified_ms, mode, file_id = status.st_mtime_ns // 1_000_000, status.st_mode, (status.st_dev, status.st_ino)
+    return FileStat(name, status.st_size, modified_ms, stat.S_ISDIR(mode), stat.S_ISREG(mode), file_id)

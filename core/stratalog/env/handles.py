@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from itertools import count
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from stratalog.env.files import Vfs
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError
+from stratalog.errors.system import HANDLE_ERRNOS
+
+T = TypeVar("T")
 
 _NO_DESCRIPTOR: Final = -1
 
@@ -115,6 +117,24 @@ class HandlePool:
         finally:
             self.unpin(name, descriptor)
 
+    def with_room(self, call: Callable[[], T]) -> T:
+        """Return what ``call`` returns, a call that needs a descriptor outside the pool for itself.
+
+        If the process or the system has none left, idle ones of the pool are closed one by one, and ``call`` is repeated.
+
+        Raises:
+            OSError: what ``call`` raises when the pool has nothing left to close.
+        """
+        while True:
+            try:
+                return call()
+            except OSError as error:
+                if error.errno not in HANDLE_ERRNOS:
+                    raise
+                with self._lock:
+                    if not self._close_oldest():
+                        raise
+
     def keep(self, name: Hashable, let_go: Callable[[], None]) -> None:
         """Count something else that costs a descriptor, a map for instance; again, to say that it was used.
 
@@ -160,7 +180,7 @@ class HandlePool:
             try:
                 return opener()
             except OSError as error:
-                if error.errno not in {errno.EMFILE, errno.ENFILE} or not self._close_oldest():
+                if error.errno not in HANDLE_ERRNOS or not self._close_oldest():
                     raise
 
     def _drop(self, name: Hashable) -> None:

@@ -45,7 +45,11 @@
     │   ├── LogDirLockedError
     │   ├── LogDirPermissionError
     │   ├── LogDirOfflineError
-    │   ├── DiskFullError
+    │   ├── NotAFileError
+    │   ├── FileReplacedError
+    │   ├── OutOfResourcesError     the call was undone
+    │   │   ├── SystemLimitError    retriable
+    │   │   └── DiskFullError
     │   ├── SegmentGoneError        retriable
     │   └── ReadOnlyError
     ├── StoreError                  an object store refused or failed
@@ -100,13 +104,16 @@ from stratalog.errors.corruption import (
 from stratalog.errors.places import (
     BucketNotFoundError,
     DiskFullError,
+    FileReplacedError,
     LocalLimitError,
     LogDirError,
     LogDirLockedError,
     LogDirNotFoundError,
     LogDirOfflineError,
     LogDirPermissionError,
+    NotAFileError,
     ObjectNotFoundError,
+    OutOfResourcesError,
     ReadOnlyError,
     SegmentGoneError,
     StoreError,
@@ -114,6 +121,7 @@ from stratalog.errors.places import (
     StoreThrottledError,
     StoreTimeoutError,
     StoreUntrustedError,
+    SystemLimitError,
     TierUnavailableError,
 )
 from stratalog.errors.records import (
@@ -163,6 +171,7 @@ __all__ = [
     "DiskFullError",
     "EpochsExhaustedError",
     "FencedEpochError",
+    "FileReplacedError",
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
@@ -175,6 +184,7 @@ __all__ = [
     "LogDirOfflineError",
     "LogDirPermissionError",
     "NoOffsetError",
+    "NotAFileError",
     "NotLeaderOrFollowerError",
     "ObjectNotFoundError",
     "OffsetInTierError",
@@ -182,6 +192,7 @@ __all__ = [
     "OffsetsExhaustedError",
     "OffsetsOutOfOrderError",
     "OutOfOrderSequenceError",
+    "OutOfResourcesError",
     "PluginClashError",
     "PluginError",
     "PluginImportError",
@@ -200,6 +211,7 @@ __all__ = [
     "StoreThrottledError",
     "StoreTimeoutError",
     "StoreUntrustedError",
+    "SystemLimitError",
     "TierUnavailableError",
     "TopicExistsError",
     "TransactionAbortedError",

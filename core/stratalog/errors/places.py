@@ -42,7 +42,33 @@ class LogDirOfflineError(LogDirError):
     advice = "repair the disk and open the engine again; nothing is retried on a file that failed"
 
 
-class DiskFullError(LogDirError):
+class NotAFileError(LogDirError):
+    """A folder, FIFO, socket, device or symbolic link has the name of a file. Only the log that it belongs to is affected."""
+
+    advice = "move it away, and restore the file from a copy if it held data"
+
+
+class FileReplacedError(LogDirError):
+    """Another process removed, replaced or cut a file that the engine writes to. The log is out of service; others go on.
+
+    Records that were not durable before this error may be lost.
+    """
+
+    advice = "stop the process that changes files of the log, restore them, and open the engine again"
+
+
+class OutOfResourcesError(LogDirError):
+    """The system lacks space, descriptors or memory for a call. The call was undone, and the log stays in service."""
+
+
+class SystemLimitError(OutOfResourcesError):
+    """The process has too many open files, or the system too little memory. The same call may succeed later."""
+
+    retriable = True
+    advice = "raise the limit of open files (ulimit -n) or lower limits.open.files, then repeat the call"
+
+
+class DiskFullError(OutOfResourcesError):
     """No space is left. The append was cut back; reads go on."""
 
     advice = "free space or offload and evict, then append again"

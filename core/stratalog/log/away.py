@@ -19,7 +19,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Never, overload
 
 from stratalog.epochs.lineage import parted_at
-from stratalog.errors import CorruptCheckpointError, DiskFullError, FencedEpochError, LogDirOfflineError, StoreError
+from stratalog.errors import (
+    CorruptCheckpointError,
+    FencedEpochError,
+    LogDirOfflineError,
+    OutOfResourcesError,
+    StoreError,
+)
 from stratalog.log.loaded import LoadedLog
 from stratalog.log.remote import RemoteLog, RemoteSegments, RemoteView
 from stratalog.log.state import LogState
@@ -249,7 +255,7 @@ def note_tier(state: LogState) -> None:
         try:
             write_note(state.files, note)
             state.noted_version = note.version
-        except DiskFullError as error:
+        except OutOfResourcesError as error:
             _LOGGER.warning("what the tier holds of a log could not be noted: log=%s error=%s", state.log, error)
         except LogDirOfflineError as error:
             state.fail(error)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import DiskFullError, InvalidTopicError, OffsetOutOfRangeError, PolicyViolationError
+from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, OutOfResourcesError, PolicyViolationError
 from stratalog.log.away import note_tier
 from stratalog.log.folder import set_aside, write_epochs
 from stratalog.log.roll import roll
@@ -63,7 +63,7 @@ def drop_segments(state: LogState, end: int) -> list[Segment]:
         if state.remote is not None and state.remote.is_assumed:
             return []
         if state.log_end <= end and state.segments[-1].size_bytes:
-            with contextlib.suppress(DiskFullError):  # the closed ones make room, the active one goes next time
+            with contextlib.suppress(OutOfResourcesError):  # the closed ones make room, the active one goes next time
                 roll(state)
         gone = [segment for segment in state.segments[:-1] if segment.end_offset <= end]
         if not gone:
@@ -109,5 +109,5 @@ def forget_epochs(state: LogState, left: EpochCache) -> None:
     """
     if left != state.epochs:
         state.epochs = left
-        with contextlib.suppress(DiskFullError):
+        with contextlib.suppress(OutOfResourcesError):
             write_epochs(state.files, left)

@@ -5,11 +5,13 @@ Source: apache/kafka LogManager, OffsetCheckpointFile, PartitionMetadataFile.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from stratalog.epochs.checkpoint import parse_offsets
-from stratalog.errors import CorruptCheckpointError, InvalidTopicError
+from stratalog.errors import CorruptCheckpointError, InvalidTopicError, NotAFileError
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
@@ -27,6 +29,8 @@ from stratalog.model.names import (
     parse_segment_file,
 )
 from stratalog.spi.segments import LogFiles, SegmentStore
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,7 @@ class DirectoryState:
 def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
     """Read the checkpoints. A damaged one counts as empty, as in Kafka: recovery then starts further back."""
     return DirectoryState(
-        clean=store.read_small(CLEAN_SHUTDOWN_FILE) is not None and not live,
+        clean=_is_marked_clean(store) and not live,
         live=live,
         recovery_points=_offsets(store, RECOVERY_POINTS_FILE),
         log_starts=_offsets(store, LOG_STARTS_FILE),
@@ -59,8 +63,17 @@ def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
 def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
     try:
         return parse_offsets(store.read_small(name) or b"", store.path(name))
-    except CorruptCheckpointError:
+    except (CorruptCheckpointError, NotAFileError) as error:
+        _LOGGER.warning("a checkpoint is not used: %s", error)
         return {}
+
+
+def _is_marked_clean(store: SegmentStore) -> bool:
+    try:
+        return store.read_small(CLEAN_SHUTDOWN_FILE) is not None
+    except NotAFileError as error:  # no writer left that
+        _LOGGER.warning("the directory counts as not stopped in order: %s", error)
+        return False
 
 
 def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:

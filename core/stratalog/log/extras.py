@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import DiskFullError, SegmentGoneError, StorageError
+from stratalog.errors import OutOfResourcesError, SegmentGoneError, StorageError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.folder import file_names
 from stratalog.log.state import LogState
@@ -129,7 +129,7 @@ def _write(segment: Segment, packed: list[Buffer]) -> int:
     with contextlib.closing(files.open_segment(name, create=True)) as file:
         try:
             file.append(packed)
-        except DiskFullError:  # the space is for records
+        except OutOfResourcesError:  # the space is for records
             files.remove(name)
             raise
         return file.size_bytes

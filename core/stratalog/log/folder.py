@@ -12,7 +12,7 @@ from typing import Final
 
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.checkpoint import format_epochs, parse_epochs
-from stratalog.errors import CorruptBatchError, DiskFullError
+from stratalog.errors import CorruptBatchError, NotAFileError, OutOfResourcesError
 from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
@@ -97,7 +97,22 @@ def open_segments(
 
 def file_names(files: LogFiles) -> list[str]:
     """The names of all files in a log's folder."""
-    return [file.name for file in files.list()]
+    return [file.name for file in files.list() if not file.is_folder]
+
+
+def checked_file_names(files: LogFiles) -> list[str]:
+    """As ``file_names``, of a log that is about to be opened.
+
+    Raises:
+        NotAFileError: a folder, a FIFO or something else that is no file has the name of a segment's file. Without that
+            check the log would open without the segment.
+    """
+    listed = files.list()
+    for found in listed:
+        parsed = parse_segment_file(found.name)
+        if not found.is_file and parsed is not None and parsed.suffix != SNAPSHOT_SUFFIX:
+            raise NotAFileError("this is not a regular file", files.path(found.name))
+    return [file.name for file in listed if not file.is_folder]
 
 
 def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
@@ -176,7 +191,7 @@ def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_b
     """
     try:
         write_index(segment, role, entries, max_bytes)
-    except DiskFullError as error:
+    except OutOfResourcesError as error:
         if role is IndexRole.TRANSACTION:
             raise
         segment.files.remove(segment.file_name(segment.parts.indexes[role].suffix))

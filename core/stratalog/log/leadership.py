@@ -6,7 +6,7 @@ Source: apache/kafka Partition.makeLeader, makeFollower; UnifiedLog.assignEpochS
 from __future__ import annotations
 
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import ConfigError, DiskFullError, StaleLeaderEpochError, StorageError
+from stratalog.errors import ConfigError, OutOfResourcesError, StaleLeaderEpochError, StorageError
 from stratalog.log.folder import write_epochs
 from stratalog.log.state import LogState
 from stratalog.model.offsets import MAX_EPOCH
@@ -54,14 +54,14 @@ def store_epochs(state: LogState, epochs: EpochCache) -> None:
     """Make these the log's epochs, durable on return; under the log's lock.
 
     Raises:
-        DiskFullError: no space; all is as before.
+        OutOfResourcesError: no space or no descriptor; all is as before.
         StorageError: what takes the log out of service.
     """
     if epochs == state.epochs:
         return
     try:
         write_epochs(state.files, epochs)
-    except DiskFullError:
+    except OutOfResourcesError:
         raise
     except StorageError as error:
         state.fail(error)

@@ -15,6 +15,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.epochs.cache import EpochCache
 from stratalog.errors import CorruptBatchError
 from stratalog.log.folder import (
+    checked_file_names,
     file_names,
     open_segments,
     read_epochs,
@@ -61,11 +62,11 @@ def load(
 
     Raises:
         CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
-        CorruptBatchError: a segment that was about to take the place of others is damaged.
+        NotAFileError: something else has the name of one of its files.
     """
     stored = read_epochs(files)
     with ExitStack() as opened:
-        names = file_names(files)
+        names = checked_file_names(files)
         segments = open_segments(files, parts, opened, writable=request.writable, names=names)
         loader = _Loader(files, parts, config, request, segments, names, stored, progress)
         while (found := loader.overflow()) is not None:

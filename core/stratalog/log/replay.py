@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from stratalog.errors import CorruptCheckpointError, CorruptSnapshotError, DiskFullError, InvalidRecordError
+from stratalog.errors import (
+    CorruptCheckpointError,
+    CorruptSnapshotError,
+    InvalidRecordError,
+    NotAFileError,
+    OutOfResourcesError,
+)
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
 from stratalog.model.control import EndMarker
 from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
@@ -147,12 +154,11 @@ def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> Pr
     """The state of the newest good snapshot at or below ``at_most``; damaged ones are passed over."""
     for offset in sorted((offset for offset in offsets if offset <= at_most), reverse=True):
         name = segment_file(offset, SNAPSHOT_SUFFIX)
-        try:
+        # Damaged, above limits.checkpoint.bytes, or no file.
+        with contextlib.suppress(CorruptSnapshotError, CorruptCheckpointError, NotAFileError):
             data = files.read_small(name)
             if data is not None:
                 return ProducerState.restored(decode_snapshot(data, files.path(name)), offset)
-        except (CorruptSnapshotError, CorruptCheckpointError):  # damaged, or above limits.checkpoint.bytes
-            continue
     return None
 
 
@@ -172,7 +178,7 @@ def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -
     """
     try:
         write_snapshot(files, offset, state)
-    except DiskFullError as error:
+    except OutOfResourcesError as error:
         files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # one of before a crash may say something else
         _LOGGER.warning("no room to note what producers did; the log opens all the same: %s", error)
         return False

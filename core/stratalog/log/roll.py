@@ -6,7 +6,7 @@ Source: apache/kafka UnifiedLog.roll.
 from __future__ import annotations
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import DiskFullError
+from stratalog.errors import OutOfResourcesError
 from stratalog.log.replay import write_snapshot
 from stratalog.log.state import LogState
 from stratalog.model.events import SegmentRolled
@@ -35,7 +35,8 @@ def roll(state: LogState, first_offset: int = 0) -> int:
     with state.guarded("a roll"):
         try:
             segment, appender = _begun(state, active, base)
-        except DiskFullError:
+        except OutOfResourcesError:
+            state.folder_dirty = True  # if the names below cannot be synced now, the next sync does it
             remove_leftovers(state, base)  # else the active one would end here for whoever opens the log
             state.files.sync()
             raise

@@ -13,10 +13,11 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.errors import (
     ClosedError,
     CorruptBatchError,
-    DiskFullError,
     LogDirOfflineError,
     NotLeaderOrFollowerError,
+    OutOfResourcesError,
     StorageError,
+    SystemLimitError,
 )
 from stratalog.log.cleaned import CleaningState
 from stratalog.log.plain import PlainRules
@@ -138,9 +139,13 @@ class LogState:
             raise NotLeaderOrFollowerError(f"log {self.log} follows the leader of epoch {self.leader_epoch}")
 
     def fail(self, error: StorageError) -> None:
-        """Take the log out of service, and tell the directory if it is the disk that failed. Needs no lock."""
+        """Take the log out of service, and tell the directory if it is the disk that failed. Needs no lock.
+
+        Later calls raise ``error``, unless it says that the same call may succeed: then they say to open the log again.
+        """
         if self.failure is None:
-            self.failure = error
+            again = f"log {self.log} is out of service, as a change of it ended early, {error.reason}: open it again"
+            self.failure = ClosedError(again) if isinstance(error, SystemLimitError) else error
         if isinstance(error, LogDirOfflineError) and self.on_offline is not None:
             self.on_offline(error)
 
@@ -148,7 +153,7 @@ class LogState:
     def guarded(self, what: str) -> Iterator[None]:
         """Take the log out of service if what is done inside, ``what`` in words, fails half-way.
 
-        Not for a full disk: whoever finds one leaves things as they were. After Ctrl-C, say, files may hold what the
+        Not if the system lacks space or descriptors: a call that finds none leaves things as they were. After Ctrl-C, say, files may hold what the
         state does not count, which recovery finds.
         """
         try:
@@ -159,7 +164,7 @@ class LogState:
 
     def ended_early(self, what: str, error: BaseException) -> None:
         """What ``guarded`` does with ``error``, for callers to whom a context manager costs too much."""
-        if isinstance(error, DiskFullError):
+        if isinstance(error, OutOfResourcesError):
             return
         if not isinstance(error, StorageError):
             reason = f"log {self.log} is out of service, as {what} ended early ({type(error).__name__}): open it again"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stratalog.errors import ClosedError, SegmentGoneError, StorageError
+from stratalog.errors import ClosedError, SegmentGoneError, StorageError, SystemLimitError
 from stratalog.log.row import write_row
 from stratalog.log.state import LogState
 from stratalog.log.turns import REFUSED, Waiter
@@ -32,6 +32,8 @@ def flush(state: LogState, *, row_too: bool = True) -> int:
 
     Raises:
         ClosedError: the log is closed.
+        SystemLimitError: the process has too many open files. Nothing was synced, and the log stays in service.
+        FileReplacedError: another process removed, replaced or cut a ``.log`` file.
         StorageError: what took the log out of service.
     """
     with state.syncing:
@@ -87,7 +89,10 @@ def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
         if folder:
             state.files.sync()
     except StorageError as error:
-        state.fail(error)
+        if folder:
+            state.folder_dirty = True
+        if not isinstance(error, SystemLimitError):  # then a file was not opened, and no sync was tried
+            state.fail(error)
         raise
     with state.lock:
         state.recovery_point = max(state.recovery_point, end)

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Final, Literal, overload
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import DiskFullError, StorageError
+from stratalog.errors import OutOfResourcesError, StorageError
 from stratalog.log.append import append_batches, append_records
 from stratalog.log.background import Background, Subscribers
 from stratalog.log.delete import check_may_delete, raise_log_start
@@ -301,7 +301,7 @@ class LogWriter(LogReader):
         earlier = self.offsets().log_start
         start = self.raise_log_start(before)
         if start > earlier and self._state.store_bounds is not None:
-            with contextlib.suppress(DiskFullError):
+            with contextlib.suppress(OutOfResourcesError):
                 self._state.store_bounds()
         return start
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import StorageError
+from stratalog.errors import ClosedError, OutOfResourcesError, StorageError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch
 from stratalog.model.offsets import TimestampOffset
 from stratalog.model.segments import AbortedTransaction
@@ -232,10 +232,17 @@ class Appender:
         """Write the closing entries and seal the segment; whoever left one that nothing was added to has done so.
 
         Who cut it has not, and is to ``prepare`` it.
+
+        Raises:
+            OutOfResourcesError: no space or no descriptors for the closing entries; the segment is not sealed.
+            ClosedError: no descriptors to seal it; some of its indexes may be closed.
         """
         for role, builder in self._by_role() if self._is_ready else ():
             self._write_index(role, builder.finish())
-        self.segment.seal()
+        try:
+            self.segment.seal()
+        except OutOfResourcesError as error:
+            raise ClosedError(f"a segment was closed in part, {error.reason}: open the log again") from error
 
     def _index(self, start: int, batches: Sequence[RecordBatch], aborted: Mapping[int, AbortedTransaction]) -> None:
         due: dict[IndexRole, list[bytes]] = {role: [] for role in self._parts.indexes}
@@ -252,7 +259,17 @@ class Appender:
         """Cut what an append wrote from ``start`` on: its index entries did not go in.
 
         Builders have seen those batches, so they begin again after the entries that are left.
+
+        Raises:
+            ClosedError: the system lacked descriptors or space for that: the files hold more than the log counts.
         """
+        try:
+            self._cut_to(start)
+        except OutOfResourcesError as error:
+            reason = f"what an append wrote could not be taken back, {error.reason}: open the log again"
+            raise ClosedError(f"{reason} path={self.segment.label}") from error
+
+    def _cut_to(self, start: int) -> None:
         segment = self.segment
         segment.log.truncate(start)
         builders, opened = [], segment.indexes()

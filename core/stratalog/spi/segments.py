@@ -128,7 +128,7 @@ class LogFiles(ABC):
 
     @abstractmethod
     def list(self) -> list[FileStat]:
-        """The files, by name. Folders are left out."""
+        """What is in the folder, by name. A folder in it, and what else is no file, says so: nothing reads or removes it."""
 
     @abstractmethod
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:

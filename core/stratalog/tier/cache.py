@@ -23,6 +23,7 @@ from stratalog.env import Env, Vfs
 from stratalog.env.forks import ends_with_fork
 from stratalog.env.handles import HandlePool
 from stratalog.errors import ClosedError
+from stratalog.errors.system import TRANSIENT_ERRNOS
 from stratalog.model.batches import Buffer
 from stratalog.segment.cache import CacheMetrics
 from stratalog.tier.admission import TwoQueues
@@ -85,8 +86,10 @@ class DiskCache:
         with self._lock:
             known = name in self._order
         if known:
-            with contextlib.suppress(OSError):
+            try:
                 found = self._read(name, key)
+            except OSError as error:
+                known = error.errno not in TRANSIENT_ERRNOS  # else the file may be sound
         with self._lock:
             if found is not None:
                 self._hits += 1
@@ -217,6 +220,9 @@ class DiskCache:
     def _failed(self, temporary: str, error: OSError) -> None:
         with contextlib.suppress(OSError):
             self._files.remove(temporary)
+        if isinstance(error, IsADirectoryError):  # a folder has the name of this one item
+            _LOGGER.warning("the cache of the tier keeps an item less: folder=%s, %s", self._folder, error)
+            return
         with self._lock:
             self._silent_until_ns = self._clock.monotonic_ns() + _PAUSE_NS
         _LOGGER.warning("the cache of the tier keeps nothing for a minute: folder=%s, %s", self._folder, error)

@@ -232,7 +232,7 @@ class DirectoryWriter(BulkWriter):
         """Remove what others staged long ago and never published."""
         before_ms = self._env.clock.now_ms() - OLD_MS
         for found in files.list():
-            if found.name.startswith(STAGED_PREFIX) and found.modified_ms < before_ms:
+            if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
                 files.remove(found.name)
 
     def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:

@@ -1,8 +1,7 @@
-"""What the parts of one store share, and how errors of the operating system become ours."""
+"""State that the parts of one store share."""
 
 from __future__ import annotations
 
-import errno
 import threading
 from dataclasses import dataclass, field
 from typing import Final
@@ -10,20 +9,12 @@ from typing import Final
 from stratalog.spi import (
     ClosedError,
     ConfigError,
-    DiskFullError,
     HandlePool,
-    LogDirNotFoundError,
-    LogDirOfflineError,
-    LogDirPermissionError,
     ReadOnlyError,
-    StorageError,
     Vfs,
 )
 
 _LOCKS: Final = 64
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_MISSING: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_REFUSED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 @dataclass(slots=True)
@@ -50,18 +41,6 @@ class Disk:
         self.check_open(path)
         if self.read_only:
             raise ReadOnlyError("opened for reading", path)
-
-
-def typed(error: OSError, path: str) -> StorageError:
-    """The error to raise in place of one of the operating system."""
-    reason = (error.strerror or type(error).__name__).lower()
-    if error.errno in _FULL:
-        return DiskFullError(reason, path)
-    if error.errno in _MISSING:
-        return LogDirNotFoundError(reason, path)
-    if error.errno in _REFUSED:
-        return LogDirPermissionError(reason, path)
-    return LogDirOfflineError(reason, path)
 
 
 def checked_name(name: str) -> str:

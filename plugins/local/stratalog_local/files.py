@@ -31,8 +31,8 @@ class LocalLogFiles(LogFiles):
         return self._folder.path(name)
 
     def list(self) -> list[FileStat]:
-        """The files, by name."""
-        return [entry for entry in self._folder.list() if not entry.is_folder]
+        """What is in the folder, by name."""
+        return self._folder.list()
 
     def open_segment(self, name: str, *, create: bool = False, preallocate_bytes: int = 0) -> SegmentFile:
         """Open a ``.log`` file; SegmentGoneError if it is not there, FileExistsError if it is and ``create``."""

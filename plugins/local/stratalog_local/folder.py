@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import threading
 from typing import Final
 
@@ -14,10 +15,13 @@ from stratalog.spi import (
     LogDirNotFoundError,
     LogDirOfflineError,
     StorageError,
+    log_dir_error,
 )
-from stratalog_local.disk import Disk, checked_name, typed
+from stratalog_local.disk import Disk, checked_name
 
 _NEW: Final = ".tmp"
+# Errors of opening a folder, which no sync returns.
+_NOT_OPENED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EACCES})
 
 
 class Folder:
@@ -41,9 +45,9 @@ class Folder:
         """What is in it, by name."""
         self._disk.check_open(self._path)
         try:
-            return self._disk.files.list(self._path)
+            return self._disk.handles.with_room(lambda: self._disk.files.list(self._path))
         except OSError as error:
-            raise typed(error, self._path) from error
+            raise log_dir_error(error, self._path) from error
 
     def stat(self, name: str) -> FileStat | None:
         """What has this name, or None."""
@@ -59,18 +63,18 @@ class Folder:
         path, files = self.path(checked_name(name)), self._disk.files
         self._disk.check_open(path)
         try:
-            descriptor = files.open(path)
+            descriptor = self._disk.handles.with_room(lambda: files.open(path))
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
         try:
             size, limit = files.size_bytes(descriptor), self._disk.small_limit_bytes
             if size > limit:
                 raise CorruptCheckpointError(f"{size} bytes are above limits.checkpoint.bytes={limit}", path)
             return files.read(descriptor, 0, size)
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
         finally:
             files.close(descriptor)
 
@@ -91,7 +95,7 @@ class Folder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise typed(error, old_path) from error
+            raise log_dir_error(error, old_path) from error
         return True
 
     def remove(self, name: str) -> bool:
@@ -103,7 +107,7 @@ class Folder:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
         return True
 
     def set_modified(self, name: str, modified_ms: int) -> None:
@@ -113,7 +117,7 @@ class Folder:
         try:
             self._disk.files.set_modified(path, modified_ms)
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
 
     def remove_tree(self, name: str) -> None:
         """Delete a folder with everything in it; one that is not there is no error."""
@@ -132,7 +136,7 @@ class Folder:
         try:
             self._disk.files.remove_folder(path)
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
 
     def make(self) -> None:
         """Make the folder, and the missing ones above it, durable on return.
@@ -147,29 +151,35 @@ class Folder:
                 with contextlib.suppress(FileExistsError):  # another thread or process made it meanwhile
                     Folder(self._disk, above).make()
             files.make_folder(self._path)
-            files.sync_folder(above)
+            self._disk.handles.with_room(lambda: files.sync_folder(above))
         except FileExistsError:
             raise
         except OSError as error:
-            raise typed(error, self._path) from error
+            raise log_dir_error(error, self._path) from error
 
     def sync(self) -> None:
-        """Make the names in it durable. After a failure every later call raises: it is never retried."""
+        """Make the names in it durable. After a failed sync every later call raises: it is never retried.
+
+        A folder that cannot be opened was not synced: the call may be repeated.
+        """
         self._disk.check_writable(self._path)
         if self._failed:
             raise LogDirOfflineError("an earlier sync of the folder failed", self._path)
         try:
-            self._disk.files.sync_folder(self._path)
+            self._disk.handles.with_room(lambda: self._disk.files.sync_folder(self._path))
         except OSError as error:
+            found = log_dir_error(error, self._path)
+            if error.errno in _NOT_OPENED:
+                raise found from error
             self._failed = True
-            raise LogDirOfflineError(typed(error, self._path).reason, self._path) from error
+            raise LogDirOfflineError(found.reason, self._path) from error
 
     def _stat(self, path: str) -> FileStat | None:
         self._disk.check_open(path)
         try:
             return self._disk.files.stat(path)
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
 
 
 def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
@@ -177,6 +187,7 @@ def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
 
     Raises:
         DiskFullError: no space; the old file stays.
+        SystemLimitError, NotAFileError: nothing was written; the old file stays.
         LogDirOfflineError: writing or the sync failed; the old file stays.
     """
     files, temporary = disk.files, path + _NEW
@@ -187,17 +198,21 @@ def replace_file(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
         with contextlib.suppress(OSError):
             files.remove(temporary)
         if isinstance(error, OSError):
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
         raise
 
 
 def _write_new(disk: Disk, path: str, data: Buffer, *, sync: bool) -> None:
     files = disk.files
+
+    def create() -> int:
+        return files.open(path, write=True, create=True)
+
     try:
-        descriptor = files.open(path, write=True, create=True)
+        descriptor = disk.handles.with_room(create)
     except FileExistsError:  # left by a crash
         files.remove(path)
-        descriptor = files.open(path, write=True, create=True)
+        descriptor = disk.handles.with_room(create)
     try:
         if files.write(descriptor, 0, [data]) < memoryview(data).nbytes:
             raise DiskFullError("no space left on device", path)

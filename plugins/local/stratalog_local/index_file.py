@@ -15,13 +15,14 @@ from typing import Final
 from stratalog.spi import (
     Buffer,
     ClosedError,
-    DiskFullError,
+    FileReplacedError,
     IndexFile,
-    LogDirOfflineError,
+    OutOfResourcesError,
     PluginError,
     SegmentGoneError,
+    log_dir_error,
 )
-from stratalog_local.disk import Disk, typed
+from stratalog_local.disk import Disk
 from stratalog_local.folder import replace_file
 from stratalog_local.pooled import PooledFile
 from stratalog_local.segment_file import LocalSegmentFile
@@ -80,7 +81,7 @@ class PlainIndex(IndexFile):
     def close(self) -> None:
         """Close; what is to be read later is read now."""
         try:
-            with contextlib.suppress(ClosedError, SegmentGoneError):
+            with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):
                 self.view()
         finally:
             self._file.close()
@@ -172,7 +173,7 @@ class MappedIndex(PooledFile, IndexFile):
                 return
             self._copy = b""
             try:
-                with contextlib.suppress(ClosedError, SegmentGoneError):  # nothing is left to trim
+                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # nothing is left to trim
                     self._copy = self._entries()
                     if self.in_service:
                         self._cut(views_see_more=False)
@@ -189,7 +190,7 @@ class MappedIndex(PooledFile, IndexFile):
             capacity = min(capacity * 2, self._max_bytes)
         try:
             self.allocate(capacity)
-        except DiskFullError:
+        except OutOfResourcesError:
             self.cut(self._capacity)  # a part may have been allocated
             raise
         self._capacity = self._allocated_bytes = capacity
@@ -199,13 +200,13 @@ class MappedIndex(PooledFile, IndexFile):
         mapped = self._map
         if mapped is not None and len(mapped) == self._capacity:
             return mapped
-        descriptor = self.pin()
+        descriptor = self.pin_for_change()
         try:
             if self._disk.files.size_bytes(descriptor) < self._capacity:  # reading past its end would be fatal
-                raise LogDirOfflineError("the index file was cut by somebody else", self.path)
-            mapped = self._disk.files.map(descriptor, self._capacity, write=True)
+                raise FileReplacedError("another process cut the index file", self.path)
+            mapped = self._disk.handles.with_room(lambda: self._disk.files.map(descriptor, self._capacity, write=True))
         except OSError as error:
-            raise typed(error, self.path) from error
+            raise log_dir_error(error, self.path) from error
         finally:
             self.unpin(descriptor)
         self._maps = (*(known for known in self._maps if known() is not None), weakref.ref(mapped))

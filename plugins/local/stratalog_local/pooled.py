@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from stratalog.spi import ClosedError, DiskFullError, LogDirOfflineError, ReadOnlyError, SegmentGoneError, StorageError
-from stratalog_local.disk import Disk, typed
+from stratalog.spi import (
+    ClosedError,
+    FileReplacedError,
+    LogDirOfflineError,
+    OutOfResourcesError,
+    ReadOnlyError,
+    SegmentGoneError,
+    StorageError,
+    log_dir_error,
+)
+from stratalog_local.disk import Disk
 
 
 class PooledFile:
@@ -40,12 +49,25 @@ class PooledFile:
         except FileNotFoundError as error:
             raise self._gone() from error
         except OSError as error:
-            raise typed(error, self.path) from error
+            raise log_dir_error(error, self.path) from error
         if self._was_let_go():  # meanwhile, by another thread: that drop came too early
             self.unpin(descriptor)
             self._disk.handles.drop(self)
             raise self._gone()
         return descriptor
+
+    def pin_for_change(self) -> int:
+        """As ``pin``, for a change of the file.
+
+        Raises:
+            FileReplacedError: another process removed the file.
+        """
+        try:
+            return self.pin()
+        except SegmentGoneError as error:
+            if self._is_gone:
+                raise
+            raise FileReplacedError("another process removed the file", self.path) from error
 
     def unpin(self, descriptor: int) -> None:
         """Give back what ``pin`` returned."""
@@ -63,28 +85,32 @@ class PooledFile:
             self._refuse()
 
     def fail(self, error: OSError) -> StorageError:
-        """Take the file out of service; the error to raise."""
-        self._failed = LogDirOfflineError(typed(error, self.path).reason, self.path)
+        """Take the file out of service for good; the error to raise."""
+        self._failed = LogDirOfflineError(log_dir_error(error, self.path).reason, self.path)
         return self._failed
+
+    def refused(self, error: OSError) -> StorageError:
+        """The error to raise for a change that was not made; the file stays in service if the disk is not at fault."""
+        found = log_dir_error(error, self.path)
+        return found if isinstance(found, OutOfResourcesError) else self.fail(error)
 
     def cut(self, size_bytes: int) -> None:
         """Give the file this size on disk."""
-        descriptor = self.pin()
+        descriptor = self.pin_for_change()
         try:
             self._disk.files.truncate(descriptor, size_bytes)
         except OSError as error:
-            raise self.fail(error) from error
+            raise self.refused(error) from error
         finally:
             self.unpin(descriptor)
 
     def allocate(self, size_bytes: int) -> None:
-        """Take disk space up to ``size_bytes``; DiskFullError leaves the file in service, perhaps with a part of it."""
-        descriptor = self.pin()
+        """Take disk space up to ``size_bytes``; OutOfResourcesError leaves the file in service, perhaps with a part of it."""
+        descriptor = self.pin_for_change()
         try:
             self._disk.files.allocate(descriptor, size_bytes)
         except OSError as error:
-            refused = typed(error, self.path)
-            raise (refused if isinstance(refused, DiskFullError) else self.fail(error)) from error
+            raise self.refused(error) from error
         finally:
             self.unpin(descriptor)
 
@@ -103,7 +129,7 @@ class PooledFile:
         try:
             return self._disk.files.read(descriptor, position, size_bytes)
         except OSError as error:
-            raise typed(error, self.path) from error
+            raise log_dir_error(error, self.path) from error
 
     def read_into(self, position: int, into: memoryview) -> int:
         """As many bytes from ``position`` as there are and fit; how many that was."""
@@ -111,7 +137,7 @@ class PooledFile:
         try:
             return self._disk.files.read_into(descriptor, position, into)
         except OSError as error:
-            raise typed(error, self.path) from error
+            raise log_dir_error(error, self.path) from error
         finally:
             self.unpin(descriptor)
 
@@ -119,7 +145,7 @@ class PooledFile:
         """Make the file's bytes durable."""
         self._disk.check_writable(self.path)
         self._check_in_service()
-        descriptor = self.pin()
+        descriptor = self.pin_for_change()
         try:
             self._disk.files.sync(descriptor)
         except OSError as error:

@@ -7,8 +7,20 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from stratalog.spi import Buffer, ClosedError, DiskFullError, FileSlice, FileStat, SegmentFile, SegmentGoneError
-from stratalog_local.disk import Disk, typed
+from stratalog.spi import (
+    Buffer,
+    ClosedError,
+    DiskFullError,
+    FileReplacedError,
+    FileSlice,
+    FileStat,
+    OutOfResourcesError,
+    SegmentFile,
+    SegmentGoneError,
+    StorageError,
+    log_dir_error,
+)
+from stratalog_local.disk import Disk
 from stratalog_local.pooled import PooledFile
 
 AHEAD_BYTES: Final = 1 << 20  # reserved at a time
@@ -31,7 +43,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     a tenth of the time of a write of 16 KiB. The size of the file stays that of what was written.
     """
 
-    __slots__ = ("_closed", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
+    __slots__ = ("_closed", "_file_id", "_has_ahead", "_modified_ms", "_reserved", "_room_bytes", "_size_bytes")
 
     def __init__(
         self, disk: Disk, path: str, *, size_bytes: int, modified_ms: int, writable: bool, reserved: bool = False
@@ -44,13 +56,14 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             UNBOUNDED if reserved else LARGE_BYTES
         )  # while the file is no larger, nothing more is reserved
         self._closed = False
+        self._file_id: tuple[int, int] | None = None  # of the file as it was opened first, for writing
 
     @classmethod
     def create(cls, disk: Disk, path: str, preallocate_bytes: int) -> LocalSegmentFile:
         """Make the file; FileExistsError if it is there. Nothing is left of it if its space cannot be had."""
         files = disk.files
         try:
-            descriptor = files.open(path, write=True, create=True)
+            descriptor = disk.handles.with_room(lambda: files.open(path, write=True, create=True))
             try:
                 if preallocate_bytes:
                     files.allocate(descriptor, preallocate_bytes)
@@ -64,7 +77,7 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         except FileExistsError:
             raise
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
         modified_ms = 0 if found is None else found.modified_ms
         return cls(disk, path, size_bytes=0, modified_ms=modified_ms, writable=True, reserved=bool(preallocate_bytes))
 
@@ -92,17 +105,14 @@ class LocalSegmentFile(PooledFile, SegmentFile):
             self._reserve(start + size)
         descriptor = disk.handles.pin_open(self)
         if descriptor is None:
-            descriptor = self.pin()
+            descriptor = self._pin_reopened()
         try:
             written = disk.files.write(descriptor, start, parts)
             if written < size:
                 self._cut_back(descriptor)
                 raise DiskFullError(f"{size} bytes do not fit, {written} did", self.path)
         except OSError as error:
-            failure = self.fail(error)
-            with contextlib.suppress(OSError):  # the disk is in trouble: recovery cuts what this leaves
-                self._cut_back(descriptor)
-            raise failure from error
+            raise self._not_written(descriptor, error) from error
         finally:
             disk.handles.unpin(self, descriptor)
         self._size_bytes = start + size
@@ -133,8 +143,12 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self.check_writable()
         if not 0 <= size_bytes <= self._size_bytes:
             raise ValueError(f"cannot cut {self._size_bytes} bytes to {size_bytes}")
-        self._size_bytes = size_bytes
-        self._cut()
+        before, self._size_bytes = self._size_bytes, size_bytes
+        try:
+            self._cut()
+        except OutOfResourcesError:
+            self._size_bytes = before
+            raise
 
     def trim(self) -> bool:
         """Cut reserved space: after a loss of power it would be zeros that follow the last record."""
@@ -143,6 +157,18 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._give_back()
         return grew
 
+    def sync(self) -> None:
+        """Make the bytes durable, in the file that has the name.
+
+        Raises:
+            FileReplacedError: another process removed, replaced or cut the file: the bytes may be gone.
+        """
+        super().sync()
+        if self._lost_bytes():  # a truncation of our own may have come in between
+            reason = self._lost_bytes()
+            if reason:
+                raise FileReplacedError(reason, self.path)
+
     def close(self) -> None:
         """Cut reserved space and let the descriptor go."""
         if self._closed:
@@ -150,10 +176,45 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         self._closed = True
         try:
             if self.in_service:
-                with contextlib.suppress(ClosedError, SegmentGoneError):  # nothing is left to cut
+                with contextlib.suppress(ClosedError, FileReplacedError, SegmentGoneError):  # nothing is left to cut
                     self._give_back()
         finally:
             self.let_go()
+
+    def _open(self) -> int:
+        """Open the file; for writing, only the one that was opened first: another one of that name is not ours to change."""
+        descriptor = super()._open()
+        if self._writable:
+            found = self._disk.files.file_id(descriptor)
+            if self._file_id is None:
+                self._file_id = found
+            elif found != self._file_id:
+                self._disk.files.close(descriptor)
+                raise FileReplacedError("another process replaced the file", self.path)
+        return descriptor
+
+    def _pin_reopened(self) -> int:
+        """As ``pin_for_change``, of a file that is not open: a new one may have the number of one that was removed."""
+        descriptor = self.pin_for_change()
+        if self._disk.files.size_bytes(descriptor) < self._size_bytes:
+            self.unpin(descriptor)
+            raise FileReplacedError("another process replaced or cut the file", self.path)
+        return descriptor
+
+    def _lost_bytes(self) -> str:
+        """Say what another process did to the file that was opened; "" if all that was written has the name still."""
+        size = self._size_bytes
+        try:
+            found = self._disk.files.stat(self.path)
+        except OSError as error:
+            return log_dir_error(error, self.path).reason
+        if found is None:
+            return "another process removed the file"
+        if found.file_id != self._file_id:
+            return "another process replaced the file"
+        if found.size_bytes < min(size, self._size_bytes):
+            return f"another process cut the file to {found.size_bytes} bytes, of {size} that were written"
+        return ""
 
     def _reserve(self, end: int) -> None:
         """Take space up to ``AHEAD_BYTES`` behind ``end``. Where there is none, the write tells whether it needs that."""
@@ -163,7 +224,9 @@ class LocalSegmentFile(PooledFile, SegmentFile):
         try:
             self._disk.files.reserve(descriptor, self._size_bytes, self._room_bytes - self._size_bytes)
         except OSError as error:
-            if not isinstance(typed(error, self.path), DiskFullError):  # no such thing on this file system
+            if not isinstance(
+                log_dir_error(error, self.path), OutOfResourcesError
+            ):  # no such thing on this file system
                 self._room_bytes, self._has_ahead = UNBOUNDED, False
         finally:
             self.unpin(descriptor)
@@ -181,6 +244,15 @@ class LocalSegmentFile(PooledFile, SegmentFile):
     def _cut(self) -> None:
         self.cut(self._size_bytes)
         self._has_nothing_ahead()
+
+    def _not_written(self, descriptor: int, error: OSError) -> StorageError:
+        """Cut back what a failed write left; the error to raise. The file stays in service if nothing is left."""
+        found = self.refused(error)
+        try:
+            self._cut_back(descriptor)
+        except OSError as uncut:  # recovery cuts what this leaves
+            return self.fail(uncut) if isinstance(found, OutOfResourcesError) else found
+        return found
 
     def _cut_back(self, descriptor: int) -> None:
         self._disk.files.truncate(descriptor, self._size_bytes)

@@ -14,10 +14,12 @@ from stratalog.spi import (
     LogDirLockedError,
     LogDirNotFoundError,
     LogFiles,
+    NotAFileError,
     OpenContext,
     SegmentStore,
+    log_dir_error,
 )
-from stratalog_local.disk import Disk, checked_name, typed
+from stratalog_local.disk import Disk, checked_name
 from stratalog_local.files import LocalLogFiles
 from stratalog_local.folder import Folder
 
@@ -53,9 +55,12 @@ class LocalStore(SegmentStore):
             if not self._folder.exists():
                 with contextlib.suppress(FileExistsError):  # another process made it meanwhile
                     self._folder.make()
-            self._lock = files.lock(self.path(LOCK_FILE))
+            self._lock = self._disk.handles.with_room(lambda: files.lock(self.path(LOCK_FILE)))
         except OSError as error:
-            raise typed(error, path) from error
+            found = log_dir_error(error, path)
+            raise (
+                NotAFileError(found.reason, self.path(LOCK_FILE)) if isinstance(found, NotAFileError) else found
+            ) from error
         if self._lock is None:
             raise LogDirLockedError("another engine or a running broker holds the directory", path)
 
@@ -66,9 +71,9 @@ class LocalStore(SegmentStore):
         if self._lock is not None:
             return False
         try:
-            return self._disk.files.is_locked(path)
+            return self._disk.handles.with_room(lambda: self._disk.files.is_locked(path))
         except OSError as error:
-            raise typed(error, path) from error
+            raise log_dir_error(error, path) from error
 
     def logs(self) -> list[str]:
         """The names of the folders in the directory."""

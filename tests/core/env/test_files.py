@@ -52,7 +52,7 @@ def test_files_open_for_reading_unless_asked(files: PosixVfs, tmp_path: Path) ->
 def test_links_are_not_followed(files: PosixVfs, tmp_path: Path) -> None:
     (tmp_path / "target").touch()
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match="symbolic links"):
+    with pytest.raises(OSError, match="symbolic link"):
         files.open(str(tmp_path / "link"))
 
 
@@ -307,8 +307,8 @@ def test_a_lock_on_a_file_that_was_replaced_meanwhile_is_none(
 def test_without_open_file_locks_another_lock_does(
     files: PosixVfs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stratalog.env.files._OFD_SET_LOCK", None)
-    monkeypatch.setattr("stratalog.env.files._OFD_GET_LOCK", None)
+    monkeypatch.setattr("stratalog.env.locks._OFD_SET_LOCK", None)
+    monkeypatch.setattr("stratalog.env.locks._OFD_GET_LOCK", None)
     test_a_lock_has_one_owner(files, tmp_path)
 
 

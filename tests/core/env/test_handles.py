@@ -129,6 +129,36 @@ def test_idle_ones_close_when_the_process_has_no_more(pool: HandlePool, files: C
     pool.unpin("b", pinned)
 
 
+def test_a_call_that_needs_a_descriptor_for_itself_gets_the_place_of_idle_ones(
+    pool: HandlePool, files: CountingVfs
+) -> None:
+    touched(pool, files, "a", "b")
+    pinned = pool.pin("b", files.open_next)
+
+    def scarce() -> str:
+        if len(files.opened) > 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return "done"
+
+    assert pool.with_room(scarce) == "done"
+    assert files.opened == {pinned}
+    files.open_next()
+    with pytest.raises(OSError, match="Too many open files"):
+        pool.with_room(scarce)
+    pool.unpin("b", pinned)
+
+
+def test_a_call_that_fails_for_another_reason_closes_nothing(pool: HandlePool, files: CountingVfs) -> None:
+    touched(pool, files, "a", "b")
+
+    def fail() -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        pool.with_room(fail)
+    assert files.closed == []
+
+
 def test_a_closed_pool_opens_nothing_more(pool: HandlePool, files: CountingVfs) -> None:
     touched(pool, files, "a", "b")
     pinned = pool.pin("c", files.open_next)

@@ -1,0 +1,93 @@
+"""Locks on files: one process at a time holds a log directory, or a folder of caches."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from stratalog.env.regular import open_regular
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked: dumps and readers of a tier work
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
+
+# Open-file-description locks; other systems that have them lay the request out differently and get flock.
+_OFD_SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
+_OFD_GET_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
+
+
+def take_lock(path: str) -> int | None:
+    """As ``Vfs.lock``."""
+    descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    try:
+        if _try_lock(descriptor) and _same_file(descriptor, path):
+            return descriptor
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def is_locked(path: str) -> bool:
+    """As ``Vfs.is_locked``."""
+    with _opened(path) as descriptor:
+        if descriptor is None:
+            return False
+        if _OFD_GET_LOCK is None:
+            return not _try_shared(descriptor)
+        answer = fcntl.fcntl(descriptor, _OFD_GET_LOCK, _lock_request(fcntl.F_RDLCK))
+        kind: int = struct.unpack_from("h", answer)[0]
+        return kind != fcntl.F_UNLCK
+
+
+def _lock_request(kind: int) -> bytes:
+    return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        if _OFD_SET_LOCK is not None:
+            fcntl.fcntl(descriptor, _OFD_SET_LOCK, _lock_request(fcntl.F_WRLCK))
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _try_shared(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def _same_file(descriptor: int, path: str) -> bool:
+    mine = os.fstat(descriptor)
+    try:
+        there = Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[int | None]:
+    try:
+        descriptor = open_regular(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,85 @@
+"""Opening what is no regular file: a typed error at once, on any thread, with no other end to wait for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from stratalog.env import PosixVfs
+from stratalog.errors.system import IrregularFileError
+
+
+def make_socket(path: Path, owned: ExitStack) -> None:
+    made = owned.enter_context(socket.socket(socket.AF_UNIX))
+    here = os.open(".", os.O_RDONLY)
+    owned.callback(os.close, here)
+    os.chdir(path.parent)  # the names of sockets are short
+    try:
+        made.bind(path.name)
+    finally:
+        os.fchdir(here)
+
+
+KINDS: dict[str, Callable[[Path, ExitStack], object]] = {
+    "a FIFO": lambda path, _: os.mkfifo(path),
+    "a folder": lambda path, _: path.mkdir(),
+    "a socket": make_socket,
+    "a symbolic link": lambda path, _: path.symlink_to(path.name),
+}
+
+
+@pytest.fixture(params=KINDS)
+def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """What it is, and where."""
+    path = tmp_path / "strange"
+    with ExitStack() as owned:
+        KINDS[request.param](path, owned)
+        yield request.param, path
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_what_is_no_file_is_not_opened(strange: tuple[str, Path], write: bool) -> None:  # noqa: FBT001 - a parameter of pytest
+    kind, path = strange
+    with pytest.raises(IrregularFileError, match=kind) as caught:
+        PosixVfs().open(str(path), write=write)
+    assert caught.value.filename == str(path)
+
+
+def test_a_device_is_not_opened() -> None:
+    with pytest.raises(IrregularFileError, match="a device"):
+        PosixVfs().open(os.devnull)
+
+
+def test_what_is_no_file_is_not_locked(strange: tuple[str, Path]) -> None:
+    _, path = strange
+    with pytest.raises(OSError, match=r"name of a file|symbolic link"):
+        PosixVfs().lock(str(path))
+    with pytest.raises(OSError, match=r"name of a file|symbolic link"):
+        PosixVfs().is_locked(str(path))
+
+
+def test_a_listing_tells_files_from_the_rest(strange: tuple[str, Path]) -> None:
+    kind, path = strange
+    (path.parent / "file").touch()
+    found = {entry.name: entry for entry in PosixVfs().list(str(path.parent))}
+    assert (found["file"].is_file, found["file"].is_folder) == (True, False)
+    assert (found["strange"].is_file, found["strange"].is_folder) == (False, kind == "a folder")
+
+
+def test_a_file_keeps_its_id_under_another_name_and_its_successor_has_another(tmp_path: Path) -> None:
+    files, path = PosixVfs(), str(tmp_path / "a")
+    descriptor = files.open(path, create=True)
+    before = files.file_id(descriptor)
+    files.rename(path, str(tmp_path / "b"))
+    other = files.open(path, create=True)
+    assert files.file_id(descriptor) == before != files.file_id(other)
+    found = files.stat(path)
+    assert found is not None
+    assert found.file_id == files.file_id(other)
+    files.close(descriptor)
+    files.close(other)

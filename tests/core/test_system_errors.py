@@ -1,0 +1,50 @@
+"""The table of the operating system's errors: which ones condemn a log directory."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import pytest
+
+from stratalog.errors import (
+    DiskFullError,
+    LogDirError,
+    LogDirNotFoundError,
+    LogDirOfflineError,
+    LogDirPermissionError,
+    NotAFileError,
+    OutOfResourcesError,
+    SystemLimitError,
+)
+from stratalog.errors.system import IrregularFileError, log_dir_error
+
+LISTED: dict[type[LogDirError], tuple[str, ...]] = {
+    SystemLimitError: ("EMFILE", "ENFILE", "ENOMEM", "EINTR", "EAGAIN", "EBUSY", "ENOLCK"),
+    DiskFullError: ("ENOSPC", "EDQUOT", "EFBIG"),
+    LogDirNotFoundError: ("ENOENT", "ENOTDIR"),
+    LogDirPermissionError: ("EACCES", "EPERM"),
+    NotAFileError: ("EISDIR", "ELOOP", "EEXIST", "ENOTEMPTY", "ENAMETOOLONG"),
+}
+
+
+@pytest.mark.parametrize("number", sorted(set(errno.errorcode)), ids=lambda number: errno.errorcode[number])
+def test_an_error_condemns_the_directory_unless_the_table_lists_it(number: int) -> None:
+    kinds = [kind for kind, names in LISTED.items() if number in {getattr(errno, name) for name in names}]
+    found = log_dir_error(OSError(number, os.strerror(number)), "/logs/t-0")
+    assert [type(found)] == (kinds or [LogDirOfflineError])
+    assert found.path == "/logs/t-0"
+    assert found.reason == os.strerror(number).lower()
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENXIO, errno.EISDIR])
+def test_what_is_no_file_condemns_nothing_whatever_its_number(number: int) -> None:
+    found = log_dir_error(IrregularFileError(number, "a FIFO has the name of a file"), "/logs/t-0/x")
+    assert type(found) is NotAFileError
+
+
+def test_only_a_lack_of_descriptors_or_memory_is_worth_another_try() -> None:
+    assert SystemLimitError.retriable
+    assert not DiskFullError.retriable
+    assert issubclass(SystemLimitError, OutOfResourcesError)
+    assert issubclass(DiskFullError, OutOfResourcesError)
