@@ -5,6 +5,7 @@ Source: apache/kafka LogLoader, LocalLog.deleteSegmentFiles.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack, closing
@@ -50,8 +51,10 @@ def open_segments(
         writable: else nothing is renamed or removed: segments are read under the names they have.
         names: of all files, where the caller has them already; brought up to date if that changes them.
 
-    Raises:
-        CorruptBatchError: a segment that was about to take the place of others is damaged.
+    A segment that was about to take the place of others and is torn or damaged takes the place of what its whole batches
+    cover. Recovery cuts it there, as any other segment.
+
+    Source: apache/kafka LogLoader.load, LogSegment.readNextOffset.
     """
 
     def next_offset(name: str) -> int:
@@ -60,8 +63,9 @@ def open_segments(
         swap = Segment(files, base, UNKNOWN_END, parts, files.open_segment(name), names={LOG_SUFFIX: name})
         with closing(swap):
             end = base
-            for chunk in walk(swap, 0, parts, check_crc=False):
-                end = chunk.tables[-1].last_offset[-1] + 1
+            with contextlib.suppress(CorruptBatchError):  # torn: what replaces others counts as far as it is whole
+                for chunk in walk(swap, 0, parts, check_crc=False):
+                    end = chunk.tables[-1].last_offset[-1] + 1
             return end
 
     def first_end(name: str) -> int:

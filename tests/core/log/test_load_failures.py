@@ -42,14 +42,33 @@ def test_an_interrupted_replacement_is_finished_or_undone(
     assert offsets_in(small.open()) == expected
 
 
-def test_a_damaged_replacement_stops_the_load(small: LogBed) -> None:
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_torn_replacement_takes_the_place_of_what_its_whole_batches_cover(small: LogBed, *, clean: bool) -> None:
+    """Its second batch is torn, so that only offset 0 is certain. Segments that begin behind that offset stay.
+
+    After a crash the log is cut behind it; after a stop in order nothing is cut, and a reader learns where the damage is.
+    """
     ((name, data),) = merged(small, ".swap").items()
     contents = {**small.contents(), name: data[:-3]}
     small.write(contents)
-    with pytest.raises(CorruptBatchError, match="swap"):
-        small.load()
+    reader = small.open_reader(clean=clean)
+    if clean:
+        with pytest.raises(CorruptBatchError, match=r"log\.swap"):
+            offsets_in(reader)
+    else:
+        assert offsets_in(reader) == [0]
     assert small.contents() == contents
-    assert small.host.handles.open_count == 0
+    reader.close()
+    log = small.open(clean=clean)
+    assert not [name for name in small.names() if name.endswith(".swap")]
+    if clean:
+        assert [segment.base_offset for segment in log.view().segments] == [0, 6, 12]
+        assert [record.offset for record in log.records(6)] == list(range(6, COUNT))
+        return
+    assert offsets_in(log) == [0]
+    log.append([Record(timestamp_ms=1, key=b"k1", value=b"more")])
+    small.close()
+    assert offsets_in(small.open()) == [0, 1]
 
 
 # --- what goes wrong while loading -------------------------------------------------------------------------------

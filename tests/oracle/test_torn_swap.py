@@ -1,0 +1,100 @@
+"""A segment that is ``.swap`` and cut or damaged: Kafka and stratalog make the same of its folder after a crash."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafka_cleaner import KafkaCleaner
+from kafka_tools import KafkaTools
+from stratalog.config.topic import TopicConfig
+from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed
+
+_PROGRAM = Path(__file__).with_name("java") / "KafkaCleaner.java"
+COMPARED = {".log", ".index", ".timeindex", ".txnindex"}
+BASES = (0, 3, 6, 9)  # of old segments, three batches of one record each; the first three become one
+KEPT = (0, 2, 4, 5, 7)  # offsets of the batches that the new segment has
+
+
+@pytest.fixture(scope="module")
+def kafka_cleaner(kafka_tools: KafkaTools) -> Iterator[KafkaCleaner]:
+    with KafkaCleaner(kafka_tools.command(str(_PROGRAM))) as cleaner:
+        yield cleaner
+
+
+@pytest.fixture(scope="module")
+def registry() -> Registry:
+    return Registry.load()
+
+
+@pytest.fixture
+def beds(tmp_path: Path, registry: Registry) -> Iterator[tuple[LogBed, LogBed]]:
+    topic = TopicConfig(index_interval_bytes=0, cleanup_policy=("compact",))
+    with LogBed(tmp_path / "ours", registry, topic) as ours, LogBed(tmp_path / "theirs", registry, topic) as theirs:
+        yield ours, theirs
+
+
+def batch(bed: LogBed, offset: int, magic: int) -> bytes:
+    return bed.batch(offset, [Record(key=b"k", value=b"%d" % offset, timestamp_ms=offset + 1)], magic=magic)
+
+
+def write(bed: LogBed, magic: int = 2) -> tuple[Path, list[int]]:
+    """The folder as a crash leaves it when the new segment counts; its path, and where its batches begin and end."""
+    for base in BASES:
+        bed.write_segment(base, [batch(bed, offset, magic) for offset in range(base, base + 3)])
+    new = [batch(bed, offset, magic) for offset in KEPT]
+    path = bed.path(0, ".log.swap")
+    path.write_bytes(b"".join(new))
+    return path, [sum(map(len, new[:count])) for count in range(len(new) + 1)]
+
+
+def files(bed: LogBed) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(bed.folder.iterdir()) if path.suffix in COMPARED}
+
+
+def offsets(bed: LogBed) -> list[int]:
+    return [record.offset for record in bed.open_reader(clean=False).records()]
+
+
+def check(beds: tuple[LogBed, LogBed], kafka: KafkaCleaner) -> list[int]:
+    """Open the folder of the first bed as it is with both; the offsets of the records that are left."""
+    ours, theirs = beds
+    shutil.copytree(ours.folder, theirs.folder)
+    seen = offsets(ours)
+    end = kafka.recover(theirs.folder, ours.clock.now_ms(), ours.topic)
+    log = ours.open(clean=False)
+    assert log.offsets().log_end == end
+    ours.close()
+    assert files(ours) == files(theirs)
+    assert offsets(ours) == offsets(theirs) == seen
+    return seen
+
+
+@pytest.mark.parametrize("magic", [2, 0])
+@pytest.mark.parametrize("whole", range(len(KEPT) + 1))
+@pytest.mark.parametrize("more", [0, 1, 17, -1])
+def test_a_torn_one_is_swapped_in_and_cut(
+    beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, whole: int, more: int, magic: int
+) -> None:
+    """So many whole batches, and so many bytes of the next one, or all but the last byte."""
+    path, bounds = write(beds[0], magic)
+    size = bounds[whole + 1] - 1 if more < 0 and whole < len(KEPT) else bounds[whole] + max(more, 0)
+    path.write_bytes(path.read_bytes()[:size])
+    check(beds, kafka_cleaner)
+
+
+@pytest.mark.parametrize("whole", range(len(KEPT)))
+@pytest.mark.parametrize("at", [40, 62])
+def test_one_with_a_bad_batch_is_swapped_in_and_cut_there(
+    beds: tuple[LogBed, LogBed], kafka_cleaner: KafkaCleaner, whole: int, at: int
+) -> None:
+    path, bounds = write(beds[0])
+    data = bytearray(path.read_bytes())
+    data[bounds[whole] + at] ^= 1
+    path.write_bytes(data)
+    check(beds, kafka_cleaner)
