@@ -299,7 +299,8 @@ class EngineConfig(Section):
         "service.stop.ms",
         30_000,
         at_least=0,
-        doc="How long all services together have to stop when the engine closes.",
+        doc="How long all services together have to stop when the engine closes, then all calls into other plugins that are "
+        "under way, and then all listeners. What takes longer is left to its thread, which the log names.",
     )
 
     @property

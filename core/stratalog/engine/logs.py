@@ -73,7 +73,7 @@ class EngineLogs(Closeable):
             owned.callback(host.close)
             if tier is not None:
                 owned.callback(tier.close)
-            self._notifier = Notifier(host.registry)
+            self._notifier = Notifier(host.registry, settings.engine.service_stop_ms)
             owned.callback(self._notifier.close)
             self._shelf = LogShelf(self._notifier)
             self._dirs = self._shelf.dirs
@@ -229,6 +229,7 @@ class EngineLogs(Closeable):
         with contextlib.ExitStack() as stack:
             stack.callback(self._close)
             stack.callback(self._clients.close)
+            stack.callback(self._host.registry.calls.hurry, self._settings.engine.service_stop_ms / 1000)
             stack.callback(self._services.close)
 
     def _close(self) -> None:

@@ -146,7 +146,7 @@ class _Restore:
     def run(self, path: str, *, dry_run: bool) -> tuple[RestoredLog, ...]:
         if dry_run:
             return tuple(_told(plan) for plan in self._plans({}))
-        notifier = Notifier(self._host.registry)
+        notifier = Notifier(self._host.registry, self._host.settings.engine.service_stop_ms)
         try:
             directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, notifier)
             done = False

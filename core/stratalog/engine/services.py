@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from typing import Final
 
-from stratalog.errors import PluginError
+from stratalog.env.deadlines import OverdueError
+from stratalog.errors import StorageError
 from stratalog.reading.parts import ComponentHost
+from stratalog.registry.guard import Guard
 from stratalog.spi.services import EngineHandle, Service
 
 _LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
+_LEAST_S: Final = 0.1  # that each service has, whatever those before it took
 
 
 class Services:
@@ -26,9 +30,10 @@ class Services:
     """
 
     def __init__(self, host: ComponentHost) -> None:
-        settings = host.settings.engine
-        self._clock, self._stop_ms = host.env.clock, settings.service_stop_ms
+        settings, offers = host.settings.engine, host.registry.services()
+        self._clock, self._stop_ms, self._calls = host.env.clock, settings.service_stop_ms, host.registry.calls
         self._found: dict[str, Service] = {name: host.service(name) for name in settings.services}
+        self._guards = {name: offers.guard(offers.by_name(name)) for name in self._found}
         self._lock = threading.Lock()
         self._started = self._stopped = False
 
@@ -43,15 +48,13 @@ class Services:
                 return
             self._started = True
             for name, service in self._found.items():
-                try:
+                with self._guards[name].calling("start"):
                     service.start(engine)
-                except Exception as error:
-                    raise PluginError(f"service {name} did not start: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """Stop all of them, the last one first; together they have ``service.stop.ms``. Twice is fine.
 
-        One that fails is logged, and keeps nothing else from its end.
+        One that fails, or takes longer, is logged, and keeps nothing else from its end.
         """
         with self._lock:
             if self._stopped:
@@ -59,7 +62,14 @@ class Services:
             self._stopped = True
             deadline_ns = self._clock.monotonic_ns() + self._stop_ms * _NS
             for name, service in reversed(self._found.items()):
+                guard = self._guards[name]
+                left_s = max((deadline_ns - self._clock.monotonic_ns()) / 1_000_000_000, _LEAST_S)
                 try:
-                    service.stop(deadline_ns)
-                except Exception:  # whatever a service raises, the others and the logs are to end well
+                    self._calls.call(str(guard), "stop", partial(self._stop, service, guard, deadline_ns), left_s)
+                except (StorageError, OverdueError):  # the others and the logs are to end well
                     _LOGGER.warning("service %s did not stop in order", name, exc_info=True)
+
+    @staticmethod
+    def _stop(service: Service, guard: Guard, deadline_ns: int) -> None:
+        with guard.calling("stop"):
+            service.stop(deadline_ns)

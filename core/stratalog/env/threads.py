@@ -49,7 +49,8 @@ class Worker:
         self._lock = threading.Lock()  # over _started and _closed, so that nothing is queued behind the end
         self._started = False
         self._closed = False
-        self._ends_when_empty = False  # closed by a job: the queue may be full, and it must not wait for itself
+        self._ends_when_empty = False  # closed, though the queue may be full
+        self._left = False  # nobody waits any more: what is queued is not run
         self.dropped = 0
         ends_with_fork(self)
 
@@ -70,29 +71,47 @@ class Worker:
 
     def drain(self) -> None:
         """Wait until everything submitted before has run. A job that asks does not wait for itself."""
-        if threading.current_thread() is not self._thread:
+        if threading.current_thread() is not self._thread and not self._left:
             self._jobs.join()
 
-    def close(self) -> None:
-        """Run what is queued, then end the thread. Twice is fine; a job that asks does not wait for itself."""
+    def close(self, wait_s: float | None = None) -> bool:
+        """Run what is queued, then end the thread. Twice is fine; a job that asks does not wait for itself.
+
+        Args:
+            wait_s: how long to wait for that; None is until it is done.
+
+        Returns:
+            False if the job that runs has taken longer: the thread ends after it, and what is queued is not run.
+        """
         inside = threading.current_thread() is self._thread
         with self._lock:
             ends = self._started and not self._closed
             self._closed = True
             self._ends_when_empty = self._ends_when_empty or (ends and inside)
         if ends and not inside:
-            self._jobs.put(None)
-        if self._started and not inside:
-            self._thread.join()
+            try:
+                self._jobs.put_nowait(None)
+            except queue.Full:  # then the thread is not waiting for a job, and sees this after the last one
+                self._ends_when_empty = True
+        if not self._started or inside:
+            return True
+        self._thread.join(wait_s)
+        self._left = self._thread.is_alive()
+        return not self._left
+
+    @property
+    def thread_name(self) -> str:
+        """The name of the thread."""
+        return self._thread.name
 
     def _run(self) -> None:
-        while not (self._ends_when_empty and self._jobs.empty()):
+        while not (self._left or (self._ends_when_empty and self._jobs.empty())):
             job = self._jobs.get()
             try:
                 if job is None:
                     return
                 job()
-            except Exception:  # whatever a job raises, the jobs after it are not its business
+            except BaseException:  # whatever a job raises, SystemExit too, the jobs after it are not its business
                 _LOGGER.exception("a job of thread %s failed", self._thread.name)
             finally:
                 self._jobs.task_done()
@@ -140,7 +159,7 @@ class Loop:
                 return
             try:
                 wait_ms = self._step()
-            except Exception:  # the next step may do better
+            except BaseException:  # the next step may do better
                 wait_ms = _PAUSE_MS
                 _LOGGER.exception("a step of thread %s failed", self._thread.name)
 

@@ -5,10 +5,12 @@ Calls that happen once a record or a batch are not guarded: formats, codecs and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar, cast
 
+from stratalog.env.deadlines import DeadlineCalls, OverdueError
 from stratalog.env.threads import is_own_thread
 from stratalog.errors import PluginError, StorageError
 
@@ -25,11 +27,13 @@ class Guard:
         title: kind, name and version of the component, for texts.
         origin: the plugin that offers the component, its distribution and version, for texts.
         is_bundled: True if the component comes in the same distribution as stratalog, and is tested and released with it.
+        calls: where calls with a deadline run; None runs them on the caller's thread.
     """
 
     title: str
     origin: str
     is_bundled: bool = False
+    calls: DeadlineCalls | None = None
 
     def __str__(self) -> str:
         return f"{self.title} ({self.origin})" if self.origin else self.title
@@ -42,6 +46,28 @@ class Guard:
         started they become a PluginError, too, because they would silently end the thread.
         """
         return _Calling(self, method)
+
+    def call(self, method: str, work: Callable[[], T], wait_ms: float) -> T:
+        """Return what ``work``, a call into the component, returns; exceptions as ``calling``.
+
+        The call runs on a thread of its own, and is left to it after ``wait_ms``. A component that comes with stratalog is
+        called on the caller's thread: it keeps its deadlines itself.
+
+        Raises:
+            PluginError: the call raised what is no StorageError, or did not return in time; the cause is an OverdueError
+                then.
+        """
+
+        def guarded() -> T:
+            with self.calling(method):
+                return work()
+
+        if self.calls is None or self.is_bundled:
+            return guarded()
+        try:
+            return self.calls.call(str(self), method, guarded, max(wait_ms, 0) / 1000)
+        except OverdueError as error:
+            raise PluginError(f"{self}: {method} {error}; {_ADVICE}") from error
 
     def typed(self, method: str, value: object, wanted: type[T]) -> T:
         """Return ``value``, or raise PluginError if it is no ``wanted``."""

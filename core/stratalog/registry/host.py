@@ -11,12 +11,13 @@ import inspect
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import pluggy
 
+from stratalog.env.threads import is_own_thread
 from stratalog.errors import PluginError
 from stratalog.model.events import (
     Backpressure,
@@ -51,6 +52,23 @@ _LOGGER: Final = logging.getLogger("stratalog.registry")
 _PREFIX: Final = f"{hooks.PROJECT}_"
 T = TypeVar("T")
 
+_LISTENERS: Final[Mapping[type[Event], str]] = {
+    LogOpened: "stratalog_on_log_opened",
+    LogRecovered: "stratalog_on_log_recovered",
+    SegmentRolled: "stratalog_on_segment_rolled",
+    SegmentOffloaded: "stratalog_on_segment_offloaded",
+    SegmentEvicted: "stratalog_on_segment_evicted",
+    LogCleaned: "stratalog_on_log_cleaned",
+    LogUncleanable: "stratalog_on_log_uncleanable",
+    SegmentsDeleted: "stratalog_on_segments_deleted",
+    EpochFenced: "stratalog_on_epoch_fenced",
+    LogDirOffline: "stratalog_on_log_dir_offline",
+    Backpressure: "stratalog_on_backpressure",
+    TinySegments: "stratalog_on_tiny_segments",
+    TierUnavailable: "stratalog_on_tier_unavailable",
+    TierAvailable: "stratalog_on_tier_available",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
@@ -64,7 +82,7 @@ class Answer(Generic[T]):
 class Host:
     """The plugins of one engine. Two hosts share nothing.
 
-    Registering happens on the thread that opens the engine; listeners may be told from any one thread at a time.
+    Registering happens on the thread that opens the engine; the listeners of a plugin are told from one thread at a time.
     """
 
     def __init__(self) -> None:
@@ -72,22 +90,6 @@ class Host:
         self._manager.add_hookspecs(hooks)
         self._failures: Counter[str] = Counter()  # under _lock: told on the notifier thread, read on any
         self._lock = threading.Lock()
-        self._listeners: Mapping[type[Event], Callable[[Any], None]] = {  # Any: each takes its own event
-            LogOpened: self.on_log_opened,
-            LogRecovered: self.on_log_recovered,
-            SegmentRolled: self.on_segment_rolled,
-            SegmentOffloaded: self.on_segment_offloaded,
-            SegmentEvicted: self.on_segment_evicted,
-            LogCleaned: self.on_log_cleaned,
-            LogUncleanable: self.on_log_uncleanable,
-            SegmentsDeleted: self.on_segments_deleted,
-            EpochFenced: self.on_epoch_fenced,
-            LogDirOffline: self.on_log_dir_offline,
-            Backpressure: self.on_backpressure,
-            TinySegments: self.on_tiny_segments,
-            TierUnavailable: self.on_tier_unavailable,
-            TierAvailable: self.on_tier_available,
-        }
 
     # --- plugins ---------------------------------------------------------------------------------------------------
 
@@ -177,9 +179,16 @@ class Host:
 
     # --- listeners -------------------------------------------------------------------------------------------------
 
-    def notify(self, event: Event) -> None:
-        """Tell every listener of ``event``. Never raises for what a listener does."""
-        self._listeners[type(event)](event)
+    def listening(self, event: type[Event]) -> tuple[str, ...]:
+        """The plugins with a listener for such events, by name."""
+        return tuple(name for name, _ in self._callers(_LISTENERS[event]))
+
+    def notify(self, event: Event, plugin: str | None = None) -> None:
+        """Tell every listener of ``event``, or that of one plugin. Never raises for what a listener does."""
+        hook = _LISTENERS[type(event)]
+        for name, caller in self._callers(hook):
+            if plugin is None or name == plugin:
+                self._tell(hook, name, caller, event)
 
     @property
     def listener_failures(self) -> dict[str, int]:
@@ -187,75 +196,20 @@ class Host:
         with self._lock:
             return dict(self._failures)
 
-    def on_log_opened(self, event: LogOpened) -> None:
-        """Tell ``stratalog_on_log_opened``."""
-        self._tell("stratalog_on_log_opened", event)
-
-    def on_log_recovered(self, event: LogRecovered) -> None:
-        """Tell ``stratalog_on_log_recovered``."""
-        self._tell("stratalog_on_log_recovered", event)
-
-    def on_segment_rolled(self, event: SegmentRolled) -> None:
-        """Tell ``stratalog_on_segment_rolled``."""
-        self._tell("stratalog_on_segment_rolled", event)
-
-    def on_segment_offloaded(self, event: SegmentOffloaded) -> None:
-        """Tell ``stratalog_on_segment_offloaded``."""
-        self._tell("stratalog_on_segment_offloaded", event)
-
-    def on_segment_evicted(self, event: SegmentEvicted) -> None:
-        """Tell ``stratalog_on_segment_evicted``."""
-        self._tell("stratalog_on_segment_evicted", event)
-
-    def on_log_cleaned(self, event: LogCleaned) -> None:
-        """Tell ``stratalog_on_log_cleaned``."""
-        self._tell("stratalog_on_log_cleaned", event)
-
-    def on_log_uncleanable(self, event: LogUncleanable) -> None:
-        """Tell ``stratalog_on_log_uncleanable``."""
-        self._tell("stratalog_on_log_uncleanable", event)
-
-    def on_segments_deleted(self, event: SegmentsDeleted) -> None:
-        """Tell ``stratalog_on_segments_deleted``."""
-        self._tell("stratalog_on_segments_deleted", event)
-
-    def on_epoch_fenced(self, event: EpochFenced) -> None:
-        """Tell ``stratalog_on_epoch_fenced``."""
-        self._tell("stratalog_on_epoch_fenced", event)
-
-    def on_log_dir_offline(self, event: LogDirOffline) -> None:
-        """Tell ``stratalog_on_log_dir_offline``."""
-        self._tell("stratalog_on_log_dir_offline", event)
-
-    def on_backpressure(self, event: Backpressure) -> None:
-        """Tell ``stratalog_on_backpressure``."""
-        self._tell("stratalog_on_backpressure", event)
-
-    def on_tiny_segments(self, event: TinySegments) -> None:
-        """Tell ``stratalog_on_tiny_segments``."""
-        self._tell("stratalog_on_tiny_segments", event)
-
-    def on_tier_unavailable(self, event: TierUnavailable) -> None:
-        """Tell ``stratalog_on_tier_unavailable``."""
-        self._tell("stratalog_on_tier_unavailable", event)
-
-    def on_tier_available(self, event: TierAvailable) -> None:
-        """Tell ``stratalog_on_tier_available``."""
-        self._tell("stratalog_on_tier_available", event)
-
     # --- calling ---------------------------------------------------------------------------------------------------
 
     def _ask(self, hook: str, item: type[object]) -> tuple[Answer[Any], ...]:  # Any: pluggy knows no types
         return tuple(_answer(plugin, caller, item) for plugin, caller in self._callers(hook))
 
-    def _tell(self, hook: str, event: Event) -> None:
-        for plugin, caller in self._callers(hook):
-            try:
-                caller(event=event)
-            except Exception:
-                with self._lock:
-                    self._failures[plugin] += 1
-                _LOGGER.exception("listener %s of plugin %s failed on %s", hook, plugin, event)
+    def _tell(self, hook: str, plugin: str, caller: pluggy.HookCaller, event: Event) -> None:
+        try:
+            caller(event=event)
+        except BaseException as error:
+            if not isinstance(error, Exception) and not is_own_thread():
+                raise
+            with self._lock:
+                self._failures[plugin] += 1
+            _LOGGER.exception("listener %s of plugin %s failed on %s", hook, plugin, event)
 
     def _callers(self, hook: str) -> list[tuple[str, pluggy.HookCaller]]:
         """A caller for each plugin that implements ``hook``, by plugin name."""

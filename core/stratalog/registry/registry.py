@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from stratalog.config.keys import Section
+from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError
 from stratalog.model.events import Event
 from stratalog.registry import kinds
@@ -29,11 +30,14 @@ from stratalog.spi.services import Command, Service
 class Registry:
     """The plugins of one engine. Two registries share nothing, and asking one opens nothing.
 
-    Build one with ``load``. Catalogues may be asked from any thread; ``notify`` is for the notifier thread.
+    Build one with ``load``. Catalogues may be asked from any thread; ``notify`` is for the notifier threads.
+
+    Attributes: ``calls`` is where calls into components run that have a deadline.
     """
 
     def __init__(self, host: Host, loaded: Iterable[LoadedPlugin], prefer: Mapping[str, str]) -> None:
         self._host, self._prefer = host, dict(prefer)
+        self.calls = DeadlineCalls()
         self._loaded = tuple(loaded)
 
     @classmethod
@@ -152,9 +156,13 @@ class Registry:
 
     # --- listeners -------------------------------------------------------------------------------------------------
 
-    def notify(self, event: Event) -> None:
-        """Tell every listener. One that raises is logged and counted, the others still hear; this never raises."""
-        self._host.notify(event)
+    def listening(self, event: type[Event]) -> tuple[str, ...]:
+        """The plugins with a listener for such events."""
+        return self._host.listening(event)
+
+    def notify(self, event: Event, plugin: str | None = None) -> None:
+        """Tell every listener, or that of one plugin. One that raises is logged and counted; this never raises."""
+        self._host.notify(event, plugin)
 
     @property
     def listener_failures(self) -> dict[str, int]:
@@ -167,7 +175,7 @@ class Registry:
             for plugin in self._loaded
             for provider in plugin.providers.get(kind.key, ())
         ]
-        return Catalogue(kind, offers, self._absent(), self._prefer)
+        return Catalogue(kind, offers, self._absent(), self._prefer, self.calls)
 
     def _absent(self) -> list[str]:
         return [info.absence for info in self.plugins() if info.absence]

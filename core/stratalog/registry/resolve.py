@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError, PluginImportError, UnknownComponentError
 from stratalog.registry.guard import Guard
 from stratalog.registry.kinds import Kind
@@ -120,6 +121,7 @@ class Catalogue(Shelf[Provider[C]]):
         offers: from all plugins, in any order.
         absent: as for a Shelf.
         prefer: for URI schemes that several providers claim, the name of the one to use.
+        calls: where calls into components run that have a deadline.
     """
 
     def __init__(
@@ -128,9 +130,10 @@ class Catalogue(Shelf[Provider[C]]):
         offers: Iterable[Offer[Provider[C]]],
         absent: Sequence[str] = (),
         prefer: Mapping[str, str] | None = None,
+        calls: DeadlineCalls | None = None,
     ) -> None:
         super().__init__(kind.title, offers, absent)
-        self._kind = kind
+        self._kind, self._calls = kind, calls
         self._prefer = {scheme.lower(): name for scheme, name in (prefer or {}).items()}
 
     def schemes(self) -> tuple[str, ...]:
@@ -176,6 +179,7 @@ class Catalogue(Shelf[Provider[C]]):
             f"{self.title} {provider.name!r} version {provider.version}",
             found.origin if found.plugin else "",
             is_bundled=found.distribution == PROJECT,
+            calls=self._calls,
         )
 
     def open(self, provider: Provider[C], context: OpenContext) -> C:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +15,7 @@ from stratalog import Engine, Record, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ClosedError, PluginError, UnknownComponentError
-from stratalog.spi import EngineHandle, OpenContext, Provider, Service, hookimpl
+from stratalog.spi import EngineHandle, LogOpened, OpenContext, Provider, Service, hookimpl
 
 
 class Story(Service):
@@ -98,7 +100,9 @@ def test_together_they_have_so_long_to_stop(tmp_path: Path) -> None:
 def test_one_that_does_not_start_says_so(tmp_path: Path) -> None:
     stories = Stories(good="", bad="start", later="")
     with opened(tmp_path, stories, "good", "bad", "later") as engine:
-        with pytest.raises(PluginError, match="service bad did not start: ConnectionError: nobody answers"):
+        with pytest.raises(
+            PluginError, match=r"service 'bad' version 1 .*: start raised ConnectionError: nobody answers"
+        ):
             engine.start()
         assert stories.told == ["start good", "start bad"]
     assert stories.told[2:] == ["stop later", "stop bad", "stop good at 2"]
@@ -127,3 +131,77 @@ def test_a_closed_engine_starts_none(tmp_path: Path) -> None:
     with pytest.raises(ClosedError):
         engine.start()
     assert stories.told == ["stop first"]
+
+
+class Hanging(Service):
+    """Never ends its stop, or exits."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.exits = False
+
+    def start(self, engine: EngineHandle) -> None:
+        del engine
+
+    def stop(self, deadline_ns: int) -> None:
+        del deadline_ns
+        if self.exits:
+            sys.exit(3)
+        self.gate.wait()
+
+
+class HangingPlugin:
+    """Offers a service that hangs, and listens for ever."""
+
+    def __init__(self) -> None:
+        self.service = Hanging()
+
+    @hookimpl
+    def stratalog_services(self) -> Sequence[Provider[Service]]:
+        return [Provider[Service](name="hanging", open=lambda _: self.service)]
+
+    @hookimpl
+    def stratalog_on_log_opened(self, event: LogOpened) -> None:
+        del event
+        self.service.gate.wait()
+
+
+class Hearing:
+    """Hears of opened logs."""
+
+    def __init__(self) -> None:
+        self.heard = threading.Event()
+
+    @hookimpl
+    def stratalog_on_log_opened(self, event: LogOpened) -> None:
+        del event
+        self.heard.set()
+
+
+def test_a_service_and_a_listener_that_hang_keep_the_engine_from_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin, other = HangingPlugin(), Hearing()
+    engine = open_engine(tmp_path, config={"services": ["hanging"], "service.stop.ms": 1}, plugins=[plugin, other])
+    try:
+        engine.start()
+        engine.create_topic("orders")
+        other.heard.wait()  # though the first plugin does not return
+        engine.log("orders", 0).append([Record(value=b"v")])
+        with caplog.at_level(logging.WARNING):
+            engine.close()
+    finally:
+        plugin.service.gate.set()
+    assert "did not stop in order" in caplog.text
+    assert "a listener is left behind: plugin=" in caplog.text
+    with open_engine(tmp_path) as again:
+        assert again.log("orders", 0).offsets().log_end == 1
+
+
+def test_a_service_that_exits_ends_no_close(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plugin = HangingPlugin()
+    plugin.service.exits = True
+    plugin.service.gate.set()
+    with caplog.at_level(logging.WARNING, "stratalog.engine.services"):
+        open_engine(tmp_path, config={"services": ["hanging"]}, plugins=[plugin]).close()
+    assert "stop raised SystemExit: 3" in caplog.text

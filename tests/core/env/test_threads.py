@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from functools import partial
 
@@ -127,3 +128,30 @@ def test_many_threads_may_submit_the_first_job() -> None:
         thread.join()
     worker.close()
     assert len(seen) == 8
+
+
+def test_an_exit_ends_no_thread() -> None:
+    """A listener that calls sys.exit silenced all listeners of the engine."""
+    worker, seen = Worker("test-exit"), list[int]()
+    worker.submit(lambda: sys.exit(2))
+    worker.submit(lambda: seen.append(1))
+    worker.close()
+    assert seen == [1]
+
+
+def test_a_close_waits_no_longer_than_it_is_told_and_runs_nothing_afterwards() -> None:
+    worker, running, gate = Worker("test-hang", limit=1), threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def hang() -> None:
+        running.set()
+        gate.wait()
+
+    worker.submit(hang)
+    running.wait()
+    worker.submit(lambda: seen.append(1))
+    assert not worker.close(0.0)
+    worker.drain()
+    gate.set()
+    assert worker.close()
+    assert seen == []

@@ -1,0 +1,133 @@
+"""Calls that a caller waits for no longer than it wants to: a call that is late stays behind on a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from stratalog.env.clock import SystemClock
+from stratalog.env.forks import ends_with_fork
+from stratalog.env.threads import OwnThread
+
+_LOGGER: Final = logging.getLogger(__name__)
+_NAME: Final = "stratalog-call"
+MOST_LAGGARDS: Final = 8
+_CLOCK: Final = SystemClock()  # threads run in real time, whatever clock an engine has
+
+T = TypeVar("T")
+
+
+class OverdueError(Exception):
+    """A call passed its deadline, or was refused because too many calls before it did. Its result is lost."""
+
+
+class DeadlineCalls:
+    """Calls on threads of their own. Thread-safe.
+
+    A call that passes its deadline is a laggard: it goes on, the log names its thread, and nobody waits for it. Where a
+    component has many laggards, further calls into it are refused until some return, so that threads do not pile up.
+
+    Args:
+        most: laggards that one component may have.
+    """
+
+    def __init__(self, most: int = MOST_LAGGARDS) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._laggards = Counter[str]()  # by component; under _lock
+        self._hurry_s: float | None = None  # when waiting ends for all, by the system's clock
+        self._hurried = threading.Condition(self._lock)
+        ends_with_fork(self)
+
+    def call(self, component: str, method: str, work: Callable[[], T], wait_s: float) -> T:
+        """Return what ``work`` returns, or raise what it raises.
+
+        Args:
+            component: that is called; its laggards are counted together.
+            method: of it, for the log.
+            work: runs on a thread of its own.
+            wait_s: how long to wait.
+
+        Raises:
+            OverdueError: the call was not over in time, or was not begun.
+        """
+        with self._lock:
+            if self._laggards[component] >= self._most:
+                raise OverdueError(f"was not called: {self._most} calls before it are still running")
+        call = _Call(work, self._hurried)
+        thread = OwnThread(call.run, f"{_NAME}-{method}")
+        thread.start()
+        try:
+            if self._is_over(call, wait_s):
+                return call.result()
+        finally:
+            if not call.is_over:
+                self._leave(component, method, call, thread)
+        raise OverdueError(f"did not return in {wait_s:.1f} s")
+
+    def hurry(self, wait_s: float) -> None:
+        """Wait for no call longer than ``wait_s`` from now on, because the engine closes."""
+        with self._lock:
+            self._hurry_s = _now_s() + wait_s
+            self._hurried.notify_all()
+
+    def _is_over(self, call: _Call[T], wait_s: float) -> bool:
+        end_s = _now_s() + wait_s
+        with self._lock:
+            while not call.is_over:
+                now_s, last_s = _now_s(), end_s if self._hurry_s is None else min(end_s, self._hurry_s)
+                if now_s >= last_s:
+                    return False
+                self._hurried.wait(min(last_s - now_s, threading.TIMEOUT_MAX))
+        return True
+
+    def _leave(self, component: str, method: str, call: _Call[T], thread: threading.Thread) -> None:
+        with self._lock:
+            if call.is_over:
+                return
+            self._laggards[component] += 1
+            call.when_over = lambda: self._returned(component)
+        _LOGGER.warning("a call is left behind: component=%s method=%s thread=%s", component, method, thread.name)
+
+    def _returned(self, component: str) -> None:
+        """Count a laggard off; called with the lock."""
+        self._laggards[component] -= 1
+        if not self._laggards[component]:
+            del self._laggards[component]
+
+
+def _now_s() -> float:
+    return _CLOCK.monotonic_ns() / 1_000_000_000
+
+
+class _Call(Generic[T]):
+    """One call; what it tells is under the lock of ``over``."""
+
+    def __init__(self, work: Callable[[], T], over: threading.Condition) -> None:
+        self._work, self._over = work, over
+        self._result: tuple[T] | None = None
+        self._error: BaseException | None = None
+        self.is_over = False
+        self.when_over: Callable[[], None] | None = None
+
+    def run(self) -> None:
+        """Make the call; for its thread."""
+        try:
+            self._result = (self._work(),)
+        except BaseException as error:  # noqa: BLE001 - the caller raises it
+            self._error = error
+        with self._over:
+            self.is_over = True
+            self._over.notify_all()
+            if self.when_over is not None:
+                self.when_over()
+
+    def result(self) -> T:
+        """What came of the call that is over."""
+        if self._error is not None:
+            raise self._error
+        assert self._result is not None
+        return self._result[0]
