@@ -12,6 +12,7 @@ from stratalog.client.coordinator import Coordinator
 from stratalog.client.logs import Logs
 from stratalog.client.offsets import GroupOffsets
 from stratalog.client.producer import Producer, ProducerOptions
+from stratalog.client.statetopic import Compact
 from stratalog.client.transaction import Transaction
 from stratalog.errors import ClosedError, ConfigError
 from stratalog.segment.components import Components
@@ -37,15 +38,16 @@ class Clients:
     Args:
         logs: the engine.
         parts: formats and codecs of the engine, and the outside world.
+        compact: compacts a log in which clients keep their state; see ``StateTopic``.
     """
 
-    def __init__(self, logs: Logs, parts: Components) -> None:
+    def __init__(self, logs: Logs, parts: Components, compact: Compact | None = None) -> None:
         self._logs, self._parts = logs, parts
         self._lock = threading.Lock()
         self._producers: set[Producer] = set()
         self._closed = False
-        self.offsets = GroupOffsets(logs, parts.env.clock)
-        self.coordinator = Coordinator(logs, parts.env)
+        self.offsets = GroupOffsets(logs, parts.env.clock, compact)
+        self.coordinator = Coordinator(logs, parts.env, compact)
 
     def producer(self, *, transactional_id: str | None = None, **options: Unpack[ProducerKeywords]) -> Producer:
         """A producer; see ``ProducerOptions`` for its options.

@@ -18,7 +18,7 @@ from typing import Final
 
 from stratalog.client.logs import Logs
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_ours, new_producer_id
-from stratalog.client.statetopic import StateTopic
+from stratalog.client.statetopic import Compact, StateTopic
 from stratalog.env import Env
 from stratalog.errors import InvalidTxnStateError, ProducerFencedError, StorageError, UnknownTopicError
 from stratalog.log.log import Log
@@ -48,11 +48,12 @@ class Coordinator:
     Args:
         logs: of the engine.
         env: clock and chance.
+        compact: as of ``StateTopic``.
     """
 
-    def __init__(self, logs: Logs, env: Env) -> None:
+    def __init__(self, logs: Logs, env: Env, compact: Compact | None = None) -> None:
         self._logs, self._env = logs, env
-        self._topic = _TransactionsTopic(logs)
+        self._topic = _TransactionsTopic(logs, compact)
         self._lock = threading.RLock()
         self._recovered = False
 
@@ -288,8 +289,8 @@ def _grouped(names: Iterable[TopicPartition]) -> tuple[TransactionPartitions, ..
 
 
 class _TransactionsTopic(StateTopic):
-    def __init__(self, logs: Logs) -> None:
-        super().__init__(logs, TRANSACTIONS_TOPIC)
+    def __init__(self, logs: Logs, compact: Compact | None) -> None:
+        super().__init__(logs, TRANSACTIONS_TOPIC, compact)
         self.states: dict[str, TransactionState] = {}
 
     def state(self, transactional_id: str) -> TransactionState | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from stratalog.client.logs import Logs
-from stratalog.client.statetopic import StateTopic
+from stratalog.client.statetopic import Compact, StateTopic
 from stratalog.env.clock import Clock
 from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
 from stratalog.model.batches import NO_EPOCH
@@ -54,10 +54,11 @@ class GroupOffsets:
     Args:
         logs: of the engine.
         clock: commits carry its time.
+        compact: as of ``StateTopic``.
     """
 
-    def __init__(self, logs: Logs, clock: Clock) -> None:
-        self._logs, self._topic, self._clock = logs, _OffsetsTopic(logs), clock
+    def __init__(self, logs: Logs, clock: Clock, compact: Compact | None = None) -> None:
+        self._logs, self._topic, self._clock = logs, _OffsetsTopic(logs, compact), clock
         self._lock = threading.Lock()
 
     def committed(self, group: str) -> dict[TopicPartition, CommittedOffset]:
@@ -157,8 +158,8 @@ def _record(group: str, name: TopicPartition, given: int | CommittedOffset | Non
 
 
 class _OffsetsTopic(StateTopic):
-    def __init__(self, logs: Logs) -> None:
-        super().__init__(logs, OFFSETS_TOPIC)
+    def __init__(self, logs: Logs, compact: Compact | None) -> None:
+        super().__init__(logs, OFFSETS_TOPIC, compact)
         self.groups: dict[str, dict[TopicPartition, _Found]] = {}
         self._of_partition: dict[int, set[str]] = {}
 

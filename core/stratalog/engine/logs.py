@@ -89,7 +89,7 @@ class EngineLogs(Closeable):
             self._opener = LogOpener(
                 settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
             )
-            self._clients = Clients(self, host.parts(TopicConfig()))
+            self._clients = Clients(self, host.parts(TopicConfig()), self._compact)
             self._changes = TopicChanges(
                 self._shelf, self._topics, self._opener, host, self._clients.offsets.forget_topic
             )
@@ -298,6 +298,11 @@ class EngineLogs(Closeable):
 
     def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
         return {name: self._host.policy(name) for name in config.cleanup_policy}
+
+    def _compact(self, log: Log) -> None:
+        """Compact a log now, the records of its active segment included, as far as its policies want it."""
+        log.roll()
+        self._cleaner.run([log])
 
     def _tier_of(self, log: Log) -> TierLog | None:
         return self._opener.remote_of(log)

@@ -1,0 +1,138 @@
+"""State of clients in compacted topics: how much of it an engine reads that opens it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, TopicPartition, open_engine
+from stratalog.client import statetopic
+from stratalog.client.clients import Clients
+from stratalog.client.offsets import CommittedOffset
+from stratalog.client.partitioner import partition_of_name
+from stratalog.client.statetopic import PARTITIONS
+from stratalog.env import Env
+from stratalog.env.files import PosixVfs
+from stratalog.model.offsets_topic import OFFSETS_TOPIC
+from stratalog.model.transactions_topic import TRANSACTIONS_TOPIC, transaction_key
+
+COMPACT_RECORDS = 300
+RECORD_BYTES = 250  # of the largest of these records, with its batch
+MOST_BYTES = 3 * COMPACT_RECORDS * RECORD_BYTES  # to be read: by the engine, and twice by the cleaner
+ID = "tx"
+ORDERS = TopicPartition("orders", 0)
+
+
+class CountedVfs(PosixVfs):
+    """Counts the bytes that are read of the topics in which clients keep their state."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+        self._counted = set[int]()
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        descriptor = super().open(path, write=write, create=create)
+        (self._counted.add if "/__" in path and path.endswith(".log") else self._counted.discard)(descriptor)
+        return descriptor
+
+    def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
+        data = super().read(descriptor, position, size_bytes)
+        self.read_bytes += len(data) if descriptor in self._counted else 0
+        return data
+
+
+def clients(engine: Engine) -> Clients:
+    return engine._clients
+
+
+def end_transactions(folder: Path, count: int) -> None:
+    with open_engine(folder) as engine:
+        engine.create_topic("orders")
+        coordinator = clients(engine).coordinator
+        identity = coordinator.open(ID, 60_000)
+        for _ in range(count):
+            coordinator.add_partitions(ID, identity, [ORDERS])
+            coordinator.end(ID, identity, commit=True)
+
+
+def commit_offsets(folder: Path, count: int) -> None:
+    with open_engine(folder) as engine:
+        engine.create_topic("orders")
+        for offset in range(count):
+            clients(engine).offsets.commit("g", {ORDERS: offset})
+            clients(engine).offsets.committed("g")
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As few records are compacted as a test can write."""
+    monkeypatch.setattr(statetopic, "COMPACT_RECORDS", COMPACT_RECORDS)
+
+
+@pytest.mark.parametrize("count", [10, 90, 900])
+def test_opening_a_transactional_producer_reads_no_more_after_many_transactions(tmp_path: Path, count: int) -> None:
+    end_transactions(tmp_path, count)
+    files = CountedVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        files.read_bytes = 0
+        engine.producer(transactional_id=ID).close()
+        assert 0 < files.read_bytes <= MOST_BYTES
+        files.read_bytes = 0
+        engine.producer(transactional_id=ID).close()
+        assert files.read_bytes <= 4 * RECORD_BYTES  # all else is known
+
+
+@pytest.mark.parametrize("count", [10, 90, 1_600])
+def test_reading_the_offsets_of_a_group_reads_no_more_after_many_commits(tmp_path: Path, count: int) -> None:
+    commit_offsets(tmp_path, count)
+    files = CountedVfs()
+    with open_engine(tmp_path, env=Env(files=files)) as engine:
+        files.read_bytes = 0
+        assert clients(engine).offsets.committed("g") == {ORDERS: CommittedOffset(count - 1)}
+        assert 0 < files.read_bytes <= MOST_BYTES
+
+
+def test_a_long_history_that_an_earlier_release_left_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statetopic, "COMPACT_RECORDS", 1 << 30)
+    end_transactions(tmp_path, 400)
+    monkeypatch.setattr(statetopic, "COMPACT_RECORDS", COMPACT_RECORDS)
+    read = []
+    for _ in range(2):
+        files = CountedVfs()
+        with open_engine(tmp_path, env=Env(files=files)) as engine:
+            files.read_bytes = 0
+            known = clients(engine).coordinator.states()
+            read.append(files.read_bytes)
+        assert list(known) == [ID]
+    assert read[0] > 100_000
+    assert 0 < read[1] < 10_000
+
+
+def test_many_producers_are_not_compacted_again_and_again(tmp_path: Path) -> None:
+    """Each id needs its record: compacting would rewrite the log at each opening, and leave as many."""
+    rounds = []
+    with open_engine(tmp_path) as engine:
+        coordinator = clients(engine).coordinator
+        for number in range(2 * COMPACT_RECORDS):
+            coordinator.open(f"{ID}-{number}", 60_000)
+        expected = coordinator.states()
+    for _ in range(2):
+        with open_engine(tmp_path) as engine:
+            assert clients(engine).coordinator.states() == expected
+            rounds.append(sum(len(engine.log(*name).segments()) for name in engine.partitions()))
+    assert rounds == [PARTITIONS, PARTITIONS]
+
+
+def test_a_record_that_no_schema_explains_hides_none_before_it(tmp_path: Path) -> None:
+    end_transactions(tmp_path, 1)
+    with open_engine(tmp_path) as engine:
+        known = clients(engine).coordinator.states()
+        log = engine.log(TRANSACTIONS_TOPIC, partition_of_name(ID, PARTITIONS))
+        log.append([Record(key=transaction_key(ID), value=b"\x00\x63nothing that is known")])
+        assert clients(engine).coordinator.states() == known
+    with open_engine(tmp_path) as engine:
+        assert clients(engine).coordinator.states() == known
+        assert OFFSETS_TOPIC not in engine.topics()
