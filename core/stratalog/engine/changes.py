@@ -21,6 +21,7 @@ from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
 from stratalog.reading.topics import TopicEntry, TopicTable
+from stratalog.segment.standin import stood_in
 from stratalog.tier.cost import tiny_segments
 
 NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
@@ -132,9 +133,10 @@ class TopicChanges:
         if checked.remote_storage_enable and not now.remote_storage_enable:
             self._enter_tier(logs, entry.topic_id, checked)
         self._topics.put(name, entry)
-        parts = self._host.parts(checked)
-        for log in logs:
-            log.configure(checked, parts, self._opener.remote(log.name, entry.topic_id, checked))
+        parts, missing = self._host.available_parts(checked)
+        for log in logs:  # whose index formats are missing, or were, keeps the components that it was opened with
+            used = log.parts if missing is not None or stood_in(log.parts) else parts
+            log.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
         if tiny_segments(checked) != tiny_segments(now):
             self._tell_tiny(name, checked)
         return self.info(name, names)

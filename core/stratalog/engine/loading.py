@@ -30,7 +30,7 @@ LogProgress = Callable[[TopicPartition, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A log that is about to be loaded, with all that it needs."""
+    """A log that is about to be loaded, with all that it needs; ``refusal`` is why it can only be read."""
 
     name: TopicPartition
     files: LogFiles
@@ -39,6 +39,7 @@ class Loading:
     topic_id: TopicId
     remote: TierLog | None
     request: LoadRequest
+    refusal: StorageError | None = None
 
     def run(self, progress: LogProgress | None = None) -> LoadedLog:
         """Load it; errors as ``load``."""

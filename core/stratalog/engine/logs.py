@@ -89,7 +89,7 @@ class EngineLogs(Closeable):
             self._opener = LogOpener(
                 settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
             )
-            self._clients = Clients(self, host.parts(TopicConfig()), self._compact)
+            self._clients = Clients(self, host.available_parts(TopicConfig())[0], self._compact)
             self._changes = TopicChanges(
                 self._shelf, self._topics, self._opener, host, self._clients.offsets.forget_topic
             )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
@@ -14,7 +16,14 @@ from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.engine.outage import rejoin
-from stratalog.errors import ConfigError, CorruptCheckpointError, LogDirError, StorageError
+from stratalog.errors import (
+    ConfigError,
+    CorruptCheckpointError,
+    LogDirError,
+    PluginError,
+    StorageError,
+    UnknownComponentError,
+)
 from stratalog.log.background import Background
 from stratalog.log.directory import format_topic_id, read_topic_id
 from stratalog.log.loaded import LoadedLog, LoadRequest
@@ -28,6 +37,8 @@ from stratalog.spi.segments import LogFiles
 from stratalog.tier.log import TierLog
 from stratalog.tier.root import TopicNote
 from stratalog.tier.tier import Tier
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class LogOpener:
@@ -79,15 +90,22 @@ class LogOpener:
 
     def _loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
         config = self._topics.config(name.topic)
-        parts = self._host.parts(config)
+        parts, missing = self._host.available_parts(config)
+        refusal = None if missing is None else _refusal(name, missing)
         files = directory.store.open_log(directory.folders[name])
         topic_id = self._topic_id(name, files)
         asked = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
-        return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), asked)
+        if refusal is not None:
+            asked = replace(asked, writable=False)
+        return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), asked, refusal)
 
     def _loaded(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
         if isinstance(loaded, StorageError):
             raise loaded
+        if loading.refusal is not None:
+            if not loaded.segments:
+                raise loading.refusal
+            _LOGGER.warning("%s", loading.refusal)
         log = Log(
             loading.name,
             loading.topic_id,
@@ -103,6 +121,7 @@ class LogOpener:
             store_bounds=directory.write_checkpoints,
             background=self._background,
             durability=Durability.of(self._settings.durability),
+            refusal=loading.refusal,
         )
         if loading.remote is not None and loading.remote.is_assumed:
             loading.remote.when_wanted(partial(rejoin, log, loading.remote))
@@ -176,3 +195,12 @@ class LogOpener:
         if remote is not None:
             rejoin(log, remote)
         return remote
+
+
+def _refusal(name: TopicPartition, missing: PluginError) -> UnknownComponentError:
+    refusal = UnknownComponentError(
+        f"{name} can be read, slowly, and not be written to, because an index format of its topic cannot be used: {missing}; or "
+        "alter index.formats; then open the engine again"
+    )
+    refusal.__cause__ = missing
+    return refusal

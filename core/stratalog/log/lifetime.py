@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 from stratalog.config.topic import TopicConfig
+from stratalog.errors import StorageError
 from stratalog.log.away import check_not_taken, tell_losses, tier_of
 from stratalog.log.delete import remove_left
 from stratalog.log.loaded import LoadedLog
@@ -33,8 +34,9 @@ def begin(
     notify: Callable[[Event], None],
     *,
     may_lag: bool = False,
+    refusal: StorageError | None = None,
 ) -> LogState:
-    """The state of a log that was loaded, open for writing.
+    """The state of a log that was loaded, open for writing unless there is a ``refusal``, which writes raise.
 
     ``may_lag``: others have replicas of it. One that has less than the tier follows, until it is told to lead.
 
@@ -67,7 +69,7 @@ def begin(
         parts=parts,
         config=config,
         segments=tuple(loaded.segments),
-        appender=new_appender(loaded.segments[-1], parts, config),
+        appender=new_appender(loaded.segments[-1], parts, config, is_idle=refusal is not None),
         producers=loaded.producers,
         epochs=loaded.epochs,
         log_start=loaded.log_start,
@@ -77,6 +79,7 @@ def begin(
         notify=notify,
         remote=remote,
         damage=loaded.damage,
+        failure=refusal,
         leaving=[(due_ns, name) for name in loaded.left],
         may_lag=may_lag,
         producer_expiration_ms=loaded.producer_expiration_ms,

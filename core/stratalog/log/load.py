@@ -44,6 +44,7 @@ from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.recover import Recovered, recovered, summed
 from stratalog.segment.search import last_indexed_position
 from stratalog.segment.segment import Segment
+from stratalog.segment.standin import stood_in
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segments import LogFiles
 
@@ -316,14 +317,18 @@ class _Loader:
     def _repair_indexes(self) -> None:
         """Make indexes again: all of a segment without offset index, and those of transactions that contradict the log.
 
-        The latter are made from the producers' state before the segment.
+        The latter are made from the producers' state before the segment. So are those of transactions whose format is not
+        installed; other indexes whose format is not installed are not missed.
         """
         suffixes = {role: found.suffix for role, found in self.parts.indexes.items()}
-        there = set(self._names())
+        there, absent = set(self._names()), stood_in(self.parts)
         for segment in self.segments:
-            has_offsets = segment.file_name(suffixes[IndexRole.OFFSET]) in there or not segment.size_bytes
+            is_bare = IndexRole.OFFSET in absent or not segment.size_bytes
+            has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in there
             has_transactions = segment.file_name(suffixes[IndexRole.TRANSACTION]) in there
             is_sound = not has_transactions or segment.is_sound(IndexRole.TRANSACTION)
+            if IndexRole.TRANSACTION in absent and segment.size_bytes:
+                is_sound = False
             if is_sound and has_offsets:
                 continue
             try:

@@ -85,14 +85,15 @@ def next_segment(state: LogState, base: int) -> tuple[Segment, Appender]:
         raise
 
 
-def new_appender(segment: Segment, parts: Components, config: TopicConfig) -> Appender:
+def new_appender(segment: Segment, parts: Components, config: TopicConfig, *, is_idle: bool = False) -> Appender:
     """An appender for an active segment, its share of ``segment.jitter.ms`` drawn: a number in [0, that).
 
     It is below the time after which segments are rolled. Kafka draws below ``segment.ms``, and rolls a log at each
-    append where ``max.compaction.lag.ms`` is less than what was drawn.
+    append where ``max.compaction.lag.ms`` is less than what was drawn. ``is_idle``: as for the appender.
     """
     limit = min(config.segment_jitter_ms, roll_after_ms(config))
-    return Appender(segment, parts, config, parts.env.chance.randrange(limit) if limit > 0 else 0)
+    jitter_ms = parts.env.chance.randrange(limit) if limit > 0 else 0
+    return Appender(segment, parts, config, jitter_ms, is_idle=is_idle)
 
 
 def remove_leftovers(state: LogState, base_offset: int) -> None:

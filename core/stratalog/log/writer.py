@@ -62,6 +62,7 @@ class LogWriter(LogReader):
         on_offline: Callable[[StorageError], None] | None = None,
         store_bounds: Callable[[], None] | None = None,
         background: Background | None = None,
+        refusal: StorageError | None = None,
     ) -> None:
         super().__init__(name, topic_id, parts)
         self._durability = durability
@@ -69,7 +70,9 @@ class LogWriter(LogReader):
         self._background = background or Background()  # its threads would start when needed
         try:
             may_lag = watermark is Watermark.EXTERNAL
-            self._state = begin(name, topic_id, files, parts, config, loaded, remote, notify, may_lag=may_lag)
+            self._state = begin(
+                name, topic_id, files, parts, config, loaded, remote, notify, may_lag=may_lag, refusal=refusal
+            )
             self._state.watermark, self._state.on_offline = watermark, on_offline
             self._state.store_bounds = store_bounds
             self._state.given_watermark = loaded.log_end if high_watermark is None else high_watermark

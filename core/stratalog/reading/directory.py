@@ -18,6 +18,7 @@ from stratalog.reading.bucket import KAFKA_LAYOUT, tier_view
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import Reader, StaticLog
 from stratalog.reading.topics import TopicTable
+from stratalog.segment.components import Components
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.segments import LogFiles, SegmentStore
 from stratalog.tier.foreign import foreign_part
@@ -65,6 +66,13 @@ class DirectoryReader(Reader):
     def _config(self, topic: str) -> TopicConfig:
         return self._topics.config(topic)
 
+    def _parts_of(self, topic: str) -> Components:
+        """The components of a topic: those of all topics, unless its index formats are others than the usual ones."""
+        is_usual = self._topics.defaults.index_formats == TopicConfig().index_formats
+        if is_usual and "index.formats" not in self._topics.chosen(topic):
+            return self._parts
+        return self._host.reading_parts(self._config(topic))
+
     def _open(self, name: TopicPartition) -> StaticLog:
         folder, *others = self._folders[name]
         if others:
@@ -79,13 +87,13 @@ class DirectoryReader(Reader):
             high_watermark=watermark if state.clean else None,
             writable=False,
         )
-        topic_id = self._topic_id(name)
-        loaded = load(files, self._parts, TopicConfig(), request)
+        topic_id, parts = self._topic_id(name), self._parts_of(name.topic)
+        loaded = load(files, parts, TopicConfig(), request)
         tiered: RemoteView | None = None
         if self.tier is not None and topic_id is not None:
             tiered = self._tiered(name, topic_id, files, loaded)
             if not loaded.segments and tiered.segments:
-                return StaticLog(tier_view(name, tiered, self._parts), topic_id, self._parts)
+                return StaticLog(tier_view(name, tiered, parts), topic_id, parts)
         stopped_in_disorder = not state.clean and not state.live
         high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
         view = make_view(
@@ -99,7 +107,7 @@ class DirectoryReader(Reader):
             remote=tiered,
             damage=None if state.live else loaded.damage,
         )
-        return StaticLog(view, topic_id, self._parts, tuple(loaded.producers.entries()))
+        return StaticLog(view, topic_id, parts, tuple(loaded.producers.entries()))
 
     def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
         """What the tier has of a log's own history: ours, or what a broker moved there itself."""

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from stratalog.config.files import Settings, plugin_values
 from stratalog.config.keys import Section
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
-from stratalog.errors import PluginClashError, StorageError, UnknownComponentError
+from stratalog.errors import PluginClashError, PluginError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
 from stratalog.registry.kinds import CODECS
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
 from stratalog.segment.cache import ByteCache
 from stratalog.segment.components import MAGICS, Components, ExtraTable, FormatTable
+from stratalog.segment.standin import STAND_INS
 from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.spi.codecs import CODEC_IDS, CodecTable
 from stratalog.spi.extra import ExtraIndex
@@ -32,6 +34,7 @@ from stratalog.spi.services import Service
 from stratalog.tier.layouts import LayoutTable
 
 C = TypeVar("C")
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class ComponentHost:
@@ -52,6 +55,8 @@ class ComponentHost:
         self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
+        self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
+        self._reported = set[str]()  # EXTRA indexes that are missing, once they were reported
         self._layouts: LayoutTable | None = None
         self._index_cache = ByteCache(settings.limits.index_cache_bytes)
         self._failed: dict[tuple[str, str], StorageError] = {}  # in quarantine; under _opening
@@ -76,25 +81,72 @@ class ComponentHost:
         names = config.index_formats, config.index_extra
         with self._opening:
             if names not in self._parts:
-                self._parts[names] = Components(
-                    self.env,
-                    self.settings.limits,
-                    self._formats,
-                    self._codecs,
-                    self._indexes(config.index_formats),
-                    self._index_cache,
-                    self._extras(config.index_extra),
-                )
+                self._parts[names] = self._components(self._indexes(config.index_formats), self._extras(names[1]))
             return self._parts[names]
 
-    def reading_parts(self) -> Components:
-        """What reads logs of any settings: the usual indexes, and every EXTRA index that is installed, opened if it is met."""
+    def available_parts(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
+        """What logs with these settings can be opened with, and why they can only be read; None if they can be written to.
+
+        EXTRA indexes that cannot be opened are left out. Other index formats that cannot be opened are stood in for: without
+        them, a log takes longer to be opened and searched.
+
+        Raises:
+            UnknownComponentError: ``index.formats`` leaves out a role, or names two formats of one.
+        """
+        extras = tuple(name for name in config.index_extra if self._has_extra(name))
+        try:
+            return self.parts(dataclasses.replace(config, index_extra=extras)), None
+        except PluginError as error:
+            with self._opening:
+                key = config.index_formats, extras
+                if key not in self._stood_in:
+                    self._stood_in[key] = self._components(
+                        self._stand_ins(config.index_formats, error), self._extras(extras)
+                    )
+                return self._stood_in[key], error
+
+    def _components(self, indexes: Mapping[IndexRole, IndexFormat[Any]], extras: ExtraTable) -> Components:
+        limits, cache = self.settings.limits, self._index_cache
+        return Components(self.env, limits, self._formats, self._codecs, indexes, cache, extras)
+
+    def _has_extra(self, name: str) -> bool:
+        try:
+            self._extras((name,))
+        except PluginError as error:
+            if name not in self._reported:
+                self._reported.add(name)
+                _LOGGER.warning("logs are opened without EXTRA index %s, and read all the same: %s", name, error)
+            return False
+        return True
+
+    def _stand_ins(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
+        """The formats with these names that can be opened, and stand-ins for the others; ``error`` if none is missing."""
+        found, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
+        missing = 0
+        for name in names:
+            try:
+                index = self._open(catalogue, catalogue.by_name(name))
+            except PluginError:
+                missing += 1
+                continue
+            if index.role in found or index.role not in STAND_INS:
+                raise error
+            found[index.role] = index
+        if missing != len(STAND_INS) - len(found):
+            raise error
+        return {**STAND_INS, **found}
+
+    def reading_parts(self, config: TopicConfig | None = None) -> Components:
+        """What reads logs: their indexes, and every EXTRA index that is installed, opened if it is met.
+
+        ``config`` holds the settings of the topic if they are known; None stands for the usual indexes.
+        """
         catalogue, offers = self.registry.extra_indexes(), dict[str, Callable[[], ExtraIndex]]()
         for name in catalogue.names():
             with contextlib.suppress(PluginClashError):  # a name that is used twice is nobody's: the records are read
                 provider = catalogue.by_name(name)
                 offers[provider.label] = partial(self._open, catalogue, provider)
-        return dataclasses.replace(self.parts(TopicConfig()), extras=ExtraTable(offers))
+        return dataclasses.replace(self.available_parts(config or TopicConfig())[0], extras=ExtraTable(offers))
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
         """A store for a log directory; the caller closes it."""

@@ -42,6 +42,7 @@ class Appender:
         segment: the active segment; borrowed.
         config: of the topic, when the segment became active.
         jitter_ms: taken off ``segment.ms`` for this segment.
+        is_idle: nothing will be appended: no index file is made.
     """
 
     __slots__ = (
@@ -59,7 +60,9 @@ class Appender:
         "segment",
     )
 
-    def __init__(self, segment: Segment, parts: Components, config: TopicConfig, jitter_ms: int = 0) -> None:
+    def __init__(
+        self, segment: Segment, parts: Components, config: TopicConfig, jitter_ms: int = 0, *, is_idle: bool = False
+    ) -> None:
         self.segment, self._parts, self._config, self._jitter_ms = segment, parts, config, jitter_ms
         self._created_ms = parts.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
@@ -69,7 +72,7 @@ class Appender:
         self._is_full: bool | None = None  # whether any of them takes no further entry; None: one may have changed
         self._room_bytes = -1  # up to this size the segment takes what is no newer than _latest_ms; -1: not known
         self._is_ready = False  # whether all indexes are open
-        if not segment.size_bytes:
+        if not segment.size_bytes and not is_idle:
             self._open_indexes()
 
     def _open_indexes(self) -> None:

@@ -1,0 +1,143 @@
+"""Index formats in the place of those that are not installed: a log is read without its indexes, and not written to.
+
+Searches begin at the start of a segment. Aborted transactions are found by reading the log when it is opened.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any, Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import UnknownComponentError
+from stratalog.model.batches import Buffer
+from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
+
+_TAG: Final = b"held"  # entries of another format, from a tier, do not begin so
+_ENTRY: Final = Struct("<4sqqqq")
+
+
+class StandIn(IndexFormat[Any]):  # Any: entries of every kind
+    """An index format without files."""
+
+    def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
+        """Nothing is truncated."""
+        del base_offset, end_offset
+        return memoryview(entries).nbytes
+
+
+class _NoEntries(StandIn):
+    entry_bytes = 1
+
+    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
+        """A builder that makes nothing."""
+        del base_offset, config, entries
+        return _Builder()
+
+    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Any]:
+        """A reader without entries, whatever was stored."""
+        del entries, base_offset
+        return _Reader(())
+
+
+class NoOffsets(_NoEntries):
+    """Stands in for an OFFSET index."""
+
+    role = IndexRole.OFFSET
+    suffix = ".nooffsets"
+
+
+class NoTimes(_NoEntries):
+    """Stands in for a TIME index."""
+
+    role = IndexRole.TIME
+    suffix = ".notimes"
+
+
+class HeldTransactions(StandIn):
+    """Stands in for a TRANSACTION index: its entries are made when a log is opened, and held in memory."""
+
+    role = IndexRole.TRANSACTION
+    suffix = ".notransactions"
+    entry_bytes = _ENTRY.size
+
+    def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
+        """A builder of entries for aborted transactions."""
+        del base_offset, config, entries
+        return _TransactionBuilder()
+
+    def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Any]:
+        """A reader over held entries.
+
+        Raises:
+            UnknownComponentError: the entries are of the format that is not installed: they come from a tier.
+        """
+        del base_offset
+        found = []
+        for at in range(0, memoryview(entries).nbytes, _ENTRY.size):
+            if bytes(entries[at : at + len(_TAG)]) != _TAG:
+                raise UnknownComponentError(
+                    "the transaction index of a segment in the tier cannot be read, because its format in index.formats is not "
+                    "installed: install the plugin that offers it, or read uncommitted records too"
+                )
+            found.append(AbortedTransaction(*_ENTRY.unpack_from(entries, at)[1:]))
+        return _Reader(tuple(found))
+
+
+class _Builder(IndexBuilder):
+    @property
+    def full(self) -> bool:
+        return False
+
+    def add(self, appended: Appended) -> bytes:
+        del appended
+        return b""
+
+    def finish(self) -> bytes:
+        return b""
+
+
+class _TransactionBuilder(_Builder):
+    def add(self, appended: Appended) -> bytes:
+        found = appended.aborted
+        if found is None:
+            return b""
+        return _ENTRY.pack(_TAG, found.producer_id, found.first_offset, found.last_offset, found.last_stable_offset)
+
+
+class _Reader(IndexReader[Any]):  # Any: as above
+    """A reader over aborted transactions, ascending by the offset of their markers."""
+
+    def __init__(self, entries: tuple[AbortedTransaction, ...]) -> None:
+        self._entries, self._offsets = entries, [entry.last_offset for entry in entries]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __getitem__(self, index: int) -> AbortedTransaction:
+        return self._entries[index]
+
+    def floor(self, target: int) -> AbortedTransaction | None:
+        at = bisect_right(self._offsets, target) - 1
+        return self._entries[at] if at >= 0 else None
+
+    def after(self, target: int) -> AbortedTransaction | None:
+        at = bisect_left(self._offsets, target)
+        return self._entries[at] if at < len(self._entries) else None
+
+    def check(self, end_offset: int, size_bytes: int) -> None:
+        """The entries were made from the log itself."""
+
+
+STAND_INS: Final[Mapping[IndexRole, StandIn]] = {
+    found.role: found for found in (NoOffsets(), NoTimes(), HeldTransactions())
+}
+
+
+def stood_in(parts: Components) -> frozenset[IndexRole]:
+    """The roles whose index format is not installed."""
+    return frozenset(role for role, found in parts.indexes.items() if isinstance(found, StandIn))
