@@ -38,6 +38,7 @@
     │   ├── CorruptSnapshotError
     │   ├── CorruptCheckpointError
     │   ├── CorruptManifestError
+    │   │   └── TamperedManifestError
     │   ├── CorruptObjectError
     │   └── DecompressedSizeError
     ├── LogDirError                 a log directory cannot be used
@@ -100,6 +101,7 @@ from stratalog.errors.corruption import (
     CorruptObjectError,
     CorruptSnapshotError,
     DecompressedSizeError,
+    TamperedManifestError,
 )
 from stratalog.errors.places import (
     BucketNotFoundError,
@@ -212,6 +214,7 @@ __all__ = [
     "StoreTimeoutError",
     "StoreUntrustedError",
     "SystemLimitError",
+    "TamperedManifestError",
     "TierUnavailableError",
     "TopicExistsError",
     "TransactionAbortedError",

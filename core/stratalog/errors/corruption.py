@@ -48,6 +48,12 @@ class CorruptManifestError(CorruptionError):
     advice = "do not write to this tier; compare the root with the one before it"
 
 
+class TamperedManifestError(CorruptManifestError):
+    """A manifest is not what a writer with the key made of it: it was changed, replaced, moved, or rolled back."""
+
+    advice = "find out who wrote to the bucket, and bring back the newest state that the key authenticates"
+
+
 class CorruptObjectError(CorruptionError):
     """An object of the tier is not what the manifest says it is."""
 

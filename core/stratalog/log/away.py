@@ -52,6 +52,7 @@ class TierNote:
     segments: int = 0
     first_dirty_offset: int = 0
     leader_epochs: tuple[EpochEntry, ...] = ()
+    identity: str = ""
 
     @classmethod
     def of(cls, view: RemoteView) -> TierNote:
@@ -64,6 +65,7 @@ class TierNote:
             len(view.segments),
             view.first_dirty_offset,
             view.leader_epochs,
+            view.identity,
         )
 
 
@@ -133,10 +135,15 @@ def tier_of(remote: RemoteLog, files: LogFiles, loaded: LoadedLog) -> RemoteView
     """What the tier holds of a log that is being opened; where the log may open without its tier, what is known here.
 
     Raises:
+        TamperedManifestError: a key authenticates the tier of the log, and the tier is older than the note, or another one.
         StoreError: the store failed, and the log may not open without.
         CorruptCheckpointError: the store is away, and the note is damaged.
         Others as ``RemoteLog.view``.
     """
+    with contextlib.suppress(CorruptCheckpointError):
+        noted = read_note(files)
+        if noted is not None:
+            remote.expect(noted.version, noted.identity)
     try:
         return remote.view()
     except StoreError as error:
@@ -281,6 +288,7 @@ def write_note(files: LogFiles, note: TierNote) -> None:
         "segments": note.segments,
         "first_dirty_offset": note.first_dirty_offset,
         "leader_epochs": [list(entry) for entry in note.leader_epochs],
+        **({"identity": note.identity} if note.identity else {}),
     }
     files.replace_small(TIER_NOTE_FILE, json.dumps({**body, "crc32": _crc(body)}).encode())
 
@@ -318,6 +326,7 @@ def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON, which has its ch
         body["segments"],
         body["first_dirty_offset"],
         tuple(EpochEntry(epoch, start) for epoch, start in body["leader_epochs"]),
+        body.get("identity", ""),
     )
 
 

@@ -79,6 +79,7 @@ class RemoteView:
         segments: ascending by offset.
         leader_epochs: where epochs start in the tiered part, ascending.
         first_dirty_offset: what lies below it is compacted.
+        identity: text that only this root has, if a key authenticates it; else "".
     """
 
     version: int = 0
@@ -87,6 +88,7 @@ class RemoteView:
     segments: RemoteSegments = field(default_factory=RemoteSegments)
     leader_epochs: tuple[EpochEntry, ...] = ()
     first_dirty_offset: int = 0
+    identity: str = ""
 
     @property
     def start_offset(self) -> int:
@@ -174,10 +176,14 @@ class RemoteLog(Protocol):
         Raises:
             StoreError: the store failed or refused.
             CorruptManifestError: the head is damaged.
+            TamperedManifestError: the head is not authentic, or older than what was noted.
         """
 
     def refresh(self) -> RemoteView:
         """Ask the store for the head now; errors as ``view``, which goes on with what it had."""
+
+    def expect(self, version: int, identity: str) -> None:
+        """Compare the head, once it is read, with the root noted on local disk: ``view`` raises if it does not continue it."""
 
     @property
     def is_settled(self) -> bool:

@@ -9,6 +9,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, Protocol, Self
 
 from stratalog.config.keys import Section
@@ -17,6 +18,7 @@ from stratalog.model.batches import Buffer
 from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.objects import ByteSource, ObjectInfo
 
+MAC_BYTES: Final = 32
 FURTHER_OBJECTS: Final = "objects"  # in ``StoredSegment.extra``; persistent
 UNKNOWN_SHA256: Final = "0" * 64
 RangeReader = Callable[[str, int, int], bytes | memoryview]
@@ -123,6 +125,45 @@ class StoredSegment:
         )
 
 
+class Unauthenticated(StrEnum):
+    """Treatment of a manifest root without a MAC, in a log whose layout authenticates roots."""
+
+    WARN = "warn"
+    ACCEPT = "accept"
+    REFUSE = "refuse"
+
+
+class ManifestAuthenticator(ABC):
+    """Message authentication codes of manifest roots, under keys that the store does not have. Thread-safe.
+
+    Attributes:
+        unauthenticated: ``warn`` reads a log whose roots have no MAC if all its segments are of the layout, and logs a
+            warning; ``accept`` reads any such log; ``refuse`` reads no log at all without a MAC, whatever its layout.
+    """
+
+    unauthenticated: Unauthenticated = Unauthenticated.WARN
+
+    @abstractmethod
+    def key_id(self) -> str:
+        """Return the id of the key for new roots, 1 to 256 characters.
+
+        Raises:
+            ConfigError: there is none.
+        """
+
+    @abstractmethod
+    def mac(self, key_id: str, data: bytes) -> bytes:
+        """Return the 32 bytes that authenticate ``data`` under a key.
+
+        Raises:
+            ConfigError: there is no key of this id.
+        """
+
+    @abstractmethod
+    def is_required(self, label: str) -> bool:
+        """Return True if segments of this ``name@version`` of the layout count only in roots with a MAC."""
+
+
 class TierLayout(ABC):
     """One way to store segments. Components hold no topic state; thread-safe."""
 
@@ -144,6 +185,13 @@ class TierLayout(ABC):
     @abstractmethod
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
         """The original bytes of a small file; None if the segment has none of this kind."""
+
+    def authenticator(self) -> ManifestAuthenticator | None:
+        """Return what authenticates the manifests of logs in this layout; None if nothing does, or no keys are configured.
+
+        Optional: for layouts that encrypt. Asked once a layout.
+        """
+        return None
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """The entry with the segment's key wrapped by the key that is active now; ``segment`` itself if nothing changes.

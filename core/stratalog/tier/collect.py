@@ -113,12 +113,12 @@ class Collector:
     def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
         """Delete superseded roots from the oldest on; how many, and how many objects with them."""
         roots = objects = 0
-        current = self._finder.read(listed[0][0])
+        current = self._finder.read_unchecked(listed[0][0])
         for (version, _), (following, info) in pairwise(listed):
             age_ms = self._grace_ms if version < head.root.history_start else self._history_ms
             if not self._is_past(info.modified_ms, age_ms):
                 break
-            successor = self._finder.read(following)
+            successor = self._finder.read_unchecked(following)
             if current is None or successor is None or not self._is_past(successor.root.created_ms, age_ms):
                 break
             if successor.root.parent_sha256 == current.sha256:

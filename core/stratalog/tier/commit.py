@@ -32,6 +32,7 @@ from stratalog.tier.layers import TierStore
 from stratalog.tier.manifest import encode_root, next_root
 from stratalog.tier.pages import Pages
 from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root
+from stratalog.tier.tree import walk
 
 _LOGGER: Final = logging.getLogger(__name__)
 _RACES: Final = 16
@@ -91,6 +92,7 @@ class Committer:
             StoreTimeoutError: replies are lost, or the store is down; whether it was committed shows when asked again.
             StoreThrottledError: other writers kept winning; ask again.
             CorruptManifestError: the chain is damaged.
+            ConfigError: there is no key to authenticate the root with.
         """
         head = self._finder.head if self._finder.is_warm else self._finder.find()
         self._known_version = max(self._known_version, self._finder.first_version)
@@ -111,7 +113,7 @@ class Committer:
         self._own[commit_id] = None
         if len(self._own) > _OWN_IDS:
             self._own.popitem(last=False)
-        return next_root(
+        root = next_root(
             head,
             change,
             pages=self._pages,
@@ -121,6 +123,8 @@ class Committer:
             leader_epoch=leader_epoch,
             created_ms=self._env.clock.now_ms(),
         )
+        before = head.root if head is not None else None
+        return self._finder.signed(root, before, walk(before, self._pages) if before is not None else ())
 
     def _check_fenced(self, head: Head | None, leader_epoch: int, shared_with: Collection[str]) -> None:
         """Accept the head as what we build on, or stop."""

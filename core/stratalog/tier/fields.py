@@ -53,6 +53,10 @@ class Fields:
         if unknown:
             raise ValueError(f"unknown field {unknown[0][:64]!r}")
 
+    def replaced(self, name: str, value: object) -> dict[str, Any]:
+        """All fields, one of them with another value."""
+        return {**self._value, name: value}
+
     def get(self, name: str) -> object:
         """Whatever it holds, None if it is missing."""
         return self._value.get(name)

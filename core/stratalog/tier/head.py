@@ -8,17 +8,19 @@ within ``WARM_HEAD_MS`` is listed anew, and collectors keep a superseded root fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from stratalog.env import Clock
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key, manifest_prefix, parse_manifest_key
+from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import ObjectInfo
+from stratalog.tier.authenticity import Authenticity
 from stratalog.tier.layers import TierStore
 from stratalog.tier.manifest import parse_root
-from stratalog.tier.root import RECENT_COMMITS, Head
+from stratalog.tier.root import RECENT_COMMITS, Head, Root
 
 WARM_HEAD_MS: Final = 60_000
 WARM_HITS: Final = 4  # after so many newer roots one listing is cheaper than going on
@@ -52,11 +54,20 @@ class HeadFinder:
         topic_id: of its topic.
         clock: tells how old the last look is.
         limit_bytes: the largest root read.
+        authenticity: checks and makes the MACs of roots; None reads any root.
     """
 
     def __init__(
-        self, store: TierStore, log: TopicPartition, topic_id: TopicId, clock: Clock, *, limit_bytes: int
+        self,
+        store: TierStore,
+        log: TopicPartition,
+        topic_id: TopicId,
+        clock: Clock,
+        *,
+        limit_bytes: int,
+        authenticity: Authenticity | None = None,
     ) -> None:
+        self.authenticity = authenticity
         self.log, self.topic_id, self.prefix = log, topic_id, log_prefix(log, topic_id)
         self._store, self._clock, self.limit_bytes = store, clock, limit_bytes
         self._head: Head | None = None
@@ -108,12 +119,25 @@ class HeadFinder:
 
         Raises:
             CorruptManifestError: it is damaged.
+            TamperedManifestError: its MAC is wrong or missing.
+            ConfigError: the key of its MAC is missing.
         """
+        found = self.read_unchecked(version)
+        if found is not None and self.authenticity is not None:
+            self.authenticity.check(found)
+        return found
+
+    def read_unchecked(self, version: int) -> Head | None:
+        """The same whatever its MAC: for a superseded root, of which nothing is served."""
         try:
             data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
         except ObjectNotFoundError:
             return None
         return parse_root(data, self.log, self.topic_id, version, limit_bytes=self.limit_bytes)
+
+    def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
+        """Return a new root with its MAC, if the log's layout authenticates roots; as ``Authenticity.signed``."""
+        return root if self.authenticity is None else self.authenticity.signed(root, before, entries)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
         """Versions above ``version`` that are there, ascending; 0 lists all."""
@@ -163,6 +187,8 @@ def _check_continues(old: Head, new: Head) -> None:
 def may_continue(old: Head, new: Head) -> bool:
     """Whether ``new`` can be what became of ``old``, as far as the two roots tell."""
     distance = new.root.version - old.root.version
+    if old.root.mac is not None and new.root.mac is None:
+        return False
     if distance == 0:
         return new.sha256 == old.sha256
     if distance == 1:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TypeAlias
 
-from stratalog.errors import ConfigError
+from stratalog.errors import ConfigError, TamperedManifestError
 from stratalog.model.moments import unix_ms
+from stratalog.model.names import manifest_key
 from stratalog.tier.head import HeadFinder, may_continue
 from stratalog.tier.root import Head
 
@@ -65,6 +66,8 @@ class History:
         if found is not None and not self._is_continued(versions, found):
             found = None
         head = self._finder.read(versions[-1])
+        if found is not None and found.root.mac is None and head is not None and head.root.mac is not None:
+            self._check_anchored(versions, found)
         start = head.root.history_start if head is not None else 0
         if found is not None and found.root.version < start:
             raise ConfigError(
@@ -85,6 +88,21 @@ class History:
         after = versions.index(found.root.version) + 1
         newer = self._finder.read(versions[after]) if after < len(versions) else None
         return newer is None or may_continue(found, newer)
+
+    def _check_anchored(self, versions: Sequence[int], found: Head) -> None:
+        """Raise TamperedManifestError unless hashes lead from a root without a MAC up to one with a MAC; a request each root."""
+        last = found
+        for version in versions[versions.index(found.root.version) + 1 :]:
+            newer = self._finder.read(version)
+            if newer is None or newer.root.parent_sha256 != last.sha256:
+                break
+            if newer.root.mac is not None:
+                return
+            last = newer
+        raise TamperedManifestError(
+            f"version {found.root.version} has no MAC, and no later version with a MAC has its hash",
+            manifest_key(found.root.prefix, found.root.version),
+        )
 
     def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
         """The newest root that was made at or before a moment, by binary search: writers' clocks are taken to agree."""

@@ -11,9 +11,51 @@ from stratalog.errors import ConfigError, PluginError
 from stratalog.model.segments import FileKind
 from stratalog.registry.guard import Guard
 from stratalog.registry.resolve import Catalogue
-from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
+from stratalog.spi.layouts import (
+    MAC_BYTES,
+    ManifestAuthenticator,
+    ObjectSink,
+    RangeReader,
+    SegmentSource,
+    StoredSegment,
+    TierLayout,
+    Unauthenticated,
+)
 from stratalog.spi.objects import ObjectInfo
 from stratalog.spi.providers import Provider, Section
+
+
+class GuardedAuthenticator(ManifestAuthenticator):
+    """The authenticator of a layout, guarded in the same way.
+
+    Args:
+        found: called.
+        guard: of the calls.
+    """
+
+    def __init__(self, found: ManifestAuthenticator, guard: Guard) -> None:
+        self._found, self._guard = found, guard
+        self.unauthenticated = guard.typed("authenticator", found.unauthenticated, Unauthenticated)
+
+    def key_id(self) -> str:
+        """As ``ManifestAuthenticator.key_id``."""
+        with self._guard.calling("key_id"):
+            key_id = self._found.key_id()
+        return self._guard.typed("key_id", key_id, str)
+
+    def mac(self, key_id: str, data: bytes) -> bytes:
+        """As ``ManifestAuthenticator.mac``."""
+        with self._guard.calling("mac"):
+            made = self._found.mac(key_id, data)
+        if len(self._guard.typed("mac", made, bytes)) != MAC_BYTES:
+            self._guard.refuse("mac", f"returned {len(made)} bytes, not {MAC_BYTES}")
+        return made
+
+    def is_required(self, label: str) -> bool:
+        """As ``ManifestAuthenticator.is_required``."""
+        with self._guard.calling("is_required"):
+            needed = self._found.is_required(label)
+        return self._guard.typed("is_required", needed, bool)
 
 
 class GuardedLayout(TierLayout):
@@ -48,6 +90,12 @@ class GuardedLayout(TierLayout):
             data = self._layout.read_index(segment, kind, fetch)
         return None if data is None else self.guard.typed("read_index", data, bytes)
 
+    def authenticator(self) -> ManifestAuthenticator | None:
+        """As ``TierLayout.authenticator``, guarded."""
+        with self.guard.calling("authenticator"):
+            found = self._layout.authenticator()
+            return None if found is None else GuardedAuthenticator(found, self.guard)
+
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """As ``TierLayout.rewrapped``; an entry that differs in more than the notes of the layout is refused."""
         with self.guard.calling("rewrapped"):
@@ -81,6 +129,10 @@ class LayoutTable:
         self._opened: dict[str, GuardedLayout] = {}  # under _lock
         self._labelled: dict[str, GuardedLayout] = {}  # by label, those asked for so far: each read asks
         self._lock = threading.Lock()
+
+    def names(self) -> tuple[str, ...]:
+        """The names of all layouts that are installed."""
+        return tuple(offer.provider.name for offer in self._catalogue)
 
     def label(self, name: str) -> str:
         """``name@version`` of the layout called ``name``, as it writes."""

@@ -24,7 +24,7 @@ from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.rebuild import adding
 from stratalog.tier.repair import ManifestRepair
 from stratalog.tier.replace import Replacer
-from stratalog.tier.rewrap import Rewrapping, RewrapReport, spans
+from stratalog.tier.rewrap import Rewrapping, RewrapReport, authenticated, spans
 from stratalog.tier.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
 from stratalog.tier.scrub import Finding, LogScrub
 from stratalog.tier.uploads import Uploads
@@ -163,6 +163,8 @@ class TierLog(LogHead):
     def rewrap(self) -> RewrapReport:
         """Wrap the keys of encrypted segments by the key that is active now, by a commit for each page of the manifest.
 
+        The root has a MAC of that key at the end.
+
         Can be repeated, and goes on where it was interrupted. Errors as ``Rewrapping.decide`` and ``offload``.
         """
         self._check_writable()
@@ -175,6 +177,8 @@ class TierLog(LogHead):
                 self._commit(root.leader_epoch, rewrapping.decide)
                 done = rewrapping.report
                 total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
+            if root is not None and self.root is not None and self._authenticity.is_due(self.root):
+                self._commit(root.leader_epoch, authenticated)
             return total
 
     def settle(self, *, leader_epoch: int) -> None:

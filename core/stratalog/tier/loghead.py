@@ -11,10 +11,11 @@ from itertools import takewhile
 from stratalog.config.engine import Limits
 from stratalog.env import Env
 from stratalog.env.forks import ends_with_fork
-from stratalog.errors import ReadOnlyError, StorageError, StoreError
+from stratalog.errors import ReadOnlyError, StorageError, StoreError, TamperedManifestError
 from stratalog.log.remote import RemoteView
-from stratalog.model.names import TopicId, TopicPartition, segments_prefix
+from stratalog.model.names import TopicId, TopicPartition, manifest_key, segments_prefix
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.authenticity import Authenticity
 from stratalog.tier.bulk import check_stored
 from stratalog.tier.fetch import Fetcher
 from stratalog.tier.head import HeadFinder
@@ -22,7 +23,8 @@ from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.reach import TierReach
-from stratalog.tier.root import Root
+from stratalog.tier.repair import stand_in
+from stratalog.tier.root import RECENT_COMMITS, Root
 from stratalog.tier.segments import PagedSegments
 from stratalog.tier.tree import walk
 
@@ -38,6 +40,7 @@ class TierParts:
     limits: Limits
     reach: TierReach
     read_only: bool
+    authenticity: Authenticity
 
 
 class LogHead:
@@ -50,7 +53,7 @@ class LogHead:
     def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
         self.log, self.topic_id = log, topic_id
         self._store, self._fetcher, self._env = parts.store, parts.fetcher, parts.env
-        self._read_only, self._reach = parts.read_only, parts.reach
+        self._read_only, self._reach, self._authenticity = parts.read_only, parts.reach, parts.authenticity
         self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen and _assumed
         self._limit_bytes = parts.limits.manifest_bytes
         self._finder = self._new_finder()
@@ -58,6 +61,7 @@ class LogHead:
         self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None
+        self._noted: tuple[int, str] | None = None  # version and identity that the head must continue
         ends_with_fork(self)
 
     def view(self) -> RemoteView:
@@ -71,6 +75,8 @@ class LogHead:
             TierUnavailableError: the store was away when the engine was opened, and the log has not rejoined its tier yet.
             StoreError: the store failed or refused.
             CorruptManifestError: the head is damaged, or history was changed.
+            TamperedManifestError: the MAC of the head is wrong or missing, or the head is older than the note on local disk.
+            ConfigError: the key of its MAC is missing.
             UnknownComponentError: it was written by a newer stratalog.
         """
         self._check_here()
@@ -110,6 +116,10 @@ class LogHead:
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
         """Look whether the objects of stored segments are there, whole; errors as ``bulk.check_stored``."""
         check_stored(self._store, segments_prefix(self._finder.prefix), entries)
+
+    def expect(self, version: int, identity: str) -> None:
+        """Compare the head, once it is read, with the root that was noted on local disk; "" has no MAC, and is not compared."""
+        self._noted = (version, identity) if identity else None
 
     # --- while the store is away -------------------------------------------------------------------------------------
 
@@ -175,9 +185,30 @@ class LogHead:
         return self._seen
 
     def _publish(self, root: Root | None) -> tuple[Root | None, RemoteView]:
+        if self._noted is not None:
+            self._check_noted(root, *self._noted)
+            self._noted = None
         if self._seen is None or root is not self._seen[0]:
             self._seen = root, self._view_of(root)
         return self._seen
+
+    def _check_noted(self, root: Root | None, version: int, identity: str) -> None:
+        """Raise TamperedManifestError unless a head is the root of a note, or one that came after it."""
+        wrong = ""
+        known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}  # a repair may have replaced it
+        if root is None:
+            wrong = "the manifest is gone"
+        elif root.mac is None:
+            wrong = "the root has no MAC any more"
+        elif root.version < version:
+            wrong = f"the newest root is version {root.version}"
+        elif root.version == version and root.identity != identity:
+            wrong = f"version {version} is another root"
+        elif root.version < version + RECENT_COMMITS and known.isdisjoint(root.recent_commits):
+            wrong = f"version {root.version} does not continue it"
+        if wrong:
+            key = manifest_key(self._finder.prefix, root.version if root is not None else version)
+            raise TamperedManifestError(f"{wrong}: local disk has a note of version {version} of {self.log}", key)
 
     def _view_of(self, root: Root | None) -> RemoteView:
         if root is None:
@@ -186,13 +217,21 @@ class LogHead:
             root.version,
             root.log_start,
             root.high_watermark,
-            PagedSegments(root, self._pages, self._fetcher),
+            PagedSegments(root, self._pages, self._fetcher, self._authenticity.entry_check(root)),
             root.leader_epochs,
             root.first_dirty_offset,
+            root.identity,
         )
 
     def _new_finder(self) -> HeadFinder:
-        return HeadFinder(self._store, self.log, self.topic_id, self._env.clock, limit_bytes=self._limit_bytes)
+        return HeadFinder(
+            self._store,
+            self.log,
+            self.topic_id,
+            self._env.clock,
+            limit_bytes=self._limit_bytes,
+            authenticity=self._authenticity,
+        )
 
     def _check_here(self) -> None:
         """Raise unless the tier can be used, and the log goes by it."""

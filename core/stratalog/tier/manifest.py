@@ -17,21 +17,22 @@ from stratalog.tier.fields import Fields, canonical, exactly, load_object, sha25
 from stratalog.tier.pagejson import entry_from_json, entry_to_json, ref_from_json, ref_to_json
 from stratalog.tier.pages import Pages
 from stratalog.tier.promises import contradiction, regression
-from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, TopicNote, WriteMark, marked
+from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, RootMac, TopicNote, WriteMark, marked
 from stratalog.tier.tree import grow
 
 FORMAT: Final = "stratalog-manifest"
 FORMAT_VERSION: Final = 3
+AUTHENTICATED_VERSION: Final = 4  # of roots with a MAC, and of no others
 UNSEALED_VERSION: Final = 2  # what was written before roots had a hash of themselves: read, and never written
 _SEAL: Final = b'{"body_sha256":"'  # no other field comes before it in canonical bytes
 _SEAL_END: Final = b'",'
 _HASH_DIGITS: Final = 64
-_READ: Final = (UNSEALED_VERSION, FORMAT_VERSION)
+_READ: Final = (UNSEALED_VERSION, FORMAT_VERSION, AUTHENTICATED_VERSION)
 _FIELDS: Final = frozenset({
     "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
     "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
     "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms", "topic_note",
-    "marks", "history_start",
+    "marks", "history_start", "mac",
 })  # fmt: skip
 
 
@@ -87,10 +88,19 @@ def next_root(
 
 def encode_root(root: Root) -> bytes:
     """The canonical bytes of a root, sealed."""
-    body = canonical(
+    return sealed(_body(root))
+
+
+def content_hash(root: Root) -> str:
+    """The hash of a root that is about to get the digits of its MAC, as ``Head.content_sha256``."""
+    return sha256_of(_body(root))
+
+
+def _body(root: Root) -> bytes:
+    return canonical(
         {
             "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format_version": FORMAT_VERSION if root.mac is None else AUTHENTICATED_VERSION,
             "topic": root.log.topic,
             "partition": root.log.partition,
             "topic_id": root.topic_id.text,
@@ -114,9 +124,9 @@ def encode_root(root: Root) -> bytes:
             **({} if root.topic is None else {"topic_note": _note_to_json(root.topic)}),
             **({"marks": [[mark.writer, mark.number] for mark in root.marks]} if root.marks else {}),
             **({"history_start": root.history_start} if root.history_start else {}),
+            **({} if root.mac is None else {"mac": [root.mac.layout, root.mac.key_id, root.mac.digest]}),
         }
     )
-    return sealed(body)
 
 
 def sealed(body: bytes) -> bytes:
@@ -148,15 +158,20 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
         raise CorruptManifestError(f"a root of format {format_version} that has a hash of itself, or has none", key)
     if root is None:
         raise UnknownComponentError(
-            f"unsupported manifest format {format_version} key={key}: this stratalog reads up to {FORMAT_VERSION}; "
+            f"unsupported manifest format {format_version} key={key}: this stratalog reads up to {AUTHENTICATED_VERSION}; "
             "install the release that wrote it"
         )
+    if (root.mac is not None) != (format_version == AUTHENTICATED_VERSION):
+        raise CorruptManifestError(f"a root of format {format_version} that has a MAC, or has none", key)
     if (root.log, root.topic_id, root.version) != (log, topic_id, version):
         raise CorruptManifestError(f"this is version {root.version} of {root.log} {root.topic_id}", key)
     wrong = contradiction(root)
     if wrong:
         raise CorruptManifestError(f"manifest root contradicts itself: {wrong}", key)
-    return Head(root, sha256_of(data))
+    if root.mac is None:
+        return Head(root, sha256_of(data))
+    blank = fields.replaced("mac", [root.mac.layout, root.mac.key_id, ""])
+    return Head(root, sha256_of(data), sha256_of(canonical(blank)))
 
 
 def _unsealed(data: bytes, key: str) -> bytes | None:
@@ -199,6 +214,7 @@ def _root_from(fields: Fields) -> Root:
         topic=_note_from(fields.get("topic_note")),
         marks=tuple(_mark(item) for item in exactly(list, fields.get("marks") or [], "marks")),
         history_start=exactly(int, fields.get("history_start") or 0, "history_start"),
+        mac=_mac(fields.get("mac")),
     )
 
 
@@ -220,6 +236,13 @@ def _note_from(value: object) -> TopicNote | None:
 def _mark(item: object) -> WriteMark:
     writer, number = exactly(list, item, "marks")
     return WriteMark(exactly(str, writer, "marks"), exactly(int, number, "marks"))
+
+
+def _mac(value: object) -> RootMac | None:
+    if value is None:
+        return None
+    layout, key_id, digest = (exactly(str, item, "mac") for item in exactly(list, value, "mac"))
+    return RootMac(layout, key_id, digest)
 
 
 def _epoch(item: object) -> EpochEntry:

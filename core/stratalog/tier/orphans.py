@@ -173,7 +173,7 @@ class OrphanCollector:
         """All that these roots name."""
         named, known = set[str](), set[str]()
         for version in versions:
-            kept = head if version == head.root.version else self._finder.read(version)
+            kept = head if version == head.root.version else self._finder.read_unchecked(version)
             if kept is not None:
                 named |= self._names_of(kept.root, known)
         return named

@@ -15,6 +15,8 @@ from stratalog.tier.root import INLINE_PAGES, MAX_MARKS, PAGE_ITEMS, RECENT_COMM
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
 _COMMIT_ID: Final = re.compile(r"[0-9a-f]{32}\Z")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
+_MAX_KEY_ID: Final = 256
 _LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]*\Z")
 _MAX_LEVEL: Final = 4  # 256 ** 5 segments
 _INT64_MAX: Final = (1 << 63) - 1
@@ -46,6 +48,15 @@ def contradiction(root: Root) -> str:
             len({mark.writer for mark in root.marks}) == len(root.marks) <= MAX_MARKS
             and all(is_writer(mark.writer) and 0 <= mark.number <= _INT64_MAX for mark in root.marks),
             lambda: "marks of writers that are malformed, twice the same, or too many",
+        ),
+        (
+            root.mac is None
+            or bool(
+                _NAME.match(root.mac.layout)
+                and 1 <= len(root.mac.key_id) <= _MAX_KEY_ID
+                and _HASH.match(root.mac.digest)
+            ),
+            lambda: "malformed MAC",
         ),
         (0 <= root.history_start <= root.version, lambda: f"history begins at version {root.history_start}"),
         (0 <= root.first_dirty_offset <= _INT64_MAX, lambda: f"first dirty offset {root.first_dirty_offset}"),

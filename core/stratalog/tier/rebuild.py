@@ -25,7 +25,7 @@ from stratalog.model.names import (
     upload_time_ms,
 )
 from stratalog.model.offsets import next_epoch
-from stratalog.spi.layouts import StoredSegment, TierLayout
+from stratalog.spi.layouts import StoredSegment, TierLayout, Unauthenticated
 from stratalog.spi.objects import ObjectInfo
 from stratalog.tier.fields import canonical
 from stratalog.tier.layers import TierStore
@@ -75,6 +75,7 @@ class _Found:
     size_bytes: int
     key: str
     packed: bytes
+    is_authentic: bool
 
     @property
     def rank(self) -> tuple[int, int, int, int, int, str]:
@@ -97,6 +98,7 @@ class Rebuilder:
         progress: told how far it is.
         start: leave out objects of lower base offsets, whose keys tell them.
         end: leave out objects of base offsets from here on; None is none.
+        authentic_only: leave out segments that no key authenticates, also if they are all there is.
     """
 
     def __init__(
@@ -109,7 +111,9 @@ class Rebuilder:
         *,
         start: int = 0,
         end: int | None = None,
+        authentic_only: bool = False,
     ) -> None:
+        self._authentic_only = authentic_only
         self._start, self._end = start, end
         self._store, self._layouts, self._log, self._topic_id = store, layouts, log, topic_id
         self._prefix, self._progress = log_prefix(log, topic_id), progress
@@ -126,7 +130,7 @@ class Rebuilder:
             EpochsExhaustedError: an object is of the last leader epoch there is.
             StoreError: the store failed or refused.
         """
-        found = list(self._all_found())
+        found = self._trusted()
         if not found:
             raise StorageError(
                 f"no object under {segments_prefix(self._prefix)} tells of a segment: nothing can be rebuilt"
@@ -156,13 +160,29 @@ class Rebuilder:
 
     def chain(self) -> list[StoredSegment]:
         """The entries that belong together, whatever they do not fit; none if no object tells of a segment."""
-        return [self._unpacked(segment) for segment in chain_of(found)] if (found := list(self._all_found())) else []
+        return [self._unpacked(segment) for segment in chain_of(found)] if (found := self._trusted()) else []
 
     def entries(self) -> list[StoredSegment]:
         """All entries that are found, those that were replaced among them."""
         return [self._unpacked(segment) for segment in self._all_found()]
 
     # --- footers -------------------------------------------------------------------------------------------------
+
+    def _trusted(self) -> list[_Found]:
+        """All segments; without those that no key authenticates, if a key authenticates others of the log."""
+        found = list(self._all_found())
+        needs_key = self._authentic_only or any(segment.is_authentic for segment in found)
+        if not needs_key or self._accepts_any():
+            return found
+        for segment in found:
+            if not segment.is_authentic:
+                self._ignored[segment.key] = "no key authenticates it, and one authenticates other segments of the log"
+        return [segment for segment in found if segment.is_authentic]
+
+    def _accepts_any(self) -> bool:
+        """True if the settings of a layout that authenticates allow others beside it."""
+        offered = (layout.authenticator() for layout in self._layouts)
+        return any(found is not None and found.unauthenticated is Unauthenticated.ACCEPT for found in offered)
 
     def _all_found(self) -> Iterator[_Found]:
         objects = {
@@ -183,14 +203,15 @@ class Rebuilder:
         for _, group in groupby(objects.values(), lambda info: parse_segment_key(self._prefix, info.key)):
             together = list(group)  # an encrypted segment may be told of by several objects
             claimed = set[str]()
-            for entry in self._entries(together):
+            for entry, is_authentic in self._entries(together):
                 claimed |= entry.keys
                 wrong = self._wrong(entry, objects)
                 key = min(entry.keys)
                 if wrong:
                     self._ignored[key] = wrong
                 else:
-                    yield self._noted(entry, max(_made_ms(objects[name]) for name in entry.keys))
+                    made_ms = max(_made_ms(objects[name]) for name in entry.keys)
+                    yield self._noted(entry, made_ms, is_authentic=is_authentic)
             for info in together:
                 if info.key not in claimed and info.key not in self._ignored:
                     self._ignored[info.key] = "no segment that can be read here ends with it"
@@ -198,11 +219,12 @@ class Rebuilder:
             if self._progress is not None:
                 self._progress(looked)
 
-    def _entries(self, together: Sequence[ObjectInfo]) -> list[StoredSegment]:
+    def _entries(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
+        """The segments in these objects, and whether a key authenticates each."""
         try:
             return self._discovered(together)
         except CorruptionError:
-            entries = list[StoredSegment]()
+            entries = list[tuple[StoredSegment, bool]]()
             for info in together:
                 try:
                     entries += self._discovered([info])
@@ -210,11 +232,12 @@ class Rebuilder:
                     self._ignored[info.key] = f"damaged: {error}"
             return entries
 
-    def _discovered(self, together: Sequence[ObjectInfo]) -> list[StoredSegment]:
+    def _discovered(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
         for layout in self._layouts:
             entries = list(layout.discover(together, self._store.read_exactly))
             if entries:
-                return entries
+                is_authentic = layout.authenticator() is not None
+                return [(entry, is_authentic) for entry in entries]
         return []
 
     def _wrong(self, entry: StoredSegment, objects: Mapping[str, ObjectInfo]) -> str:
@@ -229,7 +252,7 @@ class Rebuilder:
             return "tells no leader epoch"
         return entry_contradiction(self._prefix, entry)
 
-    def _noted(self, entry: StoredSegment, made_ms: int) -> _Found:
+    def _noted(self, entry: StoredSegment, made_ms: int, *, is_authentic: bool) -> _Found:
         info, key = entry.info, min(entry.keys)
         writer = parse_segment_key(self._prefix, key)
         return _Found(
@@ -242,6 +265,7 @@ class Rebuilder:
             info.size_bytes,
             key,
             zlib.compress(canonical(entry_to_json(entry))),
+            is_authentic,
         )
 
     def _unpacked(self, found: _Found) -> StoredSegment:

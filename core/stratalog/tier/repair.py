@@ -181,15 +181,16 @@ class ManifestRepair:
         epoch = max(epoch, rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
         made = self._root(before, chain, log_start, high, epoch)
         left_out = [
-            _stand_in(self._finder.prefix, one) for one in range(max(made.version, version - RECENT_COMMITS), version)
+            stand_in(self._finder.prefix, one) for one in range(max(made.version, version - RECENT_COMMITS), version)
         ]
         known = root.recent_commits if root is not None else ()
-        return replace(
+        made = replace(
             made,
             version=version,
             parent_sha256=made.parent_sha256 or sha256_of(self._read(version - 1)),
             recent_commits=(*known, *left_out, made.commit_id)[-RECENT_COMMITS:],
         )
+        return self._finder.signed(made, root, root.entries if root is not None else ())
 
     def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
         """The root that adds ``chain``; its pages are stored."""
@@ -255,6 +256,7 @@ class ManifestRepair:
             made, version=root.version + 1, parent_sha256=head.sha256, recent_commits=commits, topic=root.topic
         )
         made = replace(made, first_dirty_offset=root.first_dirty_offset)
+        made = self._finder.signed(made, root, root.entries)
         created = self._store.create(manifest_key(self._finder.prefix, made.version), encode_root(made))
         return (
             f"version {made.version} names its segments, found by their footers" if created is Created.CREATED else ""
@@ -296,10 +298,12 @@ class ManifestRepair:
 
     def _rebuilder(self, start: int, end: int | None = None) -> Rebuilder:
         log, topic_id = self._finder.log, self._finder.topic_id
-        return Rebuilder(self._store, self._layouts.all(), log, topic_id, start=start, end=end)
+        authentic_only = any(head.root.mac is not None for head in self._heads.values())
+        layouts = self._layouts.all()
+        return Rebuilder(self._store, layouts, log, topic_id, start=start, end=end, authentic_only=authentic_only)
 
 
-def _stand_in(prefix: str, version: int) -> str:
+def stand_in(prefix: str, version: int) -> str:
     """The commit id of a root that nobody can read any more."""
     return sha256_of(f"{prefix}{version}".encode())[:32]
 

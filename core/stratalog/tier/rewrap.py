@@ -34,6 +34,19 @@ def spans(root: Root, pages: Pages) -> Iterator[tuple[int, int]]:
         yield root.entries[0].info.base_offset, root.end_offset
 
 
+def authenticated(root: Root | None) -> Change | None:
+    """Return a change of nothing: the root that carries it out has a MAC of the active key."""
+    if root is None:
+        return None
+    return Change(
+        kind=ChangeKind.REWRAP,
+        reason="the root is authenticated by the active key",
+        log_start=root.log_start,
+        high_watermark=root.high_watermark,
+        first_dirty_offset=root.first_dirty_offset,
+    )
+
+
 class Rewrapping:
     """One commit: what a span holds when it is carried out.
 

@@ -74,6 +74,15 @@ class PageRef:
 
 
 @dataclass(frozen=True, slots=True)
+class RootMac:
+    """The MAC of a root: the layout whose keys made it, the id of the key, and 64 hex digits."""
+
+    layout: str
+    key_id: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class TopicNote:
     """What somebody who finds nothing but the tier must know of a topic: how many partitions it has, and its settings.
 
@@ -154,6 +163,7 @@ class Root:
         topic: of the log's topic, as it was at the last commit that told of it; None if none did.
         marks: one a writer, the one that wrote last at the end; at most ``MAX_MARKS``.
         history_start: versions below it are not kept as history, and not read as such: a key was erased since.
+        mac: over all other fields; None if no layout of the log authenticates roots.
     """
 
     log: TopicPartition
@@ -178,6 +188,7 @@ class Root:
     topic: TopicNote | None = None
     marks: tuple[WriteMark, ...] = ()
     history_start: int = 0
+    mac: RootMac | None = None
 
     def number_of(self, writer: str) -> int:
         """The number of a writer's last round, -1 if it has none here."""
@@ -189,6 +200,11 @@ class Root:
         return self.entries[-1].info.end_offset if self.entries else self.log_start
 
     @property
+    def identity(self) -> str:
+        """Text that only a root with this MAC has, for a note on local disk; "" without a MAC."""
+        return f"{self.commit_id} {self.mac.digest}" if self.mac is not None else ""
+
+    @property
     def prefix(self) -> str:
         """The prefix of everything the tier holds of the log."""
         return log_prefix(self.log, self.topic_id)
@@ -196,10 +212,14 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A root and the hash of its bytes, by which the next root names it."""
+    """A root and the hash of its bytes, by which the next root names it.
+
+    ``content_sha256`` is the hash of all fields without the digits of the MAC, which the MAC is made of; "" without a MAC.
+    """
 
     root: Root
     sha256: str
+    content_sha256: str = ""
 
 
 def marked(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMark, ...]:

@@ -20,6 +20,7 @@ from stratalog.errors import (
     CorruptObjectError,
     CorruptSnapshotError,
     ObjectNotFoundError,
+    TamperedManifestError,
 )
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.names import manifest_key, pages_prefix, segments_prefix
@@ -138,6 +139,8 @@ class LogScrub:
         root = self._head.root
         start = max(start, root.log_start)
         expected: int | None = None
+        authenticity = self._finder.authenticity
+        check = authenticity.entry_check(root) if authenticity is not None else None
         for found in (*self._walk(root.pages, start), *root.entries):
             if isinstance(found, StoredSegment):
                 info = found.info
@@ -147,6 +150,11 @@ class LogScrub:
                     text = f"segment [{info.base_offset}, {info.end_offset}) does not go on at offset {expected}"
                     yield self._flaw(Flaw.OFFSETS, log_key(found), text)
                 expected = info.end_offset
+                try:
+                    if check is not None:
+                        check(found)
+                except TamperedManifestError as error:
+                    yield self._flaw(Flaw.ROOT, error.file, error.reason, segment=found)
             else:
                 expected = None
             yield found
@@ -174,7 +182,7 @@ class LogScrub:
         known = set[str]()
         try:
             for version, _ in self._finder.roots_above(0):
-                kept = self._finder.read(version)
+                kept = self._finder.read_unchecked(version)
                 if kept is not None:
                     named = page_keys(kept.root, self._pages)
                     self._named |= named | object_keys(unshared(kept.root, known, self._pages))
@@ -279,6 +287,8 @@ class LogScrub:
 
 def is_broken(before: Head, after: Head) -> bool:
     """Whether two neighbours are no links of one chain."""
+    if before.root.mac is not None and after.root.mac is None:
+        return True
     return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
 
 

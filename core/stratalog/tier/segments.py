@@ -10,6 +10,7 @@ from typing import overload
 from stratalog.log.remote import RemoteSegments
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.authenticity import EntryCheck
 from stratalog.tier.fetch import Fetcher, RemoteSegment
 from stratalog.tier.pages import Pages
 from stratalog.tier.root import PageRef, Root
@@ -23,13 +24,14 @@ class PagedSegments(RemoteSegments):
         root: whose.
         pages: of the same log.
         fetcher: reads the segments.
+        check: raises if an entry must not stand in the root; None if the MAC of the root covers all entries.
     """
 
-    __slots__ = ("_fetcher", "_last", "_pages", "_root")
+    __slots__ = ("_check", "_fetcher", "_last", "_pages", "_root")
 
-    def __init__(self, root: Root, pages: Pages, fetcher: Fetcher) -> None:
+    def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
         super().__init__()
-        self._root, self._pages, self._fetcher = root, pages, fetcher
+        self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
         self._last: RemoteSegment | None = None  # handed out last: most readers ask for the same again. Replaced whole
 
     def __len__(self) -> int:
@@ -90,6 +92,8 @@ class PagedSegments(RemoteSegments):
             yield found
 
     def _readable(self, entry: StoredSegment) -> RemoteSegment:
+        if self._check is not None:
+            self._check(entry)
         return RemoteSegment(entry, self._fetcher, self._after)
 
     def _after(self, entry: StoredSegment) -> StoredSegment | None:

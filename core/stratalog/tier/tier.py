@@ -27,6 +27,7 @@ from stratalog.registry.guard import Guard
 from stratalog.segment.cache import CacheMetrics
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import ObjectStore
+from stratalog.tier.authenticity import Authenticity
 from stratalog.tier.cache import CacheFolder
 from stratalog.tier.fetch import Fetcher
 from stratalog.tier.layers import LIST_LIMIT, TierStore
@@ -77,7 +78,9 @@ class Tier(Closeable):
     ) -> None:
         self.reach, self.read_only = reach, read_only
         self._store, self._fetcher = store, fetcher
-        self._parts = TierParts(store, fetcher, PageCache(), env, limits, reach, read_only)
+        self._parts = TierParts(
+            store, fetcher, PageCache(), env, limits, reach, read_only, Authenticity(fetcher.layouts)
+        )
         self._logs: dict[TierLogName, TierLog] = {}  # under _lock
         self._lock = threading.Lock()
         self._closed = False

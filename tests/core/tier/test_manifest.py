@@ -13,7 +13,7 @@ from stratalog.model.segments import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
 from stratalog.tier.fields import canonical, sha256_of
-from stratalog.tier.manifest import FORMAT_VERSION, UNSEALED_VERSION, encode_root, next_root, parse_root, sealed
+from stratalog.tier.manifest import AUTHENTICATED_VERSION, UNSEALED_VERSION, encode_root, next_root, parse_root, sealed
 from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, TopicNote, WriteMark, object_keys
 
 LIMIT_BYTES = 1 << 20
@@ -255,7 +255,7 @@ def test_a_hash_where_it_may_not_be_or_none_where_it_must_is_corrupt(data: bytes
 
 def test_a_newer_format_is_unsupported_and_not_corrupt() -> None:
     with pytest.raises(UnknownComponentError, match="unsupported manifest format"):
-        parsed(changed(set_to("format_version", FORMAT_VERSION + 1)))
+        parsed(changed(set_to("format_version", AUTHENTICATED_VERSION + 1)))
 
 
 def test_a_root_above_the_limit_is_not_parsed() -> None:

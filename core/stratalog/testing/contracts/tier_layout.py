@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError
+from stratalog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, StorageError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import is_segment_key, log_prefix, segment_key
 from stratalog.model.segments import FileKind
@@ -249,6 +249,19 @@ class TierLayoutContract:
         found = found_or_skip(layout, objects)
         assert [dataclasses.replace(one, layout="") for one in found] == [stored]
         assert joined(layout.read(found[0], 0, len(DATA), objects.fetch)) == DATA
+
+    def test_an_authenticator_tells_roots_and_keys_apart(self, layout: TierLayout) -> None:
+        """The core keeps the id of the key, and 32 bytes."""
+        found = layout.authenticator()
+        if found is None:
+            pytest.skip("the layout authenticates no manifests")
+        key_id = found.key_id()
+        assert 1 <= len(key_id) <= 256
+        assert len(found.mac(key_id, b"root")) == 32
+        assert found.mac(key_id, b"root") == found.mac(key_id, b"root") != found.mac(key_id, b"another root")
+        assert isinstance(found.is_required("contract@1"), bool)
+        with pytest.raises(ConfigError):
+            found.mac(f"{key_id}, which is no key", b"root")
 
     def test_wrapping_keys_anew_changes_nothing_that_is_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
