@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from stratalog.spi import (
     ConfigError,
     CorruptObjectError,
     Env,
+    EpochEntry,
     FileKind,
     PluginImportError,
     Provider,
@@ -27,6 +29,7 @@ from stratalog.spi import (
     StoredSegment,
     StoreError,
     TierLayout,
+    stored_from_json,
     stored_to_json,
 )
 from stratalog.testing.contracts import TierLayoutContract
@@ -98,7 +101,7 @@ class Encrypted(TierLayoutContract):
 
     def test_discovery_is_not_skipped(self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects) -> None:
         found = list(layout.discover(objects.infos(), objects.fetch))
-        assert found == [dataclasses.replace(stored, layout="encrypted@1")]
+        assert found == [dataclasses.replace(stored, layout="encrypted@2")]
 
 
 class TestOverSingle(Encrypted):
@@ -197,6 +200,33 @@ def test_an_object_is_bound_to_its_segment(
 ) -> None:
     """An entry of another base offset does not open the envelope."""
     lied = dataclasses.replace(stored, info=dataclasses.replace(stored.info, base_offset=101))
+    with pytest.raises(CorruptObjectError):
+        joined(layout.read(lied, 0, 100, objects.fetch))
+
+
+def test_an_earlier_upload_does_not_take_the_place_of_a_later_one(
+    layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects
+) -> None:
+    """Both are of one segment; even the envelope and the entry of the earlier one do not open it under the later name."""
+    earlier = json.dumps(stored_to_json(dataclasses.replace(stored, layout="encrypted@2")))
+    (old_key,) = objects.objects
+    later = layout.write(a_segment(), objects, None)
+    (new_key,) = set(objects.objects) - {old_key}
+    objects.objects[new_key] = objects.objects[old_key]
+    moved = stored_from_json(json.loads(earlier.replace(old_key, new_key)))
+    for entry in (later, moved):
+        with pytest.raises(CorruptObjectError, match=new_key):
+            joined(layout.read(entry, 0, len(DATA), objects.fetch))
+    (info,) = (found for found in objects.infos() if found.key == new_key)
+    with pytest.raises(CorruptObjectError, match="stored under another name"):
+        list(layout.discover([info], objects.fetch))
+
+
+@pytest.mark.parametrize("change", [{"end_offset": 7_777}, {"leader_epochs": (EpochEntry(9, 0),)}])
+def test_an_object_is_bound_to_end_offset_and_leader_epoch(
+    layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects, change: dict[str, Any]
+) -> None:
+    lied = dataclasses.replace(stored, info=dataclasses.replace(stored.info, **change))
     with pytest.raises(CorruptObjectError):
         joined(layout.read(lied, 0, 100, objects.fetch))
 

@@ -69,7 +69,7 @@ def discovered(layout: SingleLayout, key: str, data: bytes) -> list[StoredSegmen
 
 
 def test_the_providers_name_layout_and_version() -> None:
-    own = ["single@1", "plain@1", "chunked@1", "encrypted@1"]
+    own = ["single@1", "plain@1", "chunked@1", "encrypted@2"]
     assert [provider.label for provider in PROVIDERS] == [*own, "kafka_local_tiered@1"]
 
 

@@ -130,8 +130,10 @@ def test_it_is_encrypted_as_described(over: str, tmp_path: Path) -> None:
     info, below, numbers = stored.info, dict[str, bytes](), set[int]()
     for key, data in objects.items():
         sealed, head = ended(data, b"STLGENC1")
-        assert (head["format"], head["over"], head["chunk_bytes"]) == (1, f"{over}@1", 1024)
-        identity = canonical([info.log.topic, info.topic_id.text, info.log.partition, info.base_offset])
+        assert (head["format"], head["over"], head["chunk_bytes"]) == (2, f"{over}@1", 1024)
+        whose = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
+        identity = canonical([*whose, info.end_offset, info.leader_epochs[-1].epoch])
+        assert head["name"] == key.rpartition("/")[2]
         assert head["identity"].encode() == identity
         below[key] = opened(sealed, head, key_of(head["envelope"], identity), identity)
         numbers.add(head["number"])
@@ -145,7 +147,7 @@ def key_of(envelope: Mapping[str, str], identity: bytes) -> bytes:
     assert envelope["key"] == 'a "1"'
     wrapped = base64.b64decode(envelope["wrapped"])
     assert len(wrapped) == 12 + 48
-    associated = b"stratalog-envelope-1\0" + json.dumps(envelope["key"]).encode() + identity
+    associated = b"stratalog-envelope-2\0" + json.dumps(envelope["key"]).encode() + identity
     return AESGCM(KEY).decrypt(wrapped[:12], wrapped[12:], associated)
 
 
@@ -155,7 +157,7 @@ def opened(sealed: bytes, head: Mapping[str, Any], key: bytes, identity: bytes) 
     for number in range(count):
         nonce = struct.pack(">IQ", head["number"], number)
         is_last = bytes([number == count - 1])
-        associated = b"stratalog-chunk-1\0" + identity + nonce + is_last
+        associated = b"stratalog-chunk-2\0" + identity + json.dumps(head["name"]).encode() + nonce + is_last
         found += AESGCM(key).decrypt(nonce, sealed[number * step : (number + 1) * step], associated)
     assert len(found) == size
     return found

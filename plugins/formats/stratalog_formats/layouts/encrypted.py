@@ -2,14 +2,15 @@
 
 The layout below sees a sink and a range reader like any other and knows nothing of it. Each segment has a random key of
 its own, which the entry holds wrapped by a key-encryption key (``keyring``). The manifest entry stays readable: names,
-offsets, sizes and hashes are not secret.
+offsets, sizes and hashes are not secret. With keys the manifests of such logs are authenticated, too (``KeyRingMac``).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import hmac
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, ClassVar, Final
 
@@ -18,23 +19,34 @@ from stratalog.spi import (
     CorruptObjectError,
     FileKind,
     LayoutLookup,
+    ManifestAuthenticator,
     ObjectInfo,
     ObjectSink,
     OpenContext,
     RangeReader,
     Section,
-    SegmentInfo,
     SegmentSource,
     StorageError,
     StoredSegment,
     TierLayout,
+    Unauthenticated,
     key,
 )
-from stratalog_formats.layouts.heads import Head, Notes, StoredObject, encode_head, read_head, wrapped
+from stratalog_formats.layouts.heads import (
+    Head,
+    Notes,
+    StoredObject,
+    encode_head,
+    object_name,
+    read_head,
+    wrapped,
+)
 from stratalog_formats.layouts.keyring import KeyRing
 from stratalog_formats.layouts.sealed import (
+    FIRST_VERSION,
     MAX_CHUNK_BYTES,
     Envelope,
+    Identity,
     SealedReader,
     SealedSource,
     Sealing,
@@ -44,10 +56,12 @@ from stratalog_formats.layouts.sealed import (
     unwrap,
     wrap,
 )
+from stratalog_formats.layouts.sealed import VERSION as SEALED_VERSION
 
 NAME: Final = "encrypted"
-VERSION: Final = 1
-LABEL: Final = f"{NAME}@{VERSION}"
+VERSION: Final = SEALED_VERSION
+FIRST_LABEL: Final = f"{NAME}@{FIRST_VERSION}"
+_MAC_KEY: Final = b"stratalog-manifest-key-1\0"
 
 
 def _not_itself(name: str) -> str:
@@ -64,6 +78,13 @@ class EncryptedSection(Section):
     over: str = key("over", "single", check=_not_itself, doc="The layout whose objects are encrypted.")
     chunk_bytes: int = key(
         "chunk.bytes", 64 << 10, at_least=1 << 10, at_most=MAX_CHUNK_BYTES, doc="How much is encrypted as one."
+    )
+    unauthenticated: str = key(
+        "manifest.unauthenticated",
+        "warn",
+        choices=tuple(Unauthenticated),
+        doc="Manifests without a MAC, which earlier releases wrote: warn reads a log if all its segments are encrypted, accept "
+        "reads every log, refuse reads no log whose manifest has no MAC.",
     )
 
 
@@ -101,7 +122,7 @@ class EncryptedLayout(TierLayout):
             CorruptObjectError: what is stored is not what was, or the entry is damaged.
         """
         notes = Notes(segment)
-        reader = self._reader(notes, segment.info, fetch)
+        reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read(notes.inner, start, end, reader)
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
@@ -109,7 +130,7 @@ class EncryptedLayout(TierLayout):
         if kind not in segment.slices:
             return None
         notes = Notes(segment)
-        reader = self._reader(notes, segment.info, fetch)
+        reader = self._reader(notes, _identity(segment), fetch)
         return self._layouts.by_label(notes.over).read_index(notes.inner, kind, reader)
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
@@ -136,33 +157,43 @@ class EncryptedLayout(TierLayout):
             ConfigError: there is no active key, or the ring lacks the key that it is wrapped by.
             CorruptObjectError: the entry is damaged.
         """
-        notes, identity = Notes(segment), identity_of(segment.info)
+        notes, identity = Notes(segment), _identity(segment)
         if notes.envelope.key_id == self._ring.active()[0]:
             return segment
         envelope = wrap(unwrap(notes.envelope, identity, self._ring, notes.file), identity, self._ring)
         renewed = wrapped(notes.inner, notes.objects, envelope, notes.chunk_bytes)
         return dataclasses.replace(renewed, layout=segment.layout)
 
-    def _reader(self, notes: Notes, info: SegmentInfo, fetch: RangeReader) -> RangeReader:
-        identity = identity_of(info)
+    def authenticator(self) -> ManifestAuthenticator | None:
+        """Return what authenticates manifests by the keys of the ring; None if no file of keys is named."""
+        return (
+            KeyRingMac(self._ring, Unauthenticated(self._settings.unauthenticated))
+            if self._settings.keys_file
+            else None
+        )
+
+    def _reader(self, notes: Notes, identity: Identity, fetch: RangeReader) -> RangeReader:
         cipher = cipher_class()(unwrap(notes.envelope, identity, self._ring, notes.file))
         return _Decrypting(cipher, identity, notes.chunk_bytes, notes.objects, fetch)
 
     def _discovered(
-        self, identity: bytes, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
+        self, identity: Identity, envelope: Envelope, heads: Sequence[Head], fetch: RangeReader
     ) -> Iterator[StoredSegment]:
         """The segments in objects that one segment's key encrypts."""
         head = heads[0]
         objects = {found.key: StoredObject(found.number, found.size_bytes) for found in heads}
         cipher = cipher_class()(unwrap(envelope, identity, self._ring, head.key))
         infos = [ObjectInfo(found.key, found.size_bytes) for found in heads]
-        read = _Decrypting(cipher, identity, head.chunk_bytes, objects, fetch)
+        names = {found.key: found.name for found in heads}
+        read = _Decrypting(cipher, identity, head.chunk_bytes, objects, fetch, names)
         for inner in self._layouts.by_label(head.over).discover(infos, read):
             named = {key: objects.get(key) or objects.get("") for key in inner.keys}
-            if identity_of(inner.info) != identity or None in named.values():
+            if identity_of(inner.info, identity.version) != identity or None in named.values():
                 raise CorruptObjectError("it is another segment's, or objects of it are missing", head.key)
             known = {key: found for key, found in named.items() if found is not None}
-            yield dataclasses.replace(wrapped(inner, known, envelope, head.chunk_bytes), layout=LABEL)
+            yield dataclasses.replace(
+                wrapped(inner, known, envelope, head.chunk_bytes), layout=f"{NAME}@{identity.version}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +201,18 @@ class _Decrypting:
     """A range reader over the objects of one segment as the layout below stored them."""
 
     cipher: Any  # AESGCM, of an extra
-    identity: bytes
+    identity: Identity
     chunk_bytes: int
     objects: Mapping[str, StoredObject]
     fetch: RangeReader
+    names: Mapping[str, str] = field(default_factory=dict)  # by key, where an object was taken out of its tier
 
     def __call__(self, key: str, start: int, end: int) -> bytes:
         found = self.objects.get(key)
         if found is None:
             raise CorruptObjectError("the entry does not say how it is encrypted", key)
-        sealing = Sealing(self.cipher, self.identity, found.number, self.chunk_bytes)
+        name = self.names.get(key) or object_name(key)
+        sealing = Sealing(self.cipher, self.identity.of_chunks(name), found.number, self.chunk_bytes)
         return SealedReader(sealing, found.size_bytes, self.fetch).read(key, start, end)
 
 
@@ -187,7 +220,7 @@ class _SealingSink:
     """Encrypts what the layout below puts; objects are numbered in the order in which they are put."""
 
     def __init__(
-        self, sink: ObjectSink, cipher: Any, identity: bytes, chunk_bytes: int, envelope: Envelope, over: str
+        self, sink: ObjectSink, cipher: Any, identity: Identity, chunk_bytes: int, envelope: Envelope, over: str
     ) -> None:
         self._sink, self._cipher, self._identity = sink, cipher, identity
         self._chunk_bytes, self._envelope, self._over = chunk_bytes, envelope, over
@@ -200,14 +233,47 @@ class _SealingSink:
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         """Upload one object, encrypted; its size is told as the layout below knows it."""
         found = StoredObject(len(self.objects), source.size_bytes)
-        sealing = Sealing(self._cipher, self._identity, found.number, self._chunk_bytes)
-        head = encode_head(self._over, self._identity, self._envelope, self._chunk_bytes, found)
+        key = self._sink.key(suffix)
+        name = object_name(key)
+        sealing = Sealing(self._cipher, self._identity.of_chunks(name), found.number, self._chunk_bytes)
+        head = encode_head(self._over, self._identity, self._envelope, self._chunk_bytes, found, name)
         sealed = SealedSource(source, sealing, head)
         info = self._sink.put(sealed, suffix)
+        if info.key != key:
+            raise StorageError(f"the object was to be stored as {key}, and is stored as {info.key}")
         if info.size_bytes != sealed.size_bytes:
             raise StorageError(f"{sealed.size_bytes} bytes were put and {info.size_bytes} stored: key={info.key}")
         self.objects[info.key] = found
         return dataclasses.replace(info, size_bytes=source.size_bytes)
+
+
+class KeyRingMac(ManifestAuthenticator):
+    """HMAC-SHA-256 under keys that are derived from those of a ring, each for this purpose alone.
+
+    Args:
+        ring: the keys.
+        unauthenticated: as in the settings.
+    """
+
+    def __init__(self, ring: KeyRing, unauthenticated: Unauthenticated) -> None:
+        self._ring, self.unauthenticated = ring, unauthenticated
+
+    def key_id(self) -> str:
+        """Return the id of the active key; errors as ``KeyRing.active``."""
+        return self._ring.active()[0]
+
+    def mac(self, key_id: str, data: bytes) -> bytes:
+        """Return the MAC of ``data``; errors as ``KeyRing.key``."""
+        return hmac.digest(hmac.digest(self._ring.key(key_id), _MAC_KEY, "sha256"), data, "sha256")
+
+    def is_required(self, label: str) -> bool:
+        """Return True of all versions but the first, which earlier releases wrote into manifests without a MAC."""
+        return label != FIRST_LABEL
+
+
+def _identity(segment: StoredSegment) -> Identity:
+    """Whose segment an entry is, in the form of the version that wrote it; an entry without a label is new."""
+    return identity_of(segment.info, FIRST_VERSION if segment.layout == FIRST_LABEL else VERSION)
 
 
 def open_encrypted(context: OpenContext) -> TierLayout:

@@ -25,11 +25,18 @@ from stratalog.spi import (
     stored_from_json,
     stored_to_json,
 )
-from stratalog_formats.layouts.sealed import MAX_CHUNK_BYTES, Envelope, stored_bytes, stored_range
+from stratalog_formats.layouts.sealed import (
+    FIRST_VERSION,
+    MAX_CHUNK_BYTES,
+    VERSION,
+    Envelope,
+    Identity,
+    stored_bytes,
+    stored_range,
+)
 
 NOTES: Final = "encrypted"  # in ``extra``
 MAGIC: Final = b"STLGENC1"  # persistent
-FORMAT: Final = 1  # persistent
 TRAILER_BYTES: Final = 16
 MAX_HEAD_BYTES: Final = 16 << 10
 _TRAILER: Final = struct.Struct(">Q8s")
@@ -115,24 +122,37 @@ def _object(value: object, file: str) -> StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an object. ``key`` is where it was found, ``over`` the label of the layout below."""
+    """The head of an object.
+
+    ``key`` is where it was found, ``name`` the last part of the key under which it was stored, and ``over`` the label of the
+    layout below.
+    """
 
     key: str
+    name: str
     over: str
-    identity: bytes
+    identity: Identity
     envelope: Envelope
     chunk_bytes: int
     number: int
     size_bytes: int
 
 
-def encode_head(over: str, identity: bytes, envelope: Envelope, chunk_bytes: int, found: StoredObject) -> bytes:
+def object_name(key: str) -> str:
+    """Return the last part of a key, which no other object of the log has: base offset, epoch and id of the upload."""
+    return key.rpartition("/")[2]
+
+
+def encode_head(
+    over: str, identity: Identity, envelope: Envelope, chunk_bytes: int, found: StoredObject, name: str
+) -> bytes:
     """The head of an object, trailer included."""
     said = {
         "chunk_bytes": chunk_bytes,
         "envelope": _envelope_json(envelope),
-        "format": FORMAT,
-        "identity": identity.decode("ascii"),
+        "format": identity.version,
+        "identity": identity.text.decode("ascii"),
+        "name": name,
         "number": found.number,
         "over": over,
         "size_bytes": found.size_bytes,
@@ -168,14 +188,21 @@ def read_head(info: ObjectInfo, fetch: RangeReader) -> Head | None:
 
 def _head(said: object, key: str, start: int) -> Head:
     names = {"chunk_bytes", "envelope", "format", "identity", "number", "over", "size_bytes"}
+    version = said.get("format") if isinstance(said, Mapping) else None
+    if version == VERSION:
+        names.add("name")
     fields = _fields(said, names, key)
-    over, identity = fields["over"], fields["identity"]
-    if fields["format"] != FORMAT or not isinstance(over, str) or not isinstance(identity, str):
+    over, identity, name = fields["over"], fields["identity"], fields.get("name", object_name(key))
+    known = isinstance(over, str) and isinstance(identity, str) and isinstance(name, str)
+    if not isinstance(version, int) or version not in (FIRST_VERSION, VERSION) or not known:
         raise CorruptObjectError("the head is not of a form that is known here", key, start)
+    if key and name != object_name(key):
+        raise CorruptObjectError(f"the object was stored under another name, {name:.128}", key, start)
     head = Head(
         key=key,
+        name=name,
         over=over,
-        identity=identity.encode(),
+        identity=Identity(version, identity.encode()),
         envelope=_envelope(fields["envelope"], key),
         chunk_bytes=_integer(fields["chunk_bytes"], key, at_least=1, at_most=MAX_CHUNK_BYTES),
         number=_integer(fields["number"], key, at_most=(1 << 32) - 1),

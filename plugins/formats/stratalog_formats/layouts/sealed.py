@@ -3,7 +3,9 @@
 Each chunk is the ciphertext of ``chunk_bytes`` of the object, the last one of what is left (of nothing, in an empty
 object), with a tag of 16 bytes. Its nonce is the number of the object in the segment (4 bytes) and of the chunk in the
 object (8 bytes), big-endian, under a key that one segment has for itself. Authenticated with it, and stored nowhere:
-whose segment it is, both numbers, and whether it is the last chunk. So no chunk can be moved, left out or cut off.
+whose segment it is, the name of the object, both numbers, and whether it is the last chunk. So no chunk can be moved, left
+out or cut off, and no object of an earlier upload can take the place of a later one. Version 1 left out leader epoch, end
+offset and name.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import secrets
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from stratalog.spi import (
     Buffer,
@@ -33,12 +35,13 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 TAG_BYTES: Final = 16
+NO_EPOCH: Final = -1
 NONCE_BYTES: Final = 12
 MAX_CHUNK_BYTES: Final = 16 << 20
 _NUMBERS: Final = struct.Struct(">IQ")
 _LAST: Final = (b"\0", b"\1")
-_WRAP: Final = b"stratalog-envelope-1\0"
-_CHUNK: Final = b"stratalog-chunk-1\0"
+VERSION: Final = 2
+FIRST_VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +52,45 @@ class Envelope:
     wrapped: str
 
 
-def identity_of(info: SegmentInfo) -> bytes:
-    """Whose segment it is, as it is authenticated."""
-    said = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
-    return json.dumps(said, separators=(",", ":")).encode("ascii")
+class Identity(NamedTuple):
+    """Whose segment it is, as it is authenticated with its bytes: version of the layout, and a JSON list."""
+
+    version: int
+    text: bytes
+
+    def of_key(self, key_id: str) -> bytes:
+        """Return what is authenticated with the segment's key when key ``key_id`` wraps it."""
+        return b"stratalog-envelope-%d\0" % self.version + json.dumps(key_id).encode("ascii") + self.text
+
+    def of_chunks(self, name: str) -> bytes:
+        """Return what is authenticated with every chunk of the object with this name, the last part of its key."""
+        named = b"" if self.version == FIRST_VERSION else json.dumps(name).encode("ascii")
+        return b"stratalog-chunk-%d\0" % self.version + self.text + named
 
 
-def new_cipher(identity: bytes, ring: KeyRing) -> tuple[AESGCM, Envelope]:
+def identity_of(info: SegmentInfo, version: int = VERSION) -> Identity:
+    """Whose segment it is."""
+    said: list[object] = [info.log.topic, info.topic_id.text, info.log.partition, info.base_offset]
+    if version > FIRST_VERSION:
+        said += [info.end_offset, info.leader_epochs[-1].epoch if info.leader_epochs else NO_EPOCH]
+    return Identity(version, json.dumps(said, separators=(",", ":")).encode("ascii"))
+
+
+def new_cipher(identity: Identity, ring: KeyRing) -> tuple[AESGCM, Envelope]:
     """A cipher under a new random key, and its envelope. The key itself is in no frame that calls this or goes on."""
     key = new_key()
     return cipher_class()(key), wrap(key, identity, ring)
 
 
-def wrap(key: bytes, identity: bytes, ring: KeyRing) -> Envelope:
+def wrap(key: bytes, identity: Identity, ring: KeyRing) -> Envelope:
     """Wrap a segment's key by the active key of the ring; an envelope opens for its own segment only."""
     key_id, master = ring.active()
     nonce = secrets.token_bytes(NONCE_BYTES)
-    wrapped = nonce + cipher_class()(master).encrypt(nonce, key, _wrap_data(key_id, identity))
+    wrapped = nonce + cipher_class()(master).encrypt(nonce, key, identity.of_key(key_id))
     return Envelope(key_id, base64.b64encode(wrapped).decode())
 
 
-def unwrap(envelope: Envelope, identity: bytes, ring: KeyRing, file: str) -> bytes:
+def unwrap(envelope: Envelope, identity: Identity, ring: KeyRing, file: str) -> bytes:
     """A segment's key.
 
     Raises:
@@ -83,7 +104,7 @@ def unwrap(envelope: Envelope, identity: bytes, ring: KeyRing, file: str) -> byt
         data = b""
     if len(data) != NONCE_BYTES + KEY_BYTES + TAG_BYTES:
         raise CorruptObjectError("the envelope of its key is damaged", file)
-    return opened(cipher, data[:NONCE_BYTES], data[NONCE_BYTES:], _wrap_data(envelope.key_id, identity), file, 0)
+    return opened(cipher, data[:NONCE_BYTES], data[NONCE_BYTES:], identity.of_key(envelope.key_id), file, 0)
 
 
 def cipher_class() -> type[AESGCM]:
@@ -115,13 +136,12 @@ def opened(cipher: AESGCM, nonce: bytes, data: Buffer, associated: bytes, file: 
         raise CorruptObjectError("it is damaged, moved, or encrypted by another key", file, position) from error
 
 
-def _wrap_data(key_id: str, identity: bytes) -> bytes:
-    return _WRAP + json.dumps(key_id).encode("ascii") + identity
-
-
 @dataclass(frozen=True, slots=True)
 class Sealing:
-    """How one object is encrypted: the cipher, whose it is, its number in the segment, and how large its chunks are."""
+    """How one object is encrypted: the cipher, whose it is, its number in the segment, and how large its chunks are.
+
+    ``identity`` is that of its chunks, as ``Identity.of_chunks`` gives it.
+    """
 
     cipher: Any  # AESGCM, of an extra
     identity: bytes
@@ -138,7 +158,7 @@ class Sealing:
 
     def associated(self, chunk: int, *, last: bool) -> bytes:
         """What is authenticated with a chunk."""
-        return _CHUNK + self.identity + self.nonce(chunk) + _LAST[last]
+        return self.identity + self.nonce(chunk) + _LAST[last]
 
 
 class SealedSource:
