@@ -22,6 +22,7 @@ from stratalog.spi import (
     ConfigError,
     Created,
     Env,
+    FileStat,
     ObjectInfo,
     ObjectNotFoundError,
     ObjectStore,
@@ -34,7 +35,7 @@ from stratalog.spi import (
 from stratalog_s3.create import create_capability
 from stratalog_s3.deadline import seconds_left
 from stratalog_s3.failures import typed
-from stratalog_s3.location import Location, check_key, check_prefix, parse_location
+from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.uploads import counted
 
@@ -115,7 +116,7 @@ class FileStore(ObjectStore):
     def is_at_hand(self, key: str, start: int, end: int) -> bool:
         """Whether the system has the end of this part of a file: it was read, or is being read, up to there."""
         del start
-        with contextlib.suppress(OSError), self._opened(f"{self._root}/{check_key(key)}") as descriptor:
+        with contextlib.suppress(OSError), self._opened(f"{self._root}/{place_of(check_key(key))}") as descriptor:
             return self._files.is_cached(descriptor, end - 1)
         return False
 
@@ -124,7 +125,7 @@ class FileStore(ObjectStore):
         if self._closed:
             return False
         try:
-            descriptor = self._files.open(f"{self._root}/{check_key(key)}")
+            descriptor = self._files.open(f"{self._root}/{place_of(check_key(key))}")
         except OSError:
             return False
         try:
@@ -137,7 +138,8 @@ class FileStore(ObjectStore):
         folder = check_prefix(prefix).rpartition("/")[0]
         self._path(folder, deadline_ns)
         try:
-            found = [info for info in self._walk(folder) if info.key.startswith(prefix) and info.key > after]
+            walked = self._walk(place_of(folder))
+            found = [info for info in walked if info.key.startswith(prefix) and info.key > after]
         except OSError as error:
             self._raise(error, prefix)
         if not found:
@@ -162,11 +164,11 @@ class FileStore(ObjectStore):
         self._path(folder, deadline_ns)
         found: list[UnfinishedUpload] = []
         try:
-            for info in self._walk(folder, temporary=True):
-                above, _, name = info.key.rpartition("/")
+            for place, entry in self._entries(place_of(folder)):
+                above, _, name = place.rpartition("/")
                 of = _TEMPORARY_NAME.match(name)
-                if of is not None and (key := f"{above}/{of[1]}".removeprefix("/")).startswith(prefix):
-                    found.append(UnfinishedUpload(key, name, info.modified_ms))
+                if of is not None and (key := key_at(f"{above}/{of[1]}".removeprefix("/"))).startswith(prefix):
+                    found.append(UnfinishedUpload(key, name, entry.modified_ms))
         except OSError as error:
             self._raise(error, prefix)
         return found
@@ -196,7 +198,7 @@ class FileStore(ObjectStore):
         if self._closed:
             raise ClosedError(f"the object store is closed uri={self.uri}")
         seconds_left(self._clock, deadline_ns, key)
-        return f"{self._root}/{key}" if key else self._root
+        return f"{self._root}/{place_of(key)}" if key else self._root
 
     def _writable(self, key: str, deadline_ns: int, *, make_folder: bool = True) -> str:
         if self._read_only:
@@ -293,8 +295,14 @@ class FileStore(ObjectStore):
             seconds_left(self._clock, deadline_ns, key)
             yield chunk
 
-    def _walk(self, folder: str, *, temporary: bool = False) -> Iterator[ObjectInfo]:
-        """All objects, or all temporary files, below a folder, whose name is relative to the root, in any order."""
+    def _walk(self, folder: str) -> Iterator[ObjectInfo]:
+        """All objects below a folder, whose place is relative to the root, in any order."""
+        for place, entry in self._entries(folder):
+            if not entry.name.startswith(_TEMPORARY):
+                yield ObjectInfo(key_at(place), entry.size_bytes, "", entry.modified_ms)
+
+    def _entries(self, folder: str) -> Iterator[tuple[str, FileStat]]:
+        """All files below a folder, with their places."""
         try:
             entries = self._files.list(f"{self._root}/{folder}" if folder else self._root)
         except OSError as error:
@@ -302,11 +310,11 @@ class FileStore(ObjectStore):
                 return
             raise
         for entry in entries:
-            key = f"{folder}/{entry.name}" if folder else entry.name
+            place = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_folder:
-                yield from self._walk(key, temporary=temporary)
-            elif entry.name.startswith(_TEMPORARY) == temporary:
-                yield ObjectInfo(key, entry.size_bytes, "", entry.modified_ms)
+                yield from self._entries(place)
+            else:
+                yield place, entry
 
     def _store_error(self, error: OSError, key: str) -> StoreError:
         if error.errno in _MISSING:

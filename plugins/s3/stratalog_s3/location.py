@@ -10,6 +10,9 @@ from typing import Final
 from stratalog.spi import ConfigError
 
 MAX_KEY_BYTES: Final = 1024  # S3's bound
+MAX_NAME_BYTES: Final = 255  # of file systems
+_GOES_ON: Final = "+"  # ends the name of a folder that is the beginning of a longer one
+_CUT: Final = re.compile(r"(?:(?<=/)|\A)([^/]{254})\+/", re.ASCII)
 _S3: Final = frozenset({"s3", "s3a"})
 _URI: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)\Z", re.DOTALL)
 
@@ -95,6 +98,37 @@ def check_prefix(prefix: str) -> str:
     if any(part in {"", ".", ".."} for part in parts[:-1]) or parts[-1] == ".." or not _sound(prefix):
         raise ConfigError(f"key prefix {prefix[:80]!r} is not allowed")
     return prefix
+
+
+def place_of(key: str) -> str:
+    """Return the path of an object below the folder of a store on a file system, where a name has at most 255 bytes.
+
+    A longer part of the key becomes a folder of its first 254 characters and ``+``, and the rest in it.
+
+    Raises:
+        ConfigError: the path would be read back as another key, or the rest would be ``.`` or ``..``.
+    """
+    if len(key) < MAX_NAME_BYTES:
+        return key
+    place = "/".join(_cut(part) for part in key.split("/"))
+    if key_at(place) != key:
+        raise ConfigError(f"object key {key[:80]!r} is not allowed on a file system")
+    return place
+
+
+def key_at(place: str) -> str:
+    """Return the key of the object that ``place_of`` has put there."""
+    return place if len(place) < MAX_NAME_BYTES else _CUT.sub(r"\1", place)
+
+
+def _cut(part: str) -> str:
+    pieces = []
+    while len(part) > MAX_NAME_BYTES and part.isascii():  # the system refuses long names of other characters
+        pieces.append(part[: MAX_NAME_BYTES - 1] + _GOES_ON)
+        part = part[MAX_NAME_BYTES - 1 :]
+    if pieces and part in {".", ".."}:
+        raise ConfigError(f"object key part {pieces[0][:80]!r} is not allowed on a file system")
+    return "/".join([*pieces, part])
 
 
 def _sound(text: str) -> bool:

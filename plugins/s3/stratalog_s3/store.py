@@ -34,13 +34,14 @@ from stratalog.spi import (
 )
 from stratalog_s3.deadline import run, seconds_left
 from stratalog_s3.failures import failed_create, typed
-from stratalog_s3.location import Location, check_key, check_prefix, parse_location
+from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
 from stratalog_s3.secret import SecretOptions
 from stratalog_s3.settings import TransportSection
 from stratalog_s3.tls import UNENCRYPTED, check_endpoint, check_options, endpoints
 from stratalog_s3.uploads import PART_BYTES, counted, whole
 
 _LOGGER: Final = logging.getLogger("stratalog.s3")
+FILE_SCHEMES: Final = frozenset({"hdfs", "webhdfs", "sftp", "ssh", "smb"})  # where a part of a key is a file's name
 _DISCARD_NS: Final = 5_000_000_000
 _TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "modified", "created")
 
@@ -188,8 +189,10 @@ class FsspecStore(StoreBase):
         except ObjectNotFoundError:  # no such folder
             return ()
         root = f"{self._root()}/"
-        infos = {name.removeprefix(root): info for name, info in found.items() if name.startswith(f"{root}{prefix}")}
-        keys = sorted(key for key in infos if key > after)[:limit]  # by code point, which is by UTF-8 byte too
+        infos = {self._key_at(name.removeprefix(root)): info for name, info in found.items() if name.startswith(root)}
+        keys = sorted(key for key in infos if key > after and key.startswith(prefix))[
+            :limit
+        ]  # by code point, which is by UTF-8 byte too
         return [_object_info(key, infos[key]) for key in keys]
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
@@ -229,7 +232,11 @@ class FsspecStore(StoreBase):
         return root
 
     def _path(self, key: str) -> str:
-        return f"{self._root()}/{key}" if key else self._root()
+        place = place_of(key) if self._location.scheme in FILE_SCHEMES else key
+        return f"{self._root()}/{place}" if place else self._root()
+
+    def _key_at(self, place: str) -> str:
+        return key_at(place) if self._location.scheme in FILE_SCHEMES else place
 
     def _writable(self, key: str) -> str:
         self._refuse_write()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stratalog import Record, open_engine, open_reader
 from stratalog.env import PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.spi import (
@@ -325,3 +326,63 @@ def test_a_store_opened_for_reading_refuses_writes(
         with pytest.raises(ReadOnlyError):
             call()
     assert files_in(tmp_path) == ["a"]
+
+
+# --- names that are too long for a file system -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["k" * 255, "k" * 256, "k" * 272, "k" * 600])
+def test_long_parts_of_keys_are_stored_listed_and_deleted(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int, part: str
+) -> None:
+    store = open_store(tmp_path.as_uri())
+    keys = [f"{part}/0/b", f"{part}/1/a", "other/0/a"]
+    store.put_file(keys[0], BytesSource(b"0"), deadline_ns=deadline_ns)
+    assert store.create(keys[1], b"1", deadline_ns=deadline_ns) is Created.CREATED
+    assert store.create(keys[1], b"2", deadline_ns=deadline_ns) is Created.EXISTS
+    store.put_file(keys[2], BytesSource(b"2"), deadline_ns=deadline_ns)
+    assert [info.key for info in store.list("", deadline_ns=deadline_ns)] == sorted(keys)
+    assert [info.key for info in store.list(f"{part}/1/", deadline_ns=deadline_ns)] == keys[1:2]
+    assert [info.key for info in store.list(part[:254], deadline_ns=deadline_ns)] == keys[:2]
+    assert [info.key for info in store.list("", after=keys[0], deadline_ns=deadline_ns)] == keys[1:]
+    assert store.read(keys[0], deadline_ns=deadline_ns) == b"0"
+    assert store.delete(keys[:1], deadline_ns=deadline_ns) == {}
+    assert [info.key for info in store.list("", deadline_ns=deadline_ns)] == keys[1:]
+
+
+def test_an_upload_under_a_long_name_without_an_end_is_found_and_aborted(
+    open_store: OpenStore, tmp_path: Path, deadline_ns: int
+) -> None:
+    store = open_store(tmp_path.as_uri())
+    key = f"{'k' * 272}/0/segment"
+    store.put_file(key, BytesSource(b"0"), deadline_ns=deadline_ns)
+    (written,) = tmp_path.rglob("segment")
+    left = written.with_name(f".stratalog-{0:032x}-segment.tmp")
+    left.write_bytes(b"half")
+    (upload,) = store.unfinished(f"{'k' * 272}/", deadline_ns=deadline_ns)
+    assert upload.key == key
+    store.abort(upload, deadline_ns=deadline_ns)
+    assert not left.exists()
+    assert store.read(key, deadline_ns=deadline_ns) == b"0"
+
+
+@pytest.mark.parametrize("length", [232, 233, 249])
+def test_the_longest_topic_works_on_a_folder(tmp_path: Path, length: int) -> None:
+    topic = "t" * length
+    (tmp_path / "tier").mkdir()
+    uri = (tmp_path / "tier").as_uri()
+    with open_engine(tmp_path / "data", tier=uri) as engine:
+        engine.create_topic(topic, config={"local.retention.ms": 1, "retention.ms": -1})
+        log = engine.log(topic, 0)
+        for number in range(3):
+            log.append([Record(value=b"%d" % number, timestamp_ms=1_000)])
+            log.roll()
+        engine.offload()
+        engine.apply_retention()
+        engine.collect()
+    with open_reader(uri) as reader:
+        assert list(reader.topics()) == [topic]
+        assert [record.value for record in reader.log(topic, 0).records()] == [b"0", b"1", b"2"]
+    with open_engine(tmp_path / "again", tier=uri, attach=True) as engine:
+        assert [record.value for record in engine.log(topic, 0).records()] == [b"0", b"1", b"2"]
+        engine.delete_topic(topic)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.spi import ConfigError
-from stratalog_s3.location import Location, check_key, check_prefix, parse_location
+from stratalog_s3.location import Location, check_key, check_prefix, key_at, parse_location, place_of
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,31 @@ def test_prefixes_may_end_anywhere(prefix: str) -> None:
 def test_prefixes_do_not_climb(prefix: str) -> None:
     with pytest.raises(ConfigError):
         check_prefix(prefix)
+
+
+# --- paths of keys on a file system ------------------------------------------------------------------------------
+
+LONG = "t" * 249 + "-ABEiM0RVZneImaq7zN3u_w"
+
+
+@pytest.mark.parametrize(
+    ("key", "place"),
+    [
+        ("a/b.seg", "a/b.seg"),
+        (f"{'t' * 232}-ABEiM0RVZneImaq7zN3u_w/0/manifest/1", f"{'t' * 232}-ABEiM0RVZneImaq7zN3u_w/0/manifest/1"),
+        (f"{LONG}/0/manifest/1", f"{LONG[:254]}+/{LONG[254:]}/0/manifest/1"),
+        (f"a/{LONG}", f"a/{LONG[:254]}+/{LONG[254:]}"),
+        ("x" * 600, f"{'x' * 254}+/{'x' * 254}+/{'x' * 92}"),
+        ("y" * 254 + "+", "y" * 254 + "+"),
+    ],
+)
+def test_a_name_that_is_too_long_is_cut_and_comes_back(key: str, place: str) -> None:
+    assert place_of(key) == place
+    assert key_at(place) == key
+    assert all(len(part) <= 255 for part in place.split("/"))
+
+
+@pytest.mark.parametrize("key", ["y" * 254 + "+/x", "z" * 254 + ".."])
+def test_a_name_that_would_come_back_as_another_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="not allowed on a file system"):
+        place_of(key)

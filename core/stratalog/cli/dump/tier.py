@@ -36,6 +36,7 @@ _SEGMENT_COLUMNS: Final = (
     "base_offset", "end_offset", "size_bytes", "max_timestamp_ms", "layout", "leader_epochs", "key"
 )  # fmt: skip
 _KEY_PARTS: Final = 4  # topic, partition, folder, name
+_CUT_CHARACTERS: Final = 255  # of a folder whose name goes on in the next one, which docs/formats/tier.md describes
 
 
 def dump_object(context: Context, source: Source) -> None:
@@ -82,7 +83,11 @@ def _discovered(context: Context, source: Source) -> tuple[TierLayout, StoredSeg
 
 def _key_of(path: Path) -> str:
     """The object's key, if the file lies as it lies in its tier; "" for one that was taken out."""
-    key = "/".join(path.absolute().parts[-_KEY_PARTS:])
+    parts = path.absolute().parts
+    key = "/".join(parts[-_KEY_PARTS:])
+    above = parts[-_KEY_PARTS - 1] if len(parts) > _KEY_PARTS else ""
+    if len(above) == _CUT_CHARACTERS and above.endswith("+"):  # a name that is too long for a file system
+        key = above[:-1] + key
     return key if parse_log_prefix(key) is not None else ""
 
 
