@@ -18,7 +18,7 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StorageError, StoreError
-from stratalog.log.directory import is_log_directory
+from stratalog.log.directory import check_log_directory
 from stratalog.model.names import TopicPartition
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import ComponentHost, split_scheme
@@ -99,9 +99,11 @@ def _source(host: ComponentHost, directory: str, uri: str) -> SegmentStore:
     if scheme == "file" and Path(place).resolve().is_relative_to(Path(directory).resolve()):
         raise ConfigError(f"the tier {uri} lies in the log directory {directory}, where nothing is to be written")
     store = host.segment_store(directory, read_only=True)
-    if not is_log_directory(store):
+    try:
+        check_log_directory(store)
+    except BaseException:
         store.close()
-        raise LogDirNotFoundError("there are no logs in the directory", directory)
+        raise
     return store
 
 

@@ -17,11 +17,11 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.open import open_engine
 from stratalog.errors import LogDirLockedError, LogDirNotFoundError, StorageError
-from stratalog.log.directory import DirectoryState, is_log_directory, partition_folders, read_directory
+from stratalog.log.directory import DirectoryState, check_log_directory, partition_folders, read_directory
 from stratalog.log.load import load
 from stratalog.log.loaded import LoadRequest
 from stratalog.model.events import LogRecovered
-from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition, parse_partition_folder
+from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
 from stratalog.reading.open import open_host
 from stratalog.reading.parts import ComponentHost
 from stratalog.segment.components import Components
@@ -61,11 +61,8 @@ def recover(output: Output, directory: Path, *, dry_run: bool) -> int:
     """
     if not directory.is_dir():
         raise LogDirNotFoundError("there is no such directory", str(directory))
-    if parse_partition_folder(directory.resolve().name):
-        raise click.UsageError(
-            f"{directory} is the folder of one log: give its directory, {directory.resolve().parent}"
-        )
-    _check_holds_logs(directory)
+    with _untouched(directory) as (_, store):
+        check_log_directory(store)  # nothing is written to another one
     with _bar(output) as progress:
         outcomes = _planned(directory, progress) if dry_run else _recovered(directory, progress)
     output.table("would be recovered" if dry_run else "recovered", COLUMNS, (found.row() for found in outcomes))
@@ -84,13 +81,6 @@ def _untouched(directory: Path) -> Iterator[tuple[ComponentHost, SegmentStore]]:
             store.close()
     finally:
         host.close()
-
-
-def _check_holds_logs(directory: Path) -> None:
-    """Nothing is written to a directory that is no log directory: another one was meant."""
-    with _untouched(directory) as (_, store):
-        if not is_log_directory(store):
-            raise LogDirNotFoundError("there are no logs in the directory", str(directory))
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from stratalog.cli.verify_tier import Budget, TierCheck
 from stratalog.config.files import Settings
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError
-from stratalog.log.directory import is_log_directory, partition_folders
+from stratalog.log.directory import check_log_directory, holds_log, partition_folders
 from stratalog.log.verify import LogReport, is_log_file, repair_log, verify_log
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
@@ -94,14 +94,14 @@ def verify(
 def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -> int:
     if not path.is_dir():
         raise LogDirNotFoundError("there is no such directory", str(path))
-    single = parse_partition_folder(path.resolve().name)
-    root = path.resolve().parent if single else path
     host = open_host(Settings(), (), None)
     try:
+        single = _log_of(host, path.resolve())
+        root = path.resolve().parent if single else path
         store = host.segment_store(str(root), read_only=not repair)
         try:
-            if single is None and not is_log_directory(store):
-                raise LogDirNotFoundError("there are no logs in the directory", str(root))
+            if single is None:
+                check_log_directory(store)
             if repair:
                 store.acquire()
             elif store.is_acquired_elsewhere():
@@ -111,6 +111,15 @@ def _verify_directory(output: Output, path: Path, *, repair: bool, deep: bool) -
             store.close()
     finally:
         host.close()
+
+
+def _log_of(host: ComponentHost, path: Path) -> TopicPartition | None:
+    """The log whose folder ``path`` is; None for a log directory, which may be named like a log: ``disk-1``."""
+    name = parse_partition_folder(path.name)
+    if name is None:
+        return None
+    with host.segment_store(str(path.parent), read_only=True) as above:
+        return name if holds_log(above.open_log(path.name)) else None
 
 
 @dataclass(slots=True)

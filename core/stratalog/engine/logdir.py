@@ -15,7 +15,7 @@ from stratalog.engine.identity import read_identity
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
-from stratalog.log.directory import partition_folders, read_directory
+from stratalog.log.directory import check_may_become_log_directory, partition_folders, read_directory
 from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogDirOffline
@@ -48,8 +48,9 @@ class LogDir:
         self.store, self._env, self._notify = store, env, notify
         self.failure: StorageError | None = None  # set once: what took the directory out of service
         self._failing = threading.Lock()
-        store.acquire()
         try:
+            check_may_become_log_directory(store)
+            store.acquire()
             self._state = read_directory(store, live=False)
             self.identity = read_identity(store)
             with contextlib.suppress(NotAFileError):  # it was not counted as the marker, and will not be

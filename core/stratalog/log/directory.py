@@ -6,22 +6,25 @@ Source: apache/kafka LogManager, OffsetCheckpointFile, PartitionMetadataFile.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from stratalog.epochs.checkpoint import parse_offsets
-from stratalog.errors import CorruptCheckpointError, InvalidTopicError, NotAFileError
+from stratalog.errors import CorruptCheckpointError, InvalidTopicError, LogDirNotFoundError, NotAFileError
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_FILE,
     HIGH_WATERMARKS_FILE,
     IGNORED_FOLDERS,
     LEADER_EPOCHS_FILE,
+    LOCK_FILE,
     LOG_STARTS_FILE,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     RECOVERY_POINTS_FILE,
+    TOPICS_FILE,
     TopicId,
     TopicPartition,
     left_folder_fate,
@@ -31,6 +34,17 @@ from stratalog.model.names import (
 from stratalog.spi.segments import LogFiles, SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
+_OF_DIRECTORIES: Final = (
+    META_PROPERTIES_FILE,
+    RECOVERY_POINTS_FILE,
+    HIGH_WATERMARKS_FILE,
+    LOG_STARTS_FILE,
+    CLEANER_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    TOPICS_FILE,
+    LOCK_FILE,
+)
+_OF_LOGS: Final = (PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +103,54 @@ def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
 
 
 def is_log_directory(store: SegmentStore) -> bool:
-    """Whether somebody has used a directory as one: it holds files of logs, or what is written beside them.
+    """True if a directory holds files of logs, or files that engines and brokers write beside logs.
 
     A folder's name alone says nothing: ``/etc/dbus-1`` could be that of a log, too.
     """
-    beside = (META_PROPERTIES_FILE, RECOVERY_POINTS_FILE, CLEAN_SHUTDOWN_FILE)
-    if any(store.read_small(name) is not None for name in beside):
+    if any(_has(store, name) for name in _OF_DIRECTORIES):
         return True
-    return any(_holds_log(store.open_log(folder)) for folder in partition_folders(store).values())
+    return any(holds_log(store.open_log(folder)) for folder in partition_folders(store).values())
 
 
-def _holds_log(files: LogFiles) -> bool:
-    known = {PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE}
-    return any(found.name in known or parse_segment_file(found.name) for found in files.list())
+def holds_log(files: LogFiles) -> bool:
+    """True if a folder holds files of a log."""
+    return any(found.name in _OF_LOGS or parse_segment_file(found.name) for found in files.list())
+
+
+def check_log_directory(store: SegmentStore) -> None:
+    """Raise LogDirNotFoundError if a directory is no log directory, or the folder of one log."""
+    _check_is_no_log(store)
+    if not is_log_directory(store):
+        raise LogDirNotFoundError("there are no logs in the directory", store.path())
+
+
+def check_may_become_log_directory(store: SegmentStore) -> None:
+    """Raise LogDirNotFoundError if logs must not be made in a directory: it is a log's folder, or belongs to something else.
+
+    A directory that is missing or has no folders named like logs may become one.
+    """
+    try:
+        folders = partition_folders(store)
+    except LogDirNotFoundError:
+        return
+    _check_is_no_log(store)
+    if folders and not is_log_directory(store):
+        name = next(iter(folders.values()))
+        text = f"the directory belongs to something else: {name} is named like a log and holds none; name another directory"
+        raise LogDirNotFoundError(text, store.path())
+
+
+def _has(store: SegmentStore, name: str) -> bool:
+    try:
+        return store.read_small(name) is not None
+    except (CorruptCheckpointError, NotAFileError):  # too large, or a folder: it is there
+        return True
+
+
+def _check_is_no_log(store: SegmentStore) -> None:
+    if any(_has(store, name) for name in _OF_LOGS):
+        above = os.path.dirname(os.path.abspath(store.path()))  # noqa: PTH100, PTH120 - a Path would follow links
+        raise LogDirNotFoundError(f"this is the folder of one log: name its log directory, {above}", store.path())
 
 
 def read_topic_id(files: LogFiles) -> TopicId | None:

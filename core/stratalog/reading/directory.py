@@ -8,7 +8,13 @@ from typing import NamedTuple
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError
 from stratalog.log.away import tier_of
-from stratalog.log.directory import DirectoryState, partition_folders, read_directory, read_topic_id
+from stratalog.log.directory import (
+    DirectoryState,
+    check_log_directory,
+    partition_folders,
+    read_directory,
+    read_topic_id,
+)
 from stratalog.log.load import load
 from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.log.remote import RemoteView
@@ -49,6 +55,7 @@ class DirectoryReader(Reader):
         self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed when first asked for
         self._folders: dict[TopicPartition, list[_Folder]] = {}
         for store in stores:
+            check_log_directory(store)
             folders = partition_folders(store)
             state = read_directory(store, live=store.is_acquired_elsewhere())
             for name, folder in folders.items():

@@ -97,7 +97,7 @@ def test_every_layout_keeps_the_records_and_a_gap(
     ("arguments", "told"),
     [
         (["{source}/missing", "{target}"], "no such directory"),
-        (["{source}/orders-0", "{target}"], "no logs in the directory"),
+        (["{source}/orders-0", "{target}"], "this is the folder of one log: name its log directory"),
         (["{source}", "{source}/bucket"], "is no URI"),
         (["{source}", "file://{source}/bucket"], "nothing is to be written"),
         (["{source}", "{target}/missing"], "create it first"),

@@ -64,7 +64,7 @@ def test_nothing_is_written_to_what_is_no_log_directory(
     before = sorted(path.name for path in (filled / "t-0").iterdir())
     code, told, error = stratalog("recover", filled / "t-0", *options)
     assert (code, told) == (2, [])
-    assert f"give its directory, {filled}" in json.loads(error)["message"]
+    assert f"name its log directory, {filled}" in json.loads(error)["message"]
     assert sorted(path.name for path in (filled / "t-0").iterdir()) == before
     other = tmp_path / "other"
     other.mkdir()

@@ -97,3 +97,44 @@ def test_a_topic_is_described_as_far_as_it_is_known_while_its_store_is_away(
     assert "the store of the tier has been away" in bounds["error"]
     assert [item["base_offset"] for item in told if "where" in item] == [4, 5]
     assert run(["topics", "list", *place]) == 2
+
+
+# --- other folders than log directories --------------------------------------------------------------------------
+
+READS = [["topics", "list"], ["topics", "describe", "orders"], ["consume", "orders"], ["explain", "orders", "0", "0"]]
+WRITES = [
+    ["topics", "create", "more"], ["produce", "orders", "/dev/null"], ["retention"], ["cleaner"],
+    ["offload", "--tier", "file:///nowhere"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", [*READS, *WRITES], ids=lambda command: " ".join(command[:2]))
+def test_the_folder_of_a_log_is_no_log_directory(
+    folder: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = Path(folder) / "orders-0"
+    before = sorted(path.name for path in log.iterdir())
+    command = [word.replace("file:///nowhere", Path(folder).as_uri()) for word in command]
+    assert run([*command, "--dir", str(log)]) == 2
+    assert f"this is the folder of one log: name its log directory, {folder}" in capsys.readouterr().err
+    assert sorted(path.name for path in log.iterdir()) == before
+
+
+@pytest.mark.parametrize("command", [*READS, WRITES[0], WRITES[2]], ids=lambda command: " ".join(command[:2]))
+def test_folders_that_are_named_like_logs_are_no_topics(
+    tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``/etc`` has the folders ``dbus-1`` and ``polkit-1``."""
+    (tmp_path / "dbus-1").mkdir()
+    (tmp_path / "dbus-1" / "system.conf").write_text("", encoding="utf-8")
+    assert run([*command, "--dir", str(tmp_path)]) == 2
+    assert str(tmp_path) in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["dbus-1"]
+
+
+@pytest.mark.parametrize("command", [["topics", "list", "--dir"], ["verify"], ["recover"]])
+def test_a_log_directory_may_be_named_like_a_log(tmp_path: Path, command: list[str]) -> None:
+    with open_engine(tmp_path / "disk-1") as engine:
+        engine.create_topic("orders")
+        engine.log("orders", 0).append([Record(value=b"v")])
+    assert run([*command, str(tmp_path / "disk-1")]) == 0

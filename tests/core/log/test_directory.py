@@ -7,8 +7,16 @@ from typing import Any
 
 import pytest
 
-from stratalog.errors import CorruptCheckpointError
-from stratalog.log.directory import format_topic_id, partition_folders, read_directory, read_topic_id
+from stratalog.errors import CorruptCheckpointError, LogDirNotFoundError
+from stratalog.log.directory import (
+    check_log_directory,
+    check_may_become_log_directory,
+    format_topic_id,
+    is_log_directory,
+    partition_folders,
+    read_directory,
+    read_topic_id,
+)
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.spi.segments import SegmentStore
 from stratalog.testing.logs import LogBed
@@ -108,3 +116,65 @@ def test_only_folders_of_logs_count(bed: LogBed, store: SegmentStore) -> None:
     found = partition_folders(store)
     assert list(found) == [TopicPartition(*name) for name in (("a-b", 0), ("orders", 2), ("orders", 10), ("t", 0))]
     assert found[TopicPartition("orders", 10)] == "orders-10"
+
+
+# --- which directories hold logs ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(bed: LogBed) -> Iterator[SegmentStore]:
+    """A store on a directory like ``/etc``: its folders are named like logs and hold other files."""
+    (bed.directory / "dbus-1").mkdir(parents=True)
+    (bed.directory / "dbus-1" / "system.conf").write_text("", encoding="utf-8")
+    (bed.directory / "polkit-1").mkdir()
+    with bed.host.segment_store(str(bed.directory), read_only=True) as opened:
+        yield opened
+
+
+def test_folders_that_are_only_named_like_logs_are_none(elsewhere: SegmentStore) -> None:
+    assert not is_log_directory(elsewhere)
+    with pytest.raises(LogDirNotFoundError, match="there are no logs in the directory"):
+        check_log_directory(elsewhere)
+    with pytest.raises(LogDirNotFoundError, match="dbus-1 is named like a log and holds none"):
+        check_may_become_log_directory(elsewhere)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "meta.properties", "recovery-point-offset-checkpoint", "replication-offset-checkpoint", ".lock",
+        "log-start-offset-checkpoint", "cleaner-offset-checkpoint", ".kafka_cleanshutdown", "stratalog-topics.json",
+    ],
+)  # fmt: skip
+def test_one_file_of_a_broker_or_an_engine_makes_a_log_directory(
+    elsewhere: SegmentStore, bed: LogBed, name: str
+) -> None:
+    (bed.directory / name).write_bytes(b"")
+    check_log_directory(elsewhere)
+    check_may_become_log_directory(elsewhere)
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "partition.metadata", "leader-epoch-checkpoint"])
+def test_one_file_of_a_log_makes_a_log_directory(elsewhere: SegmentStore, bed: LogBed, name: str) -> None:
+    (bed.directory / "orders-0").mkdir()
+    (bed.directory / "orders-0" / name).write_bytes(b"")
+    check_log_directory(elsewhere)
+    check_may_become_log_directory(elsewhere)
+
+
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
+def test_the_folder_of_a_log_names_the_directory_to_use(bed: LogBed, name: str) -> None:
+    folder = bed.directory / "orders-0"
+    folder.mkdir(parents=True)
+    (folder / name).write_bytes(b"")
+    with bed.host.segment_store(str(folder), read_only=True) as store:
+        for check in (check_log_directory, check_may_become_log_directory):
+            with pytest.raises(LogDirNotFoundError, match=f"name its log directory, {bed.directory}"):
+                check(store)
+
+
+def test_a_directory_that_is_missing_or_empty_may_become_a_log_directory(bed: LogBed, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("missing", "empty"):
+        with bed.host.segment_store(str(tmp_path / name), read_only=True) as store:
+            check_may_become_log_directory(store)
