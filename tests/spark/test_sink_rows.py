@@ -12,7 +12,7 @@ import pytest
 
 from stratalog import Record, TopicPartition, open_engine, open_reader
 from stratalog.client.partitioner import partition_of_key
-from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
+from stratalog.errors import ConfigError, InvalidRecordError, LogInUseError, StorageError, UnknownTopicError
 from stratalog.writing import WriteMark, WriteTarget
 
 pytestmark = pytest.mark.usefixtures("has_spark")
@@ -334,6 +334,41 @@ def test_options_of_a_write_are_checked(options: dict[str, str], message: str) -
     given = {"path": "/nowhere", **options}
     with pytest.raises(ConfigError, match=message):
         sink(given.pop("path"), **given)
+
+
+@pytest.mark.usefixtures("topic")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topic": "payments"}, "option partitions makes it"),
+        ({"compression": "rar"}, "rar"),
+        ({"partitions": "5"}, "3 partitions, not 5"),
+    ],
+)
+def test_the_driver_refuses_what_every_task_would_fail_with(place: str, options: dict[str, str], message: str) -> None:
+    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
+
+    from stratalog_spark.sink import BatchWriter, StreamWriter  # noqa: PLC0415 - needs pyspark
+
+    schema = StructType().add("value", BinaryType())
+    for writer in (BatchWriter, StreamWriter):
+        writer(sink(place), schema)
+        with pytest.raises(ConfigError, match=message):
+            writer(sink(place, **options), schema)
+
+
+def test_the_driver_refuses_a_tier_that_an_engine_wrote_to_and_says_how_to_take_over(tmp_path: Path) -> None:
+    from pyspark.sql.types import BinaryType, StructType  # noqa: PLC0415 - may not be there
+
+    from stratalog_spark.sink import BatchWriter  # noqa: PLC0415 - needs pyspark
+
+    (tmp_path / "tier").mkdir()
+    place, schema = (tmp_path / "tier").as_uri(), StructType().add("value", BinaryType())
+    with open_engine(tmp_path / "data", tier=place) as engine:
+        engine.create_topic("orders")
+    with pytest.raises(LogInUseError, match="takeOver=true in Spark"):
+        BatchWriter(sink(place), schema)
+    BatchWriter(sink(place, takeOver="true"), schema)
 
 
 def test_rows_of_an_older_spark_become_arrow() -> None:

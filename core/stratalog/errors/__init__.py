@@ -63,6 +63,8 @@
     │   └── StoreUntrustedError
     ├── LocalLimitError             retriable; appends wait for the tier
     ├── FencedEpochError            another writer owns this log's tier now: stop
+    │   ├── EngineAheadError        an engine holds records that the tier does not have
+    │   └── LogInUseError           an engine may be writing to the log: stop it, then take over
     ├── ReplicaError                the log is not in the role or epoch that the call takes for granted
     │   ├── NotLeaderOrFollowerError    retriable
     │   ├── StaleLeaderEpochError
@@ -148,8 +150,10 @@ from stratalog.errors.records import (
 )
 from stratalog.errors.roles import (
     ClosedError,
+    EngineAheadError,
     EpochsExhaustedError,
     FencedEpochError,
+    LogInUseError,
     NotLeaderOrFollowerError,
     OffsetInTierError,
     ReplicaError,
@@ -171,6 +175,7 @@ __all__ = [
     "CorruptionError",
     "DecompressedSizeError",
     "DiskFullError",
+    "EngineAheadError",
     "EpochsExhaustedError",
     "FencedEpochError",
     "FileReplacedError",
@@ -185,6 +190,7 @@ __all__ = [
     "LogDirNotFoundError",
     "LogDirOfflineError",
     "LogDirPermissionError",
+    "LogInUseError",
     "NoOffsetError",
     "NotAFileError",
     "NotLeaderOrFollowerError",

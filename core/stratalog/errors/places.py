@@ -27,7 +27,7 @@ class LogDirNotFoundError(LogDirError):
 class LogDirLockedError(LogDirError):
     """Another engine or a running Kafka broker holds the directory."""
 
-    advice = "stop the other process, or read with open_reader, which takes no lock"
+    advice = "stop the process that has it open; to read the logs nothing needs to stop"
 
 
 class LogDirPermissionError(LogDirError):
@@ -84,7 +84,7 @@ class SegmentGoneError(LogDirError):
 class ReadOnlyError(LogDirError):
     """A write was asked of something opened for reading."""
 
-    advice = "open the directory with open_engine to write"
+    advice = "it was opened for reading alone: open it for writing"
 
 
 class StoreError(StorageError):

@@ -9,7 +9,19 @@ class FencedEpochError(StorageError):
     """Another writer owns this log's tier now. Stop acknowledging; reopen to read what it did; never retry."""
 
     kafka_code = 74
-    advice = "another writer owns this log now; stop this engine, or attach again to take over"
+    advice = "another writer owns this log now: stop this one, or let it take the log over again"
+
+
+class LogInUseError(FencedEpochError):
+    """An engine may be writing to a log of a tier that a job or a query is to write to. Stop it first, then take over."""
+
+    advice = "stop the engine, then take the log over (take_over=True, takeOver=true in Spark, --take-over of commands)"
+
+
+class EngineAheadError(FencedEpochError):
+    """An engine holds records of a log that its tier does not have. Let it offload them and stop, then repeat."""
+
+    advice = "let the engine offload its segments and stop, or write to its directory"
 
 
 class ReplicaError(StorageError):

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError
+from stratalog.errors import EngineAheadError, LogInUseError, ObjectNotFoundError, StorageError
 from stratalog.model.offsets import next_epoch
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.layers import TierStore
@@ -180,22 +180,20 @@ def check_alone(root: Root | None, *, take_over: bool) -> int:
         take_over: whoever wrote before is no more, says the caller: the next epoch begins, which fences it.
 
     Raises:
-        FencedEpochError: the log has records that the tier does not have; or an engine wrote to it last, and
-            ``take_over`` is False.
+        EngineAheadError: the log has records that the tier does not have.
+        LogInUseError: an engine wrote to it last, and ``take_over`` is False.
         EpochsExhaustedError: the next epoch would begin, and there is none.
     """
     if root is None:
         return 0
     if root.high_watermark > root.end_offset:
-        raise FencedEpochError(
-            f"an engine holds the records [{root.end_offset}, {root.high_watermark}) of {root.log}, which the tier does "
-            "not have: let it move them there and stop, or write to its directory"
+        raise EngineAheadError(
+            f"an engine holds the records [{root.end_offset}, {root.high_watermark}) of {root.log}, which the tier does not have"
         )
     if root.change in BULK:
         return root.leader_epoch
     if not take_over:
-        raise FencedEpochError(
-            f"an engine wrote to {root.log} last, in leader epoch {root.leader_epoch}, and may be running: stop it, then "
-            "say so (take_over), which begins the next epoch"
+        raise LogInUseError(
+            f"an engine wrote to {root.log} last, in leader epoch {root.leader_epoch}, and may be running"
         )
     return next_epoch(root.leader_epoch, root.log)

@@ -88,6 +88,22 @@ class BulkWriter(Closeable):
         """
 
     @abstractmethod
+    def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
+        """Raise what staging and publishing for a topic would raise now: a driver asks before its tasks begin.
+
+        Args:
+            topic: its name.
+            compression: as for ``stage``.
+            layout: as for ``recode``; a directory has none.
+
+        Raises:
+            UnknownTopicError: the topic is not there.
+            UnknownComponentError, ConfigError: there is no such codec, or layout.
+            FencedEpochError: an engine may be writing to a partition.
+            LogDirLockedError: an engine has had the directory open for 10 seconds.
+        """
+
+    @abstractmethod
     def stage(self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None) -> Stage:
         """Begin to write records of one log.
 

@@ -126,6 +126,19 @@ class DirectoryWriter(BulkWriter):
         elif len(there.partitions) != partitions:
             raise TopicExistsError(f"topic {topic} has {len(there.partitions)} partitions, not {partitions}")
 
+    def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
+        """As ``BulkWriter.check``."""
+        if layout is not None:
+            raise ConfigError(_ENGINES_OWN.format(topic))
+        found = self._topic(topic)
+        Encoder.of(self._host.parts(found.config), found.config, compression)
+        waited_ms = 0
+        while self._engine is None and self._store.is_acquired_elsewhere():
+            if waited_ms >= LOCK_WAIT_MS:
+                raise LogDirLockedError("another engine or a running broker holds the directory", self._location)
+            self._env.clock.sleep_ms(_LOCK_PAUSE_MS)
+            waited_ms += _LOCK_PAUSE_MS
+
     def _topics(self) -> Mapping[str, TopicInfo]:
         if self._engine is not None:
             return self._engine.topics()
@@ -140,7 +153,7 @@ class DirectoryWriter(BulkWriter):
     def _topic(self, topic: str) -> TopicInfo:
         found = self._topics().get(topic)
         if found is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {self._location}: make it, with its partitions")
+            raise UnknownTopicError(f"there is no topic {topic} in {self._location}: create it first")
         if found.topic_id is None:
             raise ConfigError(f"topic {topic} has no id yet: open the directory with an engine once")
         return found

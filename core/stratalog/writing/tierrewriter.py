@@ -12,8 +12,9 @@ from stratalog.config.files import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.threads import outcomes
 from stratalog.epochs.cache import EpochCache
-from stratalog.errors import ConfigError, FencedEpochError, OffsetsOutOfOrderError, StorageError, UnknownTopicError
+from stratalog.errors import ConfigError, LogInUseError, OffsetsOutOfOrderError, StorageError, UnknownTopicError
 from stratalog.log.tiered import producers_at
 from stratalog.model.names import TopicPartition
 from stratalog.producers.snapshot import encode_snapshot
@@ -91,6 +92,23 @@ class TierRewriter(BulkWriter):
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
         """As ``BulkWriter.create_topic``."""
         self._topics.create(topic, partitions, config or {})
+
+    def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
+        """As ``BulkWriter.check``; a request a partition, several at once."""
+        found = self._topics.get(topic)
+        Encoder.of(self._host.parts(found.config), found.config, compression)
+        if layout is not None:
+            self._tier.fetcher.layouts.by_name(layout)
+
+        def work(number: int) -> None:
+            remote = self._tier.log(TopicPartition(topic, number), found.topic_id)
+            remote.refresh()
+            check_alone(remote.root or found.root, take_over=self._take_over)
+
+        threads = self._host.settings.engine.copier_threads
+        for outcome in outcomes(range(found.partitions), work, threads, "stratalog-check"):
+            if isinstance(outcome, Exception):
+                raise outcome
 
     # --- where is written ------------------------------------------------------------------------------------------
 
@@ -262,7 +280,7 @@ class TierRewriter(BulkWriter):
         remote.refresh()
         epoch = check_alone(remote.root, take_over=self._take_over)
         if epoch != span.leader_epoch:
-            raise FencedEpochError(f"{span.log} was planned in leader epoch {span.leader_epoch}, it is {epoch} by now")
+            raise LogInUseError(f"{span.log} was planned in leader epoch {span.leader_epoch}, it is {epoch} by now")
         remote.check_stored(entries)
         remote.replace(
             Replacing(

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from stratalog.errors import FencedEpochError, OffsetsOutOfOrderError, StorageError
+from stratalog.errors import FencedEpochError, LogInUseError, OffsetsOutOfOrderError, StorageError
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.segment.framing import walk
 from stratalog.spi.layouts import StoredSegment
@@ -136,9 +136,9 @@ class TierWriter(TierRewriter):
 def _check_epoch(staged: Sequence[StagedSegment], place: Place) -> None:
     for found in staged:
         if found.leader_epoch != place.leader_epoch:
-            raise FencedEpochError(
+            raise LogInUseError(
                 f"{found.log} was written in leader epoch {found.leader_epoch}, it is {place.leader_epoch} by now: what was "
-                "written is not published; begin again"
+                "written is not published"
             )
 
 

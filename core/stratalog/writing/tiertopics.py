@@ -54,7 +54,7 @@ class TierTopics:
         """One of them; UnknownTopicError if it is not there."""
         found = self._look(topic)
         if found is None:
-            raise UnknownTopicError(f"there is no topic {topic} in {self._tier.uri}: make it, with its partitions")
+            raise UnknownTopicError(f"there is no topic {topic} in {self._tier.uri}: create it first")
         return found
 
     def create(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:

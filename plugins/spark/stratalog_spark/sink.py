@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from stratalog import TopicPartition
-from stratalog.errors import ConfigError, StorageError
+from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
 from stratalog_spark.arrowsink import ArrowStreamWriter, ArrowWriter, WriterCommitMessage, as_arrow
 from stratalog_spark.options import SinkOptions
@@ -156,10 +156,19 @@ def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[StagedSegmen
 
 
 def _prepare(options: SinkOptions, schema: StructType) -> None:
+    """Raise on the driver, before a task begins, what would keep every task or the commit from its work."""
     check_schema(schema, options.topic, of_table=is_kept(schema))
-    if options.topic is not None and options.partitions is not None:
-        with options.target.open() as writer:
+    with options.target.open() as writer:
+        if options.topic is None:
+            return
+        if options.partitions is not None:
             writer.create_topic(options.topic, options.partitions)
+        try:
+            writer.check(options.topic, compression=options.compression)
+        except UnknownTopicError as error:
+            raise UnknownTopicError(
+                f"there is no topic {options.topic} in {options.target.location}: option partitions makes it"
+            ) from error
 
 
 class BatchWriter(ArrowWriter):

@@ -50,3 +50,18 @@ def test_a_directory_that_somebody_publishes_in_is_waited_for(tmp_path: Path, pa
             else:
                 with pytest.raises(LogDirLockedError):
                     writer.append(LOG, staged)
+
+
+@pytest.mark.parametrize("pauses", [3, 1_000])
+def test_a_check_waits_for_a_publication_and_refuses_a_directory_that_an_engine_keeps(
+    tmp_path: Path, pauses: int
+) -> None:
+    target = WriteTarget(str(tmp_path / "data"))
+    with open_engine(tmp_path / "data") as engine:
+        engine.create_topic("orders")
+        with target.open(env=Env(clock=Letting(engine, pauses))) as writer:
+            if pauses == 3:
+                writer.check("orders")
+            else:
+                with pytest.raises(LogDirLockedError, match="stop the process that has it open"):
+                    writer.check("orders")

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from stratalog.errors import OffsetsOutOfOrderError, TopicExistsError, UnknownTopicError
+from stratalog.errors import ConfigError, OffsetsOutOfOrderError, TopicExistsError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record, RecordColumns
 from stratalog.reading.open import open_settled
@@ -68,6 +68,16 @@ class BulkWriterContract:
         options = target.tier_options
         with open_settled(target.location, target.settings(), tier_options=options) as reader:
             return list(reader.log(*LOG).records(start=0))
+
+    def test_what_staging_would_refuse_is_refused_by_a_check(self, target: WriteTarget) -> None:
+        """A topic that is not there, and a codec that nobody offers."""
+        with target.open() as writer:
+            writer.check("orders")
+            writer.check("orders", compression="zstd")
+            with pytest.raises(UnknownTopicError):
+                writer.check("payments")
+            with pytest.raises(ConfigError):
+                writer.check("orders", compression="rar")
 
     def test_nothing_is_seen_before_it_is_published(self, target: WriteTarget) -> None:
         """Neither by a reader nor in the log's bounds."""

@@ -58,7 +58,10 @@ def convert(
             return opened.recode(run.span, (run.start, run.end), compression=compression, layout=layout)
 
     with target.open() as writer, source.open(peek=True) as reader:
-        found = (writer.span(log) for log in topics_of(reader, topics))
+        logs = topics_of(reader, topics)
+        for topic in sorted({log.topic for log in logs}):
+            writer.check(topic, compression=compression, layout=layout)
+        found = (writer.span(log) for log in logs)
         spans: list[Span] = [span for span in found if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
         parts = run_tasks(spark, runs, work, progress=progress)
