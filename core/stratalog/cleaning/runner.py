@@ -94,6 +94,8 @@ def _wanted(
     for name, policy in policies.items():
         try:
             actions = tuple(ask(policy))
+        except PluginError as error:
+            raise PluginError(f"{summary.log}: {error}") from error
         except StorageError:
             raise
         except Exception as error:  # a plugin may raise anything, and the other logs go on
@@ -136,7 +138,7 @@ def has_filter(policy: CleanupPolicy) -> bool:
 def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
     """Raise PluginError if a policy without a record filter plans a rewrite."""
     if not has_filter(policy):
-        raise PluginError(f"{action} needs a record filter: implement {type(policy).__name__}.record_filter")
+        raise PluginError(f"{action} needs a record filter: implement its method record_filter")
 
 
 def apply_retention(

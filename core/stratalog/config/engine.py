@@ -303,6 +303,14 @@ class EngineConfig(Section):
         "under way, and then all listeners. What takes longer is left to its thread, which the log names.",
     )
 
+    plugin_deadline_ms: int = key(
+        "plugin.deadline.ms",
+        300_000,
+        at_least=1,
+        doc="One call into a cleanup policy or a tier layout that does not come with stratalog; a layout has it once more for "
+        "each 64 MiB of a segment, its uploads included. A call that takes longer fails, and is left to its thread.",
+    )
+
     @property
     def preferred_stores(self) -> dict[str, str]:
         """``plugins.prefer`` as URI scheme to provider name."""

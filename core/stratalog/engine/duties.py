@@ -16,7 +16,7 @@ from stratalog.engine.schedule import Duty, DutyStatus, Scheduler
 from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.env import Clock
-from stratalog.errors import ConfigError, OutOfResourcesError
+from stratalog.errors import ConfigError, OutOfResourcesError, PluginError
 from stratalog.log.extras import ExtrasResult
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
@@ -114,9 +114,15 @@ class Duties:
         if self._tiering is None:
             return ()
         return (
-            Duty("offload", self._settings.offload_interval_ms, lambda: self.offload(self._serving())),
+            Duty("offload", self._settings.offload_interval_ms, self._offload_due),
             Duty("collect", self._settings.collect_interval_ms, self.collect),
         )
+
+    def _offload_due(self) -> None:
+        """Offload on schedule; a plugin that fails on some logs delays those, and no others."""
+        if self._tiering is not None:
+            with contextlib.suppress(PluginError):  # it is logged, and shown in the lag of its log
+                self.offload([log for log in self._serving() if self._tiering.is_due(log)])
 
     def _extras(self) -> Sequence[Duty]:
         return (Duty("EXTRA indexes", self._settings.extra_interval_ms, lambda: self.make_extras(self._serving())),)

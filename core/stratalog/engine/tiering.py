@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from stratalog.cleaning.runner import relieve
 from stratalog.config.engine import EngineConfig
@@ -15,7 +15,7 @@ from stratalog.engine.each import for_each
 from stratalog.engine.offload import OffloadResult, TierLag, offload_log, tier_lag
 from stratalog.engine.opening import LogOpener
 from stratalog.env import Clock
-from stratalog.errors import StorageError
+from stratalog.errors import PluginError, StorageError
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.tier.collect import CollectReport
@@ -28,6 +28,13 @@ from stratalog.tier.root import ChangeKind, TopicNote
 from stratalog.tier.tier import Tier, TierLogName
 
 _LOGGER: Final = logging.getLogger(__name__)
+_FIRST_PAUSE_MS: Final = 1000
+_LONGEST_PAUSE_MS: Final = 300_000
+
+
+class _Pause(NamedTuple):
+    failures: int
+    end_ns: int
 
 
 class Tiering:
@@ -46,6 +53,7 @@ class Tiering:
         self._rate = CopyRate(None if rate == LONG_MAX else rate, clock)
         self._lock = threading.Lock()
         self._errors: dict[TopicPartition, str] = {}  # of the last try of each log; under _lock
+        self._pauses: dict[TopicPartition, _Pause] = {}  # of logs whose plugin fails; under _lock
         self._housekeeping = Housekeeping(settings.tier_history_ms)
         self._looked_for_deleted = False
         self._closed = False
@@ -109,9 +117,27 @@ class Tiering:
                 log.roll()  # all that is left is in the active segment: the next pass moves it
         except StorageError as error:
             self._note(log.name, str(error))
+            if isinstance(error, PluginError):
+                self._pause(log.name, error)
             raise
         self._note(log.name, "")
+        with self._lock:
+            self._pauses.pop(log.name, None)
         return result
+
+    def is_due(self, log: Log) -> bool:
+        """True unless a plugin failed on the log, and the pause after that, which doubles each time, is not over."""
+        with self._lock:
+            pause = self._pauses.get(log.name)
+        return pause is None or pause.end_ns <= self._clock.monotonic_ns()
+
+    def _pause(self, name: TopicPartition, error: PluginError) -> None:
+        with self._lock:
+            before = self._pauses.get(name)
+            failures = 1 if before is None else before.failures + 1
+            pause_ms = min(_FIRST_PAUSE_MS << min(failures - 1, 20), _LONGEST_PAUSE_MS)
+            self._pauses[name] = _Pause(failures, self._clock.monotonic_ns() + pause_ms * 1_000_000)
+        _LOGGER.warning("a plugin keeps a log from its tier: log=%s next try in %d ms: %s", name, pause_ms, error)
 
     def _joined(self, log: Log) -> TierLog | None:
         """The tier of a log, None if it has none. What keeps the log from it is noted as the error of its last try."""

@@ -15,6 +15,7 @@ from stratalog.env.threads import OwnThread
 _LOGGER: Final = logging.getLogger(__name__)
 _NAME: Final = "stratalog-call"
 MOST_LAGGARDS: Final = 8
+_LEAST_S: Final = 0.1  # that each call has while an engine closes
 _CLOCK: Final = SystemClock()  # threads run in real time, whatever clock an engine has
 
 T = TypeVar("T")
@@ -32,10 +33,14 @@ class DeadlineCalls:
 
     Args:
         most: laggards that one component may have.
+
+    Attributes:
+        wait_s: how long callers wait that say nothing else.
     """
 
     def __init__(self, most: int = MOST_LAGGARDS) -> None:
         self._most = most
+        self.wait_s = 300.0
         self._lock = threading.Lock()
         self._laggards = Counter[str]()  # by component; under _lock
         self._hurry_s: float | None = None  # when waiting ends for all, by the system's clock
@@ -69,16 +74,18 @@ class DeadlineCalls:
         raise OverdueError(f"did not return in {wait_s:.1f} s")
 
     def hurry(self, wait_s: float) -> None:
-        """Wait for no call longer than ``wait_s`` from now on, because the engine closes."""
+        """Wait for all calls together no longer than ``wait_s`` from now on, and then for each a moment: the engine closes."""
         with self._lock:
             self._hurry_s = _now_s() + wait_s
             self._hurried.notify_all()
 
     def _is_over(self, call: _Call[T], wait_s: float) -> bool:
-        end_s = _now_s() + wait_s
+        began_s = _now_s()
         with self._lock:
             while not call.is_over:
-                now_s, last_s = _now_s(), end_s if self._hurry_s is None else min(end_s, self._hurry_s)
+                now_s, last_s = _now_s(), began_s + wait_s
+                if self._hurry_s is not None:
+                    last_s = min(last_s, max(self._hurry_s, began_s + _LEAST_S))
                 if now_s >= last_s:
                     return False
                 self._hurried.wait(min(last_s - now_s, threading.TIMEOUT_MAX))

@@ -18,6 +18,7 @@ from stratalog.env.handles import HandlePool
 from stratalog.errors import PluginClashError, PluginError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
 from stratalog.registry.kinds import CODECS
+from stratalog.registry.policies import guarded_policy
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue
 from stratalog.segment.cache import ByteCache
@@ -48,12 +49,14 @@ class ComponentHost:
 
     def __init__(self, registry: Registry, settings: Settings, env: Env) -> None:
         self.registry, self.settings, self.env = registry, settings, env
+        registry.calls.wait_s = settings.engine.plugin_deadline_ms / 1000
         self.handles = HandlePool(env.files, settings.limits.open_files)
         self._opening = (
             threading.RLock()
         )  # held while something is opened: the duties of an engine have threads of their own
         self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
         self._opened: dict[tuple[str, str], object] = {}
+        self._policies: dict[str, CleanupPolicy] = {}
         self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
         self._reported = set[str]()  # EXTRA indexes that are missing, once they were reported
@@ -167,7 +170,11 @@ class ComponentHost:
     def policy(self, name: str) -> CleanupPolicy:
         """The cleanup policy with this name."""
         catalogue = self.registry.cleanup_policies()
-        return self._open(catalogue, catalogue.by_name(name))
+        provider = catalogue.by_name(name)
+        with self._opening:
+            if name not in self._policies:
+                self._policies[name] = guarded_policy(self._open(catalogue, provider), catalogue.guard(provider))
+            return self._policies[name]
 
     def service(self, name: str) -> Service:
         """The service with this name."""

@@ -47,11 +47,17 @@ class Guard:
         """
         return _Calling(self, method)
 
-    def call(self, method: str, work: Callable[[], T], wait_ms: float) -> T:
+    def call(self, method: str, work: Callable[[], T], *, times: int = 1, wait_ms: float | None = None) -> T:
         """Return what ``work``, a call into the component, returns; exceptions as ``calling``.
 
-        The call runs on a thread of its own, and is left to it after ``wait_ms``. A component that comes with stratalog is
-        called on the caller's thread: it keeps its deadlines itself.
+        The call runs on a thread of its own, and is left to it when its deadline has passed. A component that comes with
+        stratalog is called on the caller's thread: it keeps its deadlines itself.
+
+        Args:
+            method: that is called.
+            work: calls it.
+            times: how often the call has ``plugin.deadline.ms``.
+            wait_ms: the deadline, if it is another one.
 
         Raises:
             PluginError: the call raised what is no StorageError, or did not return in time; the cause is an OverdueError
@@ -64,8 +70,9 @@ class Guard:
 
         if self.calls is None or self.is_bundled:
             return guarded()
+        wait_s = self.calls.wait_s * times if wait_ms is None else max(wait_ms, 0) / 1000
         try:
-            return self.calls.call(str(self), method, guarded, max(wait_ms, 0) / 1000)
+            return self.calls.call(str(self), method, guarded, wait_s)
         except OverdueError as error:
             raise PluginError(f"{self}: {method} {error}; {_ADVICE}") from error
 

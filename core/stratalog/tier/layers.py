@@ -13,8 +13,17 @@ from typing import ClassVar, Final, Protocol, TypeVar
 
 from stratalog.config.engine import EngineConfig, Limits
 from stratalog.env import Env
+from stratalog.env.deadlines import OverdueError
 from stratalog.env.forks import ends_with_fork
-from stratalog.errors import CorruptObjectError, ObjectNotFoundError, StorageError, StoreError, StoreThrottledError
+from stratalog.errors import (
+    CorruptObjectError,
+    ObjectNotFoundError,
+    PluginError,
+    StorageError,
+    StoreError,
+    StoreThrottledError,
+    StoreTimeoutError,
+)
 from stratalog.model.batches import Buffer
 from stratalog.registry.guard import Guard
 from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
@@ -29,6 +38,7 @@ _SLACK: Final = (
 )
 _FIRST_PAUSE_MS: Final = 50
 _LONGEST_PAUSE_MS: Final = 5_000
+_GRACE_MS: Final = 1_000  # a store that keeps its deadline returns, late as its thread may be
 _BUDGET_RETRIES: Final = 32.0
 _BUDGET_REFILL: Final = 0.1
 
@@ -196,7 +206,7 @@ class TierStore:
         def request(*, deadline_ns: int) -> Created:
             return self.guard.typed("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
 
-        return self._call("creates", "create", request, lambda _: len(data))
+        return self._call("creates", "create", request, lambda _: len(data), overdue=Created.UNKNOWN)
 
     def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it is not there."""
@@ -300,7 +310,7 @@ class TierStore:
 
     def close(self) -> None:
         """Close the store. Twice is fine."""
-        self._store.close()
+        self.guard.call("close", self._store.close, wait_ms=self.deadline_ms)
 
     def _delete_page(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
         left = list(keys)
@@ -328,13 +338,13 @@ class TierStore:
         request: _Request[T],
         moved: Callable[[T], int],
         deadline_ns: int | None = None,
+        overdue: T | None = None,
     ) -> T:
         counter = self._counters[kind]
         call = _Call(self._env.clock.monotonic_ns() + (self._deadline_ns if deadline_ns is None else deadline_ns))
         while True:
             try:
-                with self.guard.calling(method):
-                    answer = request(deadline_ns=self._try_deadline_ns(kind, call))
+                answer = self._asked(method, request, self._try_deadline_ns(kind, call), overdue)
             except StoreError as error:
                 counter.failed()
                 if not error.retriable or not self._may_repeat(call, error):
@@ -345,6 +355,18 @@ class TierStore:
                 counter.succeeded(moved(answer))
                 self._budget.succeeded()
                 return answer
+
+    def _asked(self, method: str, request: _Request[T], deadline_ns: int, overdue: T | None) -> T:
+        """Make one try; a store that ignores its deadline is left behind, and answers ``overdue`` or StoreTimeoutError."""
+        wait_ms = (deadline_ns - self._env.clock.monotonic_ns()) / 1_000_000 + _GRACE_MS
+        try:
+            return self.guard.call(method, lambda: request(deadline_ns=deadline_ns), wait_ms=wait_ms)
+        except PluginError as error:
+            if not isinstance(error.__cause__, OverdueError):
+                raise
+            if overdue is not None:
+                return overdue
+            raise StoreTimeoutError(error.reason, self.uri) from error
 
     def _try_deadline_ns(self, kind: str, call: _Call) -> int:
         """Half of the time left, so that one silent connection leaves time for another; an upload gets it all."""

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from stratalog.errors import ConfigError, PluginError
 from stratalog.model.segments import FileKind
@@ -23,6 +24,8 @@ from stratalog.spi.layouts import (
 )
 from stratalog.spi.objects import ObjectInfo
 from stratalog.spi.providers import Provider, Section
+
+_STEP_BYTES: Final = 64 << 20  # each one begun gives a layout its deadline once more
 
 
 class GuardedAuthenticator(ManifestAuthenticator):
@@ -74,8 +77,8 @@ class GuardedLayout(TierLayout):
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """As ``TierLayout.write``."""
-        with self.guard.calling("write"):
-            stored = self._layout.write(source, sink, section)
+        times = 1 + source.info.size_bytes // _STEP_BYTES
+        stored = self.guard.call("write", lambda: self._layout.write(source, sink, section), times=times)
         return self.guard.typed("write", stored, StoredSegment)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
@@ -98,8 +101,7 @@ class GuardedLayout(TierLayout):
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
         """As ``TierLayout.rewrapped``; an entry that differs in more than the notes of the layout is refused."""
-        with self.guard.calling("rewrapped"):
-            renewed = self._layout.rewrapped(segment)
+        renewed = self.guard.call("rewrapped", lambda: self._layout.rewrapped(segment))
         self.guard.typed("rewrapped", renewed, StoredSegment)
         if renewed is not segment and (
             renewed.keys != segment.keys or dataclasses.replace(renewed, extra=segment.extra) != segment

@@ -10,7 +10,7 @@ from typing import Final
 from stratalog.env import Env
 from stratalog.epochs.cache import EpochCache
 from stratalog.epochs.lineage import parted_at
-from stratalog.errors import PluginError, StorageError
+from stratalog.errors import ClosedError, PluginError, StorageError
 from stratalog.model.names import TopicPartition, segment_key, upload_id
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import SegmentInfo
@@ -69,6 +69,7 @@ class Sink:
         self._next: dict[str, str] = {}  # by suffix
         self.sizes: dict[str, int] = {}  # of each object that was stored, by key
         self.tried: list[str] = []  # keys of which the store was told, whatever came of it
+        self._ended = False
 
     def key(self, suffix: str = "seg") -> str:
         """The key that the next ``put`` with this suffix will use."""
@@ -79,7 +80,12 @@ class Sink:
         return self._next[suffix]
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
-        """Upload one object; a layout calls this from one thread."""
+        """Upload one object; a layout calls this from one thread.
+
+        ClosedError: the call of the layout was given up, or has returned.
+        """
+        if self._ended:
+            raise ClosedError("the segment is not stored any more: its layout took too long, or has returned")
         key = self.key(suffix)
         del self._next[suffix]
         self.tried.append(key)
@@ -92,11 +98,13 @@ class Sink:
 
         Of an upload that failed parts may have stayed, so the collector looks in any case.
         """
+        self._ended = True
         self._store.delete(self.tried)
         self._uploads.leave([*self.tried, *self._next.values()])
 
     def close(self) -> None:
         """No further object comes: keys that were asked for and not used are nobody's."""
+        self._ended = True
         self._uploads.end(self._next.values())
 
 

@@ -114,7 +114,7 @@ def test_the_policy_that_deletes_most_wins(bed: LogBed) -> None:
         ),
         (DeletePrefix(0, 0, "an empty range"), "is empty"),
         (DeletePrefix(2, 4, "the middle"), "is no prefix"),
-        (Rewrite(0, 2, 0, "no filter"), "implement Wanting.record_filter"),
+        (Rewrite(0, 2, 0, "no filter"), "implement its method record_filter"),
     ],
 )
 def test_a_plan_that_cannot_be_carried_out_makes_the_log_uncleanable_and_deletes_nothing(

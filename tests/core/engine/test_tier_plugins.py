@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -68,13 +70,14 @@ class Plugin:
         return [Provider[TierLayout](name="stranger", version=4, open=lambda _: self.layout)]
 
 
-def opened(tmp_path: Path, layout: TierLayout, clock: ManualClock | None = None) -> Engine:
+def opened(tmp_path: Path, layout: TierLayout, clock: ManualClock | None = None, deadline_ms: int = 300_000) -> Engine:
     """An engine with three closed segments that local retention wants gone."""
     (tmp_path / "bucket").mkdir(exist_ok=True)
     engine = open_engine(
         tmp_path / "data",
         tier=f"file://{tmp_path / 'bucket'}",
         plugins=[Plugin(layout)],
+        config={"plugin.deadline.ms": deadline_ms},
         env=Env() if clock is None else Env(clock=clock),
     )
     if not engine.topics():
@@ -117,3 +120,55 @@ def test_the_error_of_a_layout_is_in_the_lag_and_in_the_metrics(tmp_path: Path) 
         assert "write raised ZeroDivisionError: division by zero" in lag.error
         failing = {sample.value for sample in engine.metrics() if sample.metric.name == "stratalog_log_tier_failing"}
         assert failing == {1.0}
+
+
+def test_a_layout_that_fails_is_tried_less_and_less_often_and_delays_no_other_log(tmp_path: Path) -> None:
+    clock, layout = ManualClock(), Stranger("raises")
+    with opened(tmp_path, layout, clock) as engine:
+        engine.create_topic("other", config={"remote.storage.enable": True})
+        other, tries = engine.log("other", 0), list[int]()
+        write = layout.write
+
+        def counted(source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+            tries.append(clock.monotonic_ns() // 1_000_000)
+            return write(source, sink, section)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(layout, "write", counted)
+            for _ in range(50):
+                clock.sleep_ms(30_000)
+                other.append([Record(value=b"v")])
+                other.roll()
+                engine.run_duties()
+                assert engine.tier_lag([TopicPartition("other", 0)])[0].segments == 0
+        pauses = [after - before for before, after in itertools.pairwise(tries)]
+        assert pauses == sorted(pauses)
+        assert (pauses[0], pauses[-1]) == (30_000, 300_000)
+        assert [status.failing for status in engine.duties() if status.name == "offload"] == [0]
+
+
+class Hanging(Stranger):
+    """Never returns from a write."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.gate = threading.Event()
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        self.gate.wait()
+        return super().write(source, sink, section)
+
+
+def test_a_layout_that_hangs_is_left_behind_and_what_it_does_later_counts_for_nothing(tmp_path: Path) -> None:
+    layout = Hanging()
+    with opened(tmp_path, layout, deadline_ms=1) as engine:
+        with pytest.raises(PluginError, match=r"stranger.* write did not return in"):
+            engine.offload()
+        assert "did not return" in engine.tier_lag()[0].error
+        laggards = [thread for thread in threading.enumerate() if thread.name == "stratalog-call-write"]
+        layout.gate.set()
+        for thread in laggards:
+            thread.join()
+        assert engine.tier_lag()[0].segments == 3
+        assert values(engine) == [b"0", b"1", b"2"]
+    assert not [path for path in (tmp_path / "bucket").rglob("*") if "/segments/" in str(path) and path.is_file()]

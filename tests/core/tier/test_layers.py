@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from stratalog.config.engine import EngineConfig
 from stratalog.env.clock import ManualClock
+from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import (
     CorruptObjectError,
     ObjectNotFoundError,
@@ -16,10 +18,12 @@ from stratalog.errors import (
     StoreTimeoutError,
 )
 from stratalog.model.batches import Buffer
+from stratalog.registry.guard import Guard
 from stratalog.spi import BytesSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore, SimRequest, scripted_faults
 from stratalog.testing.tiers import TierBed
+from stratalog.tier import layers
 from stratalog.tier.layers import DELETE_LIMIT, LIST_LIMIT, UPLOAD_STEP_BYTES, RetryBudget, TierStore
 
 
@@ -259,3 +263,32 @@ def test_closing_closes_the_store() -> None:
     guarded.close()
     guarded.close()
     assert store.closed
+
+
+class Sleeping(SimObjectStore):
+    """Ignores its deadline until the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        self.gate.wait()
+        return super().create(key, data, deadline_ns=deadline_ns)
+
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        self.gate.wait()
+        return super().read(key, start, end, deadline_ns=deadline_ns)
+
+
+def test_a_store_that_ignores_its_deadline_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "_GRACE_MS", 0)
+    store = Sleeping()
+    guard = Guard("object store 'sleeping' version 1", "plugin odd", calls=DeadlineCalls())
+    guarded = TierStore(store, TierBed().env(), EngineConfig(store_deadline_ms=1, store_retries=0), guard=guard)
+    try:
+        with pytest.raises(StoreTimeoutError, match=r"object store 'sleeping' version 1 .*: read did not return in"):
+            guarded.read("a")
+        assert guarded.create("a", b"data") is Created.UNKNOWN, "it may be created later"
+    finally:
+        store.gate.set()

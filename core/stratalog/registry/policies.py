@@ -1,0 +1,45 @@
+"""Cleanup policies under a guard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stratalog.config.topic import TopicConfig
+from stratalog.registry.guard import Guard
+from stratalog.spi.cleanup import Action, CleanupPolicy, LogSummary, RecordFilter, RewriteJob
+
+
+def guarded_policy(policy: CleanupPolicy, guard: Guard) -> CleanupPolicy:
+    """Return a policy whose errors are ours, and whose calls have a deadline.
+
+    The policy that is returned has a record filter if ``policy`` has one. The filter itself is not guarded: it is called for
+    each piece of a segment.
+    """
+    if type(policy).record_filter is CleanupPolicy.record_filter:
+        return _GuardedPolicy(policy, guard)
+    return _GuardedRewriting(policy, guard)
+
+
+class _GuardedPolicy(CleanupPolicy):
+    """A policy that rewrites nothing."""
+
+    def __init__(self, policy: CleanupPolicy, guard: Guard) -> None:
+        self._policy, self._guard = policy, guard
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """As ``CleanupPolicy.plan``."""
+        return self._guard.call("plan", lambda: tuple(self._policy.plan(log, config, now_ms)))
+
+    def local_plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        """As ``CleanupPolicy.local_plan``."""
+        return self._guard.call("local_plan", lambda: tuple(self._policy.local_plan(log, config, now_ms)))
+
+
+class _GuardedRewriting(_GuardedPolicy):
+    """A policy that rewrites."""
+
+    def record_filter(self, job: RewriteJob) -> RecordFilter:
+        """As ``CleanupPolicy.record_filter``."""
+        made = self._guard.call("record_filter", lambda: self._policy.record_filter(job))
+        self._guard.check_type("record_filter", made, RecordFilter)
+        return made
