@@ -20,8 +20,8 @@ from stratalog.cli.options import Place, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
 from stratalog.engine.open import open_engine
-from stratalog.env import Env
-from stratalog.errors import ConfigError, DiskFullError
+from stratalog.env import Clock, Env
+from stratalog.errors import ConfigError, DiskFullError, StoreError
 from stratalog.log.log import Log
 from stratalog.log.reader import LogReader
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
@@ -29,6 +29,7 @@ from stratalog.model.records import Record
 from stratalog.reading.open import open_host, open_settled
 from stratalog.reading.parts import split_scheme
 from stratalog.reading.reader import Reader
+from stratalog.spi.objects import ObjectStore
 
 _TOPIC: Final = "bench"
 _COMPRESSIONS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -273,13 +274,25 @@ def _empty(place: TierPlace) -> None:
         catalogue = host.registry.object_stores()
         provider = catalogue.by_scheme(split_scheme(place.uri)[0])
         store = catalogue.open(provider, host.context(provider, location=place.uri, options=place.tier_options))
-        clock, patience_ns = host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000
         try:
-            while found := store.list("", limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):
-                left = store.delete([item.key for item in found], deadline_ns=clock.monotonic_ns() + patience_ns)
-                for error in left.values():
-                    raise error
+            delete_all(store, host.env.clock, host.settings.engine.store_deadline_ms * 1_000_000)
         finally:
             store.close()
     finally:
         host.close()
+
+
+def delete_all(store: ObjectStore, clock: Clock, patience_ns: int) -> None:
+    """Delete every object of a store, page by page, once.
+
+    Raises:
+        StoreError: an object could not be deleted, or the store gives the same page once more.
+    """
+    after = ""
+    while found := store.list("", after=after, limit=_DELETE_AT_ONCE, deadline_ns=clock.monotonic_ns() + patience_ns):
+        if found[-1].key <= after:
+            raise StoreError(f"the store lists {found[-1].key!r} where keys above {after!r} were asked for", "")
+        after = found[-1].key
+        left = store.delete([item.key for item in found], deadline_ns=clock.monotonic_ns() + patience_ns)
+        for error in left.values():
+            raise error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ from stratalog.cli import bench
 from stratalog.cli.app import run
 from stratalog.config.files import Settings
 from stratalog.engine.engine import Engine
-from stratalog.errors import StorageError
+from stratalog.env.clock import ManualClock
+from stratalog.errors import StorageError, StoreError
 from stratalog.reading.open import open_settled
 from stratalog.reading.reader import Reader
+from stratalog.spi import ObjectInfo
+from stratalog.testing.simobjects import SimObjectStore
 
 LOCAL = {
     "write 4 KiB and fsync": "ms",
@@ -111,3 +115,33 @@ def test_where_there_is_no_room_nothing_is_begun(
 def test_wrong_arguments_are_told(wrong: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", *wrong]) == 2
     assert capsys.readouterr().err
+
+
+class Keeping(SimObjectStore):
+    """Says that it deletes, and does not."""
+
+    def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
+        del keys, deadline_ns
+        return {}
+
+
+class SamePage(Keeping):
+    """Lists the first page whatever it is asked for, too."""
+
+    def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
+        del after
+        return super().list(prefix, limit=limit, deadline_ns=deadline_ns)
+
+
+def test_emptying_a_store_ends_though_it_keeps_its_objects() -> None:
+    keeping, same = Keeping(), SamePage()
+    for store in (keeping, same):
+        for number in range(1500):
+            store.bucket.write(f"{number:05d}", b"")
+    bench.delete_all(keeping, ManualClock(), 1)
+    with pytest.raises(StoreError, match="where keys above"):
+        bench.delete_all(same, ManualClock(), 1)
+    emptied = SimObjectStore()
+    emptied.bucket.write("a", b"")
+    bench.delete_all(emptied, ManualClock(), 1)
+    assert emptied.bucket.keys("") == []
