@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from stratalog.errors import CorruptIndexError, PluginError, PluginImportError, UnknownComponentError
+from stratalog.errors import CorruptIndexError, PluginImportError, StorageError, UnknownComponentError
 from stratalog.log.again import ViewSource
 from stratalog.log.columns import cut_columns, read_pieces
 from stratalog.log.view import LogView
@@ -84,16 +84,17 @@ def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: byt
     reader = _reader(segment, label, extras)
     if reader is None:
         return True
+    guard = extras.guard(label)
     try:
-        found: object = reader.may_hold_key(key)
+        with guard.calling("may_hold_key"):
+            found: object = reader.may_hold_key(key)
+            if not isinstance(found, bool):
+                guard.refuse("may_hold_key", f"returned {found!r}, neither True nor False")
     except CorruptIndexError:
         return True
-    except Exception as error:  # noqa: BLE001 - plugins are strangers: what one raises must not keep a reader from its records
-        extras.failed(label, "may_hold_key", segment.label, _failure(label, "may_hold_key", error))
+    except StorageError as error:  # what a plugin raises must not keep a reader from its records
+        extras.failed(label, "may_hold_key", segment.label, error)
         return True
-    if not isinstance(found, bool):
-        wrong = PluginError(f"may_hold_key of EXTRA index {label} returned {found!r}: it must return True or False")
-        extras.failed(label, "may_hold_key", segment.label, wrong)
     return found is not False
 
 
@@ -101,18 +102,12 @@ def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIn
     data = extra_index(segment, label)
     if not data:
         return None
+    guard = extras.guard(label)
     try:
-        return extras.of(label).reader(data)
+        with guard.calling("reader"):
+            return guard.typed("reader", extras.of(label).reader(data), ExtraIndexReader)
     except (CorruptIndexError, PluginImportError):
         pass
-    except Exception as error:  # noqa: BLE001 - the same
-        extras.failed(label, "reader", segment.label, _failure(label, "reader", error))
+    except StorageError as error:  # the same
+        extras.failed(label, "reader", segment.label, error)
     return None
-
-
-def _failure(label: str, method: str, error: Exception) -> PluginError:
-    if isinstance(error, PluginError):
-        return error
-    failure = PluginError(f"{method} of EXTRA index {label} raised {error!r}")
-    failure.__cause__ = error
-    return failure

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -144,12 +144,13 @@ class ComponentHost:
 
         ``config`` holds the settings of the topic if they are known; None stands for the usual indexes.
         """
-        catalogue, offers = self.registry.extra_indexes(), dict[str, Callable[[], ExtraIndex]]()
+        catalogue, providers = self.registry.extra_indexes(), list[Provider[ExtraIndex]]()
         for name in catalogue.names():
             with contextlib.suppress(PluginClashError):  # a name that is used twice is nobody's: the records are read
-                provider = catalogue.by_name(name)
-                offers[provider.label] = partial(self._open, catalogue, provider)
-        return dataclasses.replace(self.available_parts(config or TopicConfig())[0], extras=ExtraTable(offers))
+                providers.append(catalogue.by_name(name))
+        return dataclasses.replace(
+            self.available_parts(config or TopicConfig())[0], extras=self._extra_table(catalogue, providers)
+        )
 
     def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
         """A store for a log directory; the caller closes it."""
@@ -299,11 +300,14 @@ class ComponentHost:
 
     def _extras(self, names: tuple[str, ...]) -> ExtraTable:
         catalogue = self.registry.extra_indexes()
-        offers = [catalogue.by_name(name) for name in dict.fromkeys(names)]
-        table = ExtraTable({offer.label: partial(self._open, catalogue, offer) for offer in offers})
+        table = self._extra_table(catalogue, [catalogue.by_name(name) for name in dict.fromkeys(names)])
         for label in table.labels:  # what is wrong with it is told now, not in the background
             table.of(label)
         return table
+
+    def _extra_table(self, catalogue: Catalogue[ExtraIndex], providers: Sequence[Provider[ExtraIndex]]) -> ExtraTable:
+        openers = {found.label: partial(self._open, catalogue, found) for found in providers}
+        return ExtraTable(openers, {found.label: catalogue.guard(found) for found in providers})
 
 
 def split_scheme(location: str) -> tuple[str, str]:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from stratalog.config.engine import Limits
 from stratalog.env import Env
-from stratalog.errors import CorruptBatchError, PluginError, UnknownComponentError
+from stratalog.errors import CorruptBatchError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
+from stratalog.registry.guard import Guard
 from stratalog.segment.cache import ByteCache
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.extra import ExtraIndex
@@ -71,17 +72,20 @@ class ExtraTable:
 
     Args:
         offers: what gives each, the same one each time; asked once, or by each of several threads that come first together.
+        guards: of the calls into each, by label.
 
     Attributes:
         labels: of all indexes.
         failures: the first failure of each method that broke the contract, by label and method.
     """
 
-    def __init__(self, offers: Mapping[str, Callable[[], ExtraIndex]]) -> None:
-        self._offers = offers
+    def __init__(
+        self, offers: Mapping[str, Callable[[], ExtraIndex]], guards: Mapping[str, Guard] | None = None
+    ) -> None:
+        self._offers, self._guards = offers, guards or {}
         self._opened: dict[str, ExtraIndex] = {}
         self.labels = tuple(offers)
-        self.failures: dict[tuple[str, str], PluginError] = {}
+        self.failures: dict[tuple[str, str], StorageError] = {}
 
     def of(self, label: str) -> ExtraIndex:
         """The index; PluginImportError if it cannot be opened here."""
@@ -90,7 +94,11 @@ class ExtraTable:
             found = self._opened[label] = self._offers[label]()
         return found
 
-    def failed(self, label: str, method: str, where: str, error: PluginError) -> None:
+    def guard(self, label: str) -> Guard:
+        """The guard of calls into an index and its readers."""
+        return self._guards.get(label) or Guard(f"EXTRA index {label}", "")
+
+    def failed(self, label: str, method: str, where: str, error: StorageError) -> None:
         """Record that a method of an index or its reader broke the contract. Only the first time it is logged.
 
         The segment is read as if it had no such index.

@@ -308,7 +308,8 @@ def test_an_answer_that_is_no_bool_hides_no_record_and_is_reported_once(
         assert offsets_of(log, "a") == [0, 4]
         assert offsets_of(log, "c") == [2]
     (logged,) = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert f"may_hold_key of EXTRA index keyset@1 returned {answer!r}: it must return True or False" in logged.message
+    assert "EXTRA index 'keyset' version 1 (plugin " in logged.message
+    assert f"): may_hold_key returned {answer!r}, neither True nor False; " in logged.message
     (failure,) = extra_bed.parts.extras.failures.values()
     assert isinstance(failure, PluginError)
 
