@@ -71,6 +71,7 @@ class TopicChanges:
         self._host.settings.limits.check_partitions(name, partitions)
         if any(found.topic == name for found in self._shelf.names()):
             raise TopicExistsError(f"topic {name} exists already")
+        self._shelf.check_all_reached(f"a log directory out of reach may hold topic {name}")
         checked = self._topics.checked(chosen, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
         self._check_tier(chosen, checked)
@@ -119,6 +120,7 @@ class TopicChanges:
 
     def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
         """As ``Engine.alter_topic``."""
+        self._shelf.check_all_reached(f"the settings of topic {name} change only if all log directories are in reach")
         names = self._names_of(name)
         now = self._topics.config(name)
         entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
@@ -160,6 +162,7 @@ class TopicChanges:
 
     def delete(self, name: str) -> None:
         """As ``Engine.delete_topic``."""
+        self._shelf.check_all_reached(f"a log directory out of reach may hold partitions of topic {name}")
         names = self._names_of(name)
         delay_ms = self._topics.config(name).file_delete_delay_ms
         for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:

@@ -234,6 +234,7 @@ class Engine(EngineLogs):
             logs=self._duties.chosen(None),
             failed_logs=len(self._shelf.failed),
             dirs=self._dirs,
+            unreached=tuple(self._shelf.unreached),
             duties=self._duties.status(),
             open_files=self._host.handles.open_count,
             listener_failures=self._host.registry.listener_failures,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Mapping
+from typing import Final
 
 from stratalog.client.clients import Clients
 from stratalog.config.files import Settings
@@ -15,6 +17,7 @@ from stratalog.engine.changes import TopicChanges
 from stratalog.engine.cleaner import Cleaner
 from stratalog.engine.duties import Duties
 from stratalog.engine.identity import check_identities
+from stratalog.engine.inventory import Inventory, keep_inventory, read_inventory
 from stratalog.engine.loading import LogProgress
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.move import settle_moves
@@ -26,9 +29,17 @@ from stratalog.engine.shelf import LogShelf
 from stratalog.engine.tiering import Tiering
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
-from stratalog.errors import ClosedError, ConfigError, SystemLimitError
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptCheckpointError,
+    LogDirError,
+    LogDirLockedError,
+    SystemLimitError,
+)
 from stratalog.log.background import Background
 from stratalog.log.log import Log
+from stratalog.model.events import LogDirOffline
 from stratalog.model.names import TopicPartition
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
@@ -37,6 +48,8 @@ from stratalog.spi.cleanup import CleanupPolicy
 from stratalog.tier.attach import AttachedLog
 from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 
 class EngineLogs(Closeable):
@@ -67,6 +80,7 @@ class EngineLogs(Closeable):
         self._settings, self._host, self._tier = settings, host, tier
         self._changing = threading.Lock()  # held while topics are made, changed, moved or deleted, and over _closed
         self._closed = False
+        self._lacks_first = False  # whether the directory with the topics file is out of reach
         self.attached: tuple[AttachedLog, ...] = ()
         ends_with_fork(self)
         with contextlib.ExitStack() as owned:  # closed by close(), or here if something fails
@@ -80,11 +94,13 @@ class EngineLogs(Closeable):
             self._open_dirs(owned)
             background = Background()
             owned.callback(background.close)
+            inventory = self._inventory()
             self._topics = TopicTable(
                 self._dirs[0].store,
                 settings.topic_defaults,
                 has_tier=tier is not None,
                 sections=host.registry.topic_sections(),
+                entries=None if inventory is None or not self._lacks_first else inventory.entries,
             )
             self._opener = LogOpener(
                 settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
@@ -113,10 +129,16 @@ class EngineLogs(Closeable):
             owned.callback(self._services.close)
             if attach is None:
                 check_not_interrupted(*self._dirs)
+                if inventory is not None:
+                    self._opener.partitions = inventory.partitions
                 for directory in self._dirs:
-                    self._open_logs(directory)
+                    self._open_logs(directory, inventory)
+                if inventory is not None:
+                    self._note_unreached(inventory)
             elif tier is not None:
+                self._shelf.check_all_reached("attach needs all log directories")
                 self.attached = self._take_over(tier, attach)
+            self._keep_inventory()
             self._create_in_tier()
             self._owned = owned.pop_all()
 
@@ -160,11 +182,13 @@ class EngineLogs(Closeable):
 
         Raises:
             InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
+            LogDirOfflineError: a log directory is out of reach and may hold a topic of this name; nothing was created.
             DiskFullError, LogDirError, StoreError: what had been made by then was removed again.
         """
         with self._changing:
             self._check_open()
             made = self._changes.create(name, partitions, config or {})
+            self._keep_inventory()
             self._create_in_tier(name)
             return made
 
@@ -182,6 +206,7 @@ class EngineLogs(Closeable):
         with self._changing:
             self._check_open()
             altered = self._changes.alter(name, config)
+            self._keep_inventory()
             self._create_in_tier(name)
             return altered
 
@@ -199,6 +224,7 @@ class EngineLogs(Closeable):
         with self._changing:
             self._check_open()
             self._changes.delete(name)
+            self._keep_inventory()
         self._duties.write_checkpoints()
 
     def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
@@ -249,16 +275,55 @@ class EngineLogs(Closeable):
             raise ClosedError("the engine is closed")
 
     def _open_dirs(self, owned: contextlib.ExitStack) -> None:
-        """Acquire the log directories, and see whether they go together and belong to the tier."""
-        for path in self._settings.engine.log_dirs:
-            directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, self._notifier)
+        """Acquire the log directories that are in reach, and see whether they go together and belong to the tier."""
+        for number, path in enumerate(self._settings.engine.log_dirs):
+            store = self._host.segment_store(path, read_only=False)
+            try:
+                directory = LogDir(store, self._host.env, self._notifier)
+            except (CorruptCheckpointError, LogDirError) as error:
+                if isinstance(error, LogDirLockedError | SystemLimitError):
+                    raise
+                self._shelf.unreached[store.path()] = error
+                self._lacks_first = self._lacks_first or number == 0
+                continue
             self._dirs.append(directory)
             owned.callback(self._close_dir, directory)
+        for path, problem in self._shelf.unreached.items():
+            if not self._dirs:
+                raise problem
+            _LOGGER.error("a log directory is out of reach, the others are served: path=%s error=%s", path, problem)
+            self._notifier(LogDirOffline(path=path, reason=str(problem)))
         if self._tier is not None:
-            check_known(self._tier, self._dirs[0].store)
+            check_known(self._tier, [directory.store for directory in self._dirs])
             self._tier.reach.listen(self._notifier)
         check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
         settle_moves(self._dirs)
+
+    def _inventory(self) -> Inventory | None:
+        """What all directories held when they were in reach; None if all are.
+
+        Raises:
+            StorageError: what keeps the first directory from being opened, if no other one knows the topics' settings.
+        """
+        if not self._shelf.unreached:
+            return None
+        found = read_inventory(directory.store for directory in self._dirs)
+        if found is None and self._lacks_first:
+            raise next(iter(self._shelf.unreached.values()))
+        return found
+
+    def _note_unreached(self, inventory: Inventory) -> None:
+        """Show partitions that are in no directory in reach as failed."""
+        known = {*self._shelf.logs, *self._shelf.failed}
+        self._shelf.failed.update(
+            (name, self._shelf.unreached_error(f"the log directory of {name} is out of reach"))
+            for name in inventory.names()
+            if name not in known
+        )
+
+    def _keep_inventory(self) -> None:
+        if len(self._dirs) > 1 and not self._shelf.unreached:
+            keep_inventory([found.store for found in self._shelf.online()], self._topics.entries, self._shelf.names())
 
     def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
         """Make empty directories go on with the logs of a tier; errors as ``Attacher.run``."""
@@ -268,14 +333,21 @@ class EngineLogs(Closeable):
             tier.reach.serve_without()
         return attached
 
-    def _open_logs(self, directory: LogDir) -> None:
+    def _open_logs(self, directory: LogDir, inventory: Inventory | None) -> None:
+        if (
+            inventory is not None and self._lacks_first
+        ):  # under other settings records could be deleted, or sent to a tier
+            for name in directory.folders:
+                if name.topic not in inventory.partitions:
+                    reason = f"the settings of {name} are in a log directory out of reach"
+                    self._shelf.failed[name] = self._shelf.unreached_error(reason)
         duplicates = [name for name in directory.folders if name in self._shelf.logs]
         for name in duplicates:
             self._shelf.failed[name] = ConfigError(
                 f"{name} is in {directory.store.path()} and in another log directory"
             )
         opened, failed = self._opener.open_all(
-            directory, [name for name in directory.folders if name not in duplicates]
+            directory, [name for name in directory.folders if name not in self._shelf.failed]
         )
         self._shelf.failed.update(failed)
         self._shelf.publish((directory, log) for log in opened)

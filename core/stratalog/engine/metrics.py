@@ -5,7 +5,7 @@ Reading them takes no lock of a log, opens no file and asks no store.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -31,7 +31,8 @@ class EngineState:
     Attributes:
         logs: that are open.
         failed_logs: how many could not be opened.
-        dirs: the log directories.
+        dirs: the log directories that could be opened.
+        unreached: the paths of the others.
         duties: how they fare.
         open_files: descriptors and maps that are open now.
         listener_failures: by plugin.
@@ -44,6 +45,7 @@ class EngineState:
     logs: Sequence[Log]
     failed_logs: int
     dirs: Sequence[LogDir]
+    unreached: Collection[str]
     duties: Sequence[DutyStatus]
     open_files: int
     listener_failures: dict[str, int]
@@ -106,12 +108,12 @@ _ENGINE: Final[tuple[_Row[EngineState], ...]] = (
         kafka="remote-copy-throttle-time",
     ),
 )
-_DIRS: Final[tuple[_Row[LogDir], ...]] = (
+_DIRS: Final[tuple[_Row[bool], ...]] = (
     _row(
         "log_dir_offline",
         _GAUGE,
         "1 if the log directory is out of service.",
-        lambda found: int(found.failure is not None),
+        int,
         ("path",),
         "LogDirectoryOffline",
     ),
@@ -199,7 +201,9 @@ METRICS: Final[tuple[Metric, ...]] = tuple(
 def samples(state: EngineState) -> Iterator[Sample]:
     """All figures, those of one metric behind each other."""
     yield from _read(_ENGINE, [((), state)])
-    yield from _read(_DIRS, [((found.store.path(),), found) for found in state.dirs])
+    offline = {found.store.path(): found.failure is not None for found in state.dirs}
+    offline |= dict.fromkeys(state.unreached, True)
+    yield from _read(_DIRS, [((path,), is_offline) for path, is_offline in offline.items()])
     yield from _read(
         _LOGS,
         [

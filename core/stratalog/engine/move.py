@@ -19,7 +19,14 @@ from stratalog.env import Env
 from stratalog.errors import StorageError
 from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
-from stratalog.model.names import MOVED_FILE, TopicPartition, future_folder, parse_partition_folder, partition_folder
+from stratalog.model.names import (
+    LOG_SUFFIX,
+    MOVED_FILE,
+    TopicPartition,
+    future_folder,
+    parse_partition_folder,
+    partition_folder,
+)
 from stratalog.model.offsets import LogOffsets
 from stratalog.spi.segments import LogFiles
 
@@ -90,6 +97,7 @@ def moved_request(bounds: LogOffsets) -> LoadRequest:
 def settle_moves(dirs: Iterable[LogDir]) -> None:
     """Set aside what a crash during a move left: the older one of two copies, and copies that were not finished.
 
+    An older copy that holds more stays as well: it was written to while the directory with the newer one was out of reach.
     Two copies without a note, and unfinished ones whose log is nowhere, stay as they are.
     """
     listed = list(dirs)
@@ -101,7 +109,7 @@ def settle_moves(dirs: Iterable[LogDir]) -> None:
         newer = [one for one in found if len(found) > 1 and _has_note(one, name)]
         if len(newer) == 1:
             for older in found:
-                if older is not newer[0]:
+                if older is not newer[0] and _log_bytes(older, name) <= _log_bytes(newer[0], name):
                     finish_move(name, older, newer[0], 0)
     present = {partition_folder(name) for name in places}
     for directory in listed:
@@ -113,6 +121,12 @@ def settle_moves(dirs: Iterable[LogDir]) -> None:
 
 def _has_note(directory: LogDir, name: TopicPartition) -> bool:
     return directory.store.open_log(directory.folders[name]).read_small(MOVED_FILE) is not None
+
+
+def _log_bytes(directory: LogDir, name: TopicPartition) -> int:
+    """The size of a log's records. The older copy outgrows the newer one if it was used while that was out of reach."""
+    listed = directory.store.open_log(directory.folders[name]).list()
+    return sum(found.size_bytes for found in listed if found.name.endswith(LOG_SUFFIX))
 
 
 def _copy_files(source: LogFiles, target: LogFiles) -> None:

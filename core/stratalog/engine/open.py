@@ -42,7 +42,8 @@ def open_engine(
     forked child each use of it raises ClosedError, and ``close`` does nothing.
 
     Args:
-        log_dirs: one or several directories, made if missing; None takes ``log.dirs`` of ``config``.
+        log_dirs: one or several directories, made if missing; None takes ``log.dirs`` of ``config``. If some of several
+            cannot be opened, the engine serves the others; if none can be opened, the first one's error is raised.
         tier: URI of the object store and prefix for closed segments.
         tier_options: options for the library that talks to the store (credentials, endpoint); never logged or stored.
         config: a ``stratalog.toml``, or its contents as a mapping. Arguments win over ``STRATALOG_*`` variables, which
@@ -60,6 +61,8 @@ def open_engine(
 
     Raises:
         AttachError: a directory is not empty, or was left by an attach that was interrupted.
+        LogDirError, CorruptCheckpointError: no directory can be opened, or the first one cannot and no other one knows the
+            settings of its topics.
         LogDirLockedError: another engine or a running broker has a directory.
         ConfigError, UnknownSettingError: a setting is wrong.
         TierUnavailableError: the store is away, and the engine must not open without: ``tier.outage.open`` says so, the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -58,6 +58,9 @@ class LogOpener:
         self._settings, self._host, self._tier = settings, host, tier
         self._background = background
         self._topics, self._dirs, self._notifier, self._progress = topics, dirs, notifier, progress
+        self.partitions: Mapping[
+            str, int
+        ] = {}  # of topics, as far as more are known than the directories in reach hold
 
     def open_all(
         self, directory: LogDir, names: Sequence[TopicPartition]
@@ -182,7 +185,8 @@ class LogOpener:
         partitions = [
             log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
         ]
-        return TopicNote(max(partitions, default=0) + 1, self._topics.chosen(topic))
+        count = max(max(partitions, default=0) + 1, self.partitions.get(topic, 0))
+        return TopicNote(count, self._topics.chosen(topic))
 
     def remote_of(self, log: Log) -> TierLog | None:
         """As ``remote``, of a log that is open."""

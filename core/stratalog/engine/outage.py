@@ -1,6 +1,6 @@
 """What an engine does about a store that is away when it is opened, and how its logs join their tier again.
 
-A small file in the first log directory notes which tier the engine has worked with. Without that note nobody knows whether
+A small file in each log directory notes which tier the engine has worked with. Without that note nobody knows whether
 a tier that does not answer holds the logs of these directories or others of the same names, so the engine does not open.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from stratalog.errors import OutOfResourcesError, StoreError, TierUnavailableError
@@ -27,7 +28,7 @@ def refusal(error: StoreError, reason: str) -> TierUnavailableError:
     )
 
 
-def check_known(tier: Tier, first: SegmentStore) -> None:
+def check_known(tier: Tier, directories: Sequence[SegmentStore]) -> None:
     """See whether the engine may open, if the store is away; else note that its directories belong to the tier.
 
     Raises:
@@ -36,9 +37,10 @@ def check_known(tier: Tier, first: SegmentStore) -> None:
     """
     away = tier.reach.away
     if away is None:
-        _note(tier, first)
-    elif _noted(first) != tier.uri:
-        reason = f"{first.path()} has never been opened with {tier.uri}: what it holds of these logs is not known here"
+        for directory in directories:
+            _note(tier, directory)
+    elif all(_noted(directory) != tier.uri for directory in directories):
+        reason = f"{directories[0].path()} has never been opened with {tier.uri}: what it holds of these logs is not known here"
         raise refusal(away, reason) from away
 
 
@@ -63,16 +65,16 @@ def rejoin(log: Log, remote: TierLog) -> None:
         log.refresh_remote()
 
 
-def _noted(first: SegmentStore) -> str:
+def _noted(directory: SegmentStore) -> str:
     """The tier that the note names; "" if there is no note, or it cannot be read."""
     with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-        body = json.loads(first.read_small(TIER_NOTE_FILE) or b"{}")
+        body = json.loads(directory.read_small(TIER_NOTE_FILE) or b"{}")
         if body["version"] == _FORMAT_VERSION:
             return str(body["tier"])
     return ""
 
 
-def _note(tier: Tier, first: SegmentStore) -> None:
-    if _noted(first) != tier.uri:
+def _note(tier: Tier, directory: SegmentStore) -> None:
+    if _noted(directory) != tier.uri:
         with contextlib.suppress(OutOfResourcesError):  # the engine opens all the same, and notes it next time
-            first.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())
+            directory.replace_small(TIER_NOTE_FILE, json.dumps({"version": _FORMAT_VERSION, "tier": tier.uri}).encode())

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from stratalog.engine.logdir import LogDir
-from stratalog.errors import ConfigError, StorageError, UnknownTopicError
+from stratalog.errors import ConfigError, LogDirOfflineError, StorageError, UnknownTopicError
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogOpened
 from stratalog.model.names import TopicPartition
@@ -19,6 +19,7 @@ class LogShelf:
         dirs: the log directories, acquired.
         logs: those that are open; replaced as a whole, so that it is read without a lock.
         failed: what kept others from being opened; the same.
+        unreached: what kept log directories from being opened, by path.
     """
 
     def __init__(self, notify: Callable[[Event], None]) -> None:
@@ -26,6 +27,7 @@ class LogShelf:
         self.dirs: list[LogDir] = []
         self.logs: dict[TopicPartition, Log] = {}
         self.failed: dict[TopicPartition, StorageError] = {}
+        self.unreached: dict[str, StorageError] = {}
 
     def names(self) -> tuple[TopicPartition, ...]:
         """All logs, sorted, those that could not be opened included."""
@@ -42,12 +44,23 @@ class LogShelf:
             raise self.failed[name].with_traceback(None)
         found = self.logs.get(name)
         if found is None:
+            self.check_all_reached(f"there is no {name} in {self.places()}, and it may be in a directory out of reach")
             raise UnknownTopicError(f"there is no {name} in {self.places()}")
         return found
 
     def places(self) -> str:
         """The paths of the directories, for error texts."""
         return ", ".join(directory.store.path() for directory in self.dirs)
+
+    def check_all_reached(self, reason: str) -> None:
+        """Raise ``unreached_error`` if a directory could not be opened."""
+        if self.unreached:
+            raise self.unreached_error(reason)
+
+    def unreached_error(self, reason: str) -> LogDirOfflineError:
+        """The error that says ``reason``, and why the first directory could not be opened that could not."""
+        path, error = next(iter(self.unreached.items()))
+        return LogDirOfflineError(f"{reason}: {error.reason}", path)
 
     def online(self) -> list[LogDir]:
         """The directories that are in service; if there is none, what is wrong is raised."""

@@ -54,8 +54,8 @@ def log_dir_error(error: OSError, path: str) -> LogDirError:
         error: what the operating system raised.
         path: of the file or folder.
     """
-    reason = (error.strerror or type(error).__name__).lower()
+    reason = error.strerror or type(error).__name__
     if isinstance(error, IrregularFileError):
         return NotAFileError(reason, path)
     found = next((kind for numbers, kind in _TABLE if error.errno in numbers), LogDirOfflineError)
-    return found(reason, path)
+    return found(reason.lower(), path)

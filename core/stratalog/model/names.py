@@ -38,7 +38,8 @@ LOCK_FILE: Final = ".lock"
 META_PROPERTIES_FILE: Final = "meta.properties"
 TOPICS_FILE: Final = "stratalog-topics.json"  # a plain file: Kafka ignores it, and would refuse an unknown folder
 
-TIER_NOTE_FILE: Final = "stratalog-tier.json"  # in a log's folder, and in the first log directory
+INVENTORY_FILE: Final = "stratalog-inventory.json"  # in each log directory of an engine that has several
+TIER_NOTE_FILE: Final = "stratalog-tier.json"  # in a log's folder, and in each log directory
 MARKS_FILE: Final = "stratalog-marks.json"  # in a log's folder, where Kafka ignores plain files, too
 NEXT_EPOCH_FILE: Final = "stratalog-next-epoch"  # the same
 STAGED_PREFIX: Final = "stratalog-staged-"  # plain files in a log's folder: records that are not yet published

@@ -38,6 +38,7 @@ class TopicTable:
         defaults: ``[topic_defaults]``.
         sections: the plugins' topic settings as they are by default, by provider name.
         has_tier: whether the engine has a tier: ``remote.storage.enable`` is then on unless somebody says otherwise.
+        entries: the topics, if the directory with the file is out of reach; None reads the file.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class TopicTable:
         *,
         has_tier: bool,
         sections: Mapping[str, Section] | None = None,
+        entries: Mapping[str, TopicEntry] | None = None,
     ) -> None:
         self._store, self._given = store, frozenset(defaults)
         chosen = {"remote.storage.enable": has_tier, **defaults}
@@ -54,7 +56,9 @@ class TopicTable:
         self.defaults = plain.replaced(chosen, "topic_defaults")
         self._found = plain.replaced({**KEEP_EVERYTHING, **chosen}, "topic_defaults")
         self._configs: dict[str, TopicConfig] = {}
-        self._entries = parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
+        if entries is None:
+            entries = parse_topics(store.read_small(TOPICS_FILE), store.path(TOPICS_FILE))
+        self._entries = dict(entries)
         for topic in self._entries:
             unknown = self.unknown(topic)
             if unknown:
@@ -63,6 +67,11 @@ class TopicTable:
                     topic,
                     ", ".join(sorted(unknown)),
                 )
+
+    @property
+    def entries(self) -> Mapping[str, TopicEntry]:
+        """All that is stored, by topic."""
+        return self._entries
 
     def entry(self, topic: str) -> TopicEntry | None:
         """What is stored of a topic, None for one that was found in a directory and never configured here."""
@@ -113,17 +122,18 @@ class TopicTable:
         """The same of several topics, all at once."""
         merged = {**self._entries, **changed}
         entries = {name: entry for name, entry in merged.items() if entry is not None}
-        body = {
-            "version": FORMAT_VERSION,
-            "topics": {
-                name: {"id": str(found.topic_id), "config": dict(found.config)}
-                for name, found in sorted(entries.items())
-            },
-        }
-        self._store.replace_small(TOPICS_FILE, json.dumps(body, indent=1).encode() + b"\n")
+        self._store.replace_small(TOPICS_FILE, format_topics(entries))
         self._entries = entries
         for topic in changed:
             self._configs.pop(topic, None)
+
+
+def format_topics(entries: Mapping[str, TopicEntry]) -> bytes:
+    """Return the bytes of a topics file."""
+    topics = {
+        name: {"id": str(found.topic_id), "config": dict(found.config)} for name, found in sorted(entries.items())
+    }
+    return json.dumps({"version": FORMAT_VERSION, "topics": topics}, indent=1).encode() + b"\n"
 
 
 def parse_topics(data: bytes | None, file: str) -> dict[str, TopicEntry]:

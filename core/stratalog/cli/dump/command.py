@@ -90,7 +90,8 @@ def dump(
     Log folders:  leader-epoch-checkpoint, partition.metadata,
                   stratalog-tier.json, stratalog-marks.json
     Directories:  the four offset checkpoints, meta.properties,
-                  .kafka_cleanshutdown, stratalog-topics.json
+                  .kafka_cleanshutdown, stratalog-topics.json,
+                  stratalog-inventory.json
     Tiers:        segment objects (.seg), manifest roots, pages (.page),
                   files of the cache on local disk
 

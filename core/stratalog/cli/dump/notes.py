@@ -16,7 +16,7 @@ _MARK_COLUMNS: Final = ("writer", "number", "pending", "base_offset", "end_offse
 
 
 def dump_tier_note(context: Context, source: Source) -> None:
-    """``stratalog-tier.json``: what a log's folder says of its tier, or which tier the first log directory names.
+    """``stratalog-tier.json``: what a log's folder says of its tier, or which tier a log directory names.
 
     Raises:
         CorruptCheckpointError: it is malformed, does not have its checksum, or is of a later release.

@@ -1,0 +1,287 @@
+"""Engines with several log directories of which one cannot be opened: the others serve, and nothing is made twice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine
+from stratalog.engine.engine import Engine
+from stratalog.env import Env
+from stratalog.errors import (
+    LogDirLockedError,
+    LogDirOfflineError,
+    LogDirPermissionError,
+    NotAFileError,
+    StorageError,
+    SystemLimitError,
+    UnknownTopicError,
+)
+from stratalog.model.names import INVENTORY_FILE, TOPICS_FILE, TopicPartition
+from stratalog.testing.faults import FaultyVfs
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[Path]:
+    """Two directories with two partitions of a topic each, closed in order."""
+    made = [tmp_path / "a", tmp_path / "b"]
+    with open_engine(made) as engine:
+        engine.create_topic("t", partitions=PARTITIONS, config={"retention.ms": 12345})
+        for partition in range(PARTITIONS):
+            engine.log("t", partition).append([Record(value=b"%d" % partition)], "durable")
+    assert [len(list(directory.glob("t-*"))) for directory in made] == [2, 2]
+    return made
+
+
+def refuse(directory: Path, code: int) -> FaultyVfs:
+    """A file system on which nothing in ``directory`` can be read or written, whoever asks."""
+    files = FaultyVfs()
+
+    def rule(_: str, path: str) -> None:
+        if Path(path).is_relative_to(directory):
+            raise OSError(code, os.strerror(code), path)
+
+    files.rule = rule
+    return files
+
+
+def by_error(code: int) -> Callable[[Sequence[Path], int], Engine]:
+    return lambda dirs, dead: open_engine(dirs, env=Env(files=refuse(dirs[dead], code)))
+
+
+def by_file_in_its_place(dirs: Sequence[Path], dead: int) -> Engine:
+    shutil.move(dirs[dead], dirs[dead].with_name("kept"))
+    dirs[dead].touch()
+    return open_engine(dirs)
+
+
+def by_link_that_loops(dirs: Sequence[Path], dead: int) -> Engine:
+    shutil.move(dirs[dead], dirs[dead].with_name("kept"))
+    dirs[dead].symlink_to(dirs[dead].name)
+    return open_engine(dirs)
+
+
+def by_identity(dirs: Sequence[Path], dead: int) -> Engine:
+    (dirs[dead] / "meta.properties").write_text("version=99\n")
+    return open_engine(dirs)
+
+
+def by_fifo(dirs: Sequence[Path], dead: int) -> Engine:
+    os.mkfifo(dirs[dead] / "meta.properties")
+    return open_engine(dirs)
+
+
+WAYS: dict[str, Callable[[Sequence[Path], int], Engine]] = {
+    "I/O error": by_error(errno.EIO),
+    "read-only": by_error(errno.EROFS),
+    "permission": by_error(errno.EACCES),
+    "stale": by_error(errno.ESTALE),
+    "file in its place": by_file_in_its_place,
+    "link that loops": by_link_that_loops,
+    "identity of a later version": by_identity,
+    "FIFO for meta.properties": by_fifo,
+}
+
+
+def heal(dirs: Sequence[Path], dead: int) -> None:
+    kept = dirs[dead].with_name("kept")
+    if kept.exists():
+        dirs[dead].unlink()
+        shutil.move(kept, dirs[dead])
+    (dirs[dead] / "meta.properties").unlink(missing_ok=True)
+
+
+def values(engine: Engine, partition: int) -> list[bytes | None]:
+    return [record.value for record in engine.log("t", partition).records()]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("dead", [0, 1])
+def test_the_others_serve_and_the_partitions_out_of_reach_say_why(dirs: list[Path], way: str, dead: int) -> None:
+    with WAYS[way](dirs, dead) as engine:
+        assert engine.topics()["t"].partitions == tuple(range(PARTITIONS))
+        assert engine.topics()["t"].config.retention_ms == 12345
+        served = [partition for partition in range(PARTITIONS) if (dirs[1 - dead] / f"t-{partition}").exists()]
+        assert len(served) == PARTITIONS // 2
+        for partition in range(PARTITIONS):
+            if partition in served:
+                engine.log("t", partition).append([Record(value=b"more")], "durable")
+                assert values(engine, partition) == [b"%d" % partition, b"more"]
+            else:
+                with pytest.raises(LogDirOfflineError, match=f"t-{partition} is out of reach") as caught:
+                    engine.log("t", partition)
+                assert caught.value.path == str(dirs[dead])
+        gauges = {
+            sample.labels: sample.value for sample in engine.metrics() if sample.metric.name.endswith("log_dir_offline")
+        }
+        assert gauges == {(str(dirs[dead]),): 1, (str(dirs[1 - dead]),): 0}
+    heal(dirs, dead)
+    with open_engine(dirs) as engine:
+        for partition in range(PARTITIONS):
+            more = [b"more"] if partition in served else []
+            assert values(engine, partition) == [b"%d" % partition, *more]
+        engine.create_topic("new")
+
+
+@pytest.mark.parametrize("dead", [0, 1])
+def test_topics_stay_as_they_are_while_a_directory_is_out_of_reach(dirs: list[Path], dead: int) -> None:
+    with by_error(errno.EIO)(dirs, dead) as engine:
+        changes: list[Callable[[], object]] = [
+            lambda: engine.create_topic("new"),
+            lambda: engine.alter_topic("t", {"retention.ms": 1}),
+            lambda: engine.delete_topic("t"),
+            lambda: engine.log("unknown", 0),
+        ]
+        for change in changes:
+            with pytest.raises(LogDirOfflineError) as caught:
+                change()
+            assert caught.value.path == str(dirs[dead])
+    with open_engine(dirs) as engine:
+        assert set(engine.topics()) == {"t"}
+        assert engine.topics()["t"].config.retention_ms == 12345
+        with pytest.raises(UnknownTopicError):
+            engine.log("unknown", 0)
+
+
+def test_without_any_directory_the_engine_does_not_open(dirs: list[Path]) -> None:
+    files = refuse(dirs[0].parent, errno.EIO)
+    with pytest.raises(LogDirOfflineError):
+        open_engine(dirs, env=Env(files=files))
+    with pytest.raises(LogDirOfflineError):
+        open_engine(dirs[0], env=Env(files=files))
+    with open_engine(dirs) as engine:
+        assert values(engine, 0) == [b"0"]
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.EMFILE, SystemLimitError)])
+def test_a_lack_of_descriptors_is_no_reason_to_go_on_without_a_directory(
+    dirs: list[Path], code: int, kind: type[StorageError]
+) -> None:
+    with pytest.raises(kind):
+        by_error(code)(dirs, 1)
+    with open_engine(dirs) as engine:
+        assert values(engine, 0) == [b"0"]
+
+
+def test_nor_is_another_owner(dirs: list[Path]) -> None:
+    with open_engine(dirs[1]), pytest.raises(LogDirLockedError):
+        open_engine(dirs)
+
+
+def test_the_directory_with_the_settings_is_needed_if_no_inventory_has_them(dirs: list[Path]) -> None:
+    """Directories of an earlier release: under other settings records could be deleted, or go to a tier as they are."""
+    for directory in dirs:
+        (directory / INVENTORY_FILE).unlink()
+    with pytest.raises(LogDirPermissionError):
+        by_error(errno.EACCES)(dirs, 0)
+    with by_error(errno.EACCES)(dirs, 1) as engine:
+        assert len(engine.partitions()) == PARTITIONS // 2
+        (gone, *_) = [number for number in range(PARTITIONS) if (dirs[1] / f"t-{number}").exists()]
+        with pytest.raises(LogDirOfflineError, match="may be in a directory out of reach"):
+            engine.log("t", gone)
+        with pytest.raises(LogDirOfflineError):
+            engine.create_topic("new")
+
+
+def test_a_topic_that_the_inventory_lacks_is_not_opened_under_other_settings(dirs: list[Path]) -> None:
+    """A crash came between its creation and the inventory."""
+    before = (dirs[1] / INVENTORY_FILE).read_bytes()
+    with open_engine(dirs) as engine:
+        engine.create_topic("new", partitions=2)
+    (dirs[1] / INVENTORY_FILE).write_bytes(before)
+    with by_error(errno.EIO)(dirs, 0) as engine:
+        (name,) = [found for found in engine.partitions() if found.topic == "new"]
+        with pytest.raises(LogDirOfflineError, match="settings of new"):
+            engine.log(*name)
+        assert len([found for found in engine.partitions() if found.topic == "t"]) == PARTITIONS
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{", b'{"version":1,"topics":{}}', b'{"version":1,"topics":{},"inventory":true}']
+)
+def test_a_damaged_inventory_is_made_again(dirs: list[Path], data: bytes) -> None:
+    before = (dirs[0] / INVENTORY_FILE).read_bytes()
+    (dirs[1] / INVENTORY_FILE).write_bytes(data)
+    with open_engine(dirs):
+        assert (dirs[1] / INVENTORY_FILE).read_bytes() == before == (dirs[0] / INVENTORY_FILE).read_bytes()
+
+
+def test_the_inventory_follows_the_topics(dirs: list[Path]) -> None:
+    with open_engine(dirs) as engine:
+        engine.create_topic("new", partitions=3)
+        engine.alter_topic("t", {"retention.ms": 777})
+        engine.delete_topic("new")
+    with by_error(errno.EIO)(dirs, 0) as engine:
+        assert engine.topics()["t"].config.retention_ms == 777
+        assert set(engine.topics()) == {"t"}
+
+
+def test_an_engine_with_one_directory_has_no_inventory(tmp_path: Path) -> None:
+    with open_engine(tmp_path / "a") as engine:
+        engine.create_topic("t")
+    assert not (tmp_path / "a" / INVENTORY_FILE).exists()
+    assert (tmp_path / "a" / TOPICS_FILE).exists()
+
+
+def test_keys_go_to_the_partitions_that_they_always_had(dirs: list[Path]) -> None:
+    """A producer that saw half of the partitions would send keys elsewhere."""
+    with open_engine(dirs) as engine, engine.producer() as producer:
+        for number in range(20):
+            producer.send("t", key=b"k%d" % number, value=b"x")
+    with open_engine(dirs) as engine:
+        homes = {
+            record.key: partition
+            for partition in range(PARTITIONS)
+            for record in engine.log("t", partition).records()
+            if record.key is not None
+        }
+    with by_error(errno.EIO)(dirs, 0) as engine:
+        served = [partition for partition in range(PARTITIONS) if (dirs[1] / f"t-{partition}").exists()]
+        with engine.producer() as producer:
+            for key, home in homes.items():
+                if home in served:
+                    producer.send("t", key=key, value=b"y")
+        for partition in served:
+            assert {record.key for record in engine.log("t", partition).records() if record.value == b"y"} == {
+                key for key, home in homes.items() if home == partition
+            }
+
+
+def test_an_attach_needs_all_directories(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    (tmp_path / "tier").mkdir()
+    for directory in dirs:
+        directory.mkdir()
+    with pytest.raises(LogDirOfflineError, match="attach needs all log directories"):
+        open_engine(dirs, tier=f"file://{tmp_path}/tier", attach=True, env=Env(files=refuse(dirs[1], errno.EIO)))
+
+
+def test_a_copy_that_was_written_to_while_a_newer_one_was_out_of_reach_is_kept(dirs: list[Path]) -> None:
+    """A crash left two copies of a partition; the older one was used then, as the newer one's directory was dead."""
+    partition = next(number for number in range(PARTITIONS) if (dirs[0] / f"t-{number}").exists())
+    source, target = dirs[0] / f"t-{partition}", dirs[1] / f"t-{partition}"
+    shutil.copytree(source, target)
+    (target / "stratalog-moved").touch()
+    with by_error(errno.EIO)(dirs, 1) as engine:
+        engine.log("t", partition).append([Record(value=b"acknowledged")], "durable")
+    with open_engine(dirs) as engine, pytest.raises(StorageError, match="another log directory"):
+        engine.log("t", partition)
+    assert b"acknowledged" in (source / f"{0:020}.log").read_bytes()
+
+
+def test_a_partition_is_named_with_what_keeps_its_directory(dirs: list[Path]) -> None:
+    os.mkfifo(dirs[1] / "meta.properties")
+    with open_engine(dirs) as engine:
+        gone = next(number for number in range(PARTITIONS) if (dirs[1] / f"t-{number}").exists())
+        assert TopicPartition("t", gone) in engine.partitions()
+        with pytest.raises(LogDirOfflineError, match="a FIFO has the name of a file"):
+            engine.log("t", gone)
+    with pytest.raises(NotAFileError):
+        open_engine(dirs[1])
