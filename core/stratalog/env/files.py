@@ -34,7 +34,8 @@ class FileStat:
     """What a folder says of one entry.
 
     ``is_file`` is False for a FIFO, a socket, a device or a symbolic link, as it is for a folder. ``file_id`` is that of
-    ``Vfs.file_id``.
+    ``Vfs.file_id``. ``is_private`` is False if users of the system other than the owner may read or write it; a group may
+    read what root owns, as services are given secrets so.
     """
 
     name: str
@@ -43,6 +44,7 @@ class FileStat:
     is_folder: bool
     is_file: bool = True
     file_id: tuple[int, int] = field(default=(0, 0), compare=False)
+    is_private: bool = field(default=True, compare=False)
 
 
 class Vfs(Protocol):
@@ -346,4 +348,7 @@ def _fallocate() -> Callable[[int, int, int, int], int] | None:
 
 def _described(name: str, status: os.stat_result) -> FileStat:
     modified_ms, mode, file_id = status.st_mtime_ns // 1_000_000, status.st_mode, (status.st_dev, status.st_ino)
-    return FileStat(name, status.st_size, modified_ms, stat.S_ISDIR(mode), stat.S_ISREG(mode), file_id)
+    others = stat.S_IRWXO | stat.S_IRWXG if status.st_uid else stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
+    return FileStat(
+        name, status.st_size, modified_ms, stat.S_ISDIR(mode), stat.S_ISREG(mode), file_id, not mode & others
+    )

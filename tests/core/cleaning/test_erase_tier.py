@@ -89,6 +89,7 @@ def test_the_key_is_gone_from_both_tiers_and_the_rest_is_as_it_was(logs: TieredL
 def test_every_layout_and_not_a_byte_of_it_is_left_once_its_time_is_over(tmp_path: Path, layout: str) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    keys.chmod(0o600)
     plugins = {"encrypted": {"keys.file": str(keys)}, "chunked": {"chunk.bytes": 4096}}
     cache = {"tier.cache.dir": str(tmp_path / "cache"), "tier.history.ms": 10 * GRACE_MS}
     logs = TieredLogs(tmp_path / "logs", settings={"plugins": plugins, **cache})

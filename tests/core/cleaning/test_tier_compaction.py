@@ -68,6 +68,7 @@ def test_the_newest_record_of_each_key_stays_and_the_tier_alone_says_the_same(lo
 def test_every_layout(tmp_path: Path, layout: str) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    keys.chmod(0o600)
     plugins = {"encrypted": {"keys.file": str(keys), "over": "chunked"}, "chunked": {"chunk.bytes": 4096}}
     logs = TieredLogs(tmp_path, settings={"plugins": plugins})
     engine = logs.engine()

@@ -33,6 +33,7 @@ LAYOUTS: Final = ("single", "plain", "chunked", "encrypted single", "encrypted p
 def logs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TieredLogs]:
     layout, _, over = request.param.partition(" ")
     (tmp_path / "keys.toml").write_text(f'active = "a"\n[keys]\na = "{b64encode(bytes(32)).decode()}"\n', "utf-8")
+    (tmp_path / "keys.toml").chmod(0o600)
     encrypted = {"keys.file": str(tmp_path / "keys.toml"), "over": over or "single", "chunk.bytes": 1024}
     plugins = {"encrypted": encrypted, "chunked": {"chunk.bytes": 4096}}
     made = TieredLogs(tmp_path, settings={"plugins": plugins, "retain": layout})

@@ -345,3 +345,32 @@ def test_looking_whether_bytes_are_in_memory_changes_nothing(tmp_path: Path) -> 
     assert not files.read_cached(descriptor, 1, memoryview(room)), "the last byte is missing"
     assert files.read(descriptor, 0, 20) == b"0123456789"
     files.close(descriptor)
+
+
+def is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int) -> bool:
+    """What is said of a file with this mode and owner."""
+    path = tmp_path / "keys"
+    path.write_bytes(b"")
+    found = path.stat()
+    told = os.stat_result((stat.S_IFREG | mode, *found[1:4], owner, *found[5:10]), {"st_mtime_ns": 0})
+    monkeypatch.setattr(os, "stat", lambda _: told)
+    status = PosixVfs().stat(str(path))
+    assert status is not None
+    return status.is_private
+
+
+@pytest.mark.parametrize(("mode", "owner"), [(0o600, 1000), (0o400, 1000), (0o640, 0), (0o440, 0)])
+def test_a_file_is_private_if_no_other_user_reads_or_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int
+) -> None:
+    """As PostgreSQL has it of its keys: a group may read what root owns, as services are given secrets so."""
+    assert is_private(tmp_path, monkeypatch, mode, owner)
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner"), [(0o640, 1000), (0o604, 1000), (0o620, 1000), (0o644, 0), (0o660, 0), (0o602, 0)]
+)
+def test_a_file_that_other_users_read_or_write_is_not_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, owner: int
+) -> None:
+    assert not is_private(tmp_path, monkeypatch, mode, owner)

@@ -44,6 +44,7 @@ def keys(tmp_path: Path) -> Path:
 def written(file: Path, text: str) -> Path:
     file.write_text(text, encoding="utf-8")
     file.chmod(0o600)
+    file.chmod(0o600)
     return file
 
 

@@ -65,6 +65,7 @@ def layout_table(*names: str) -> LayoutTable:
 def keys(tmp_path: Path) -> Path:
     file = tmp_path / "keys.toml"
     file.write_text(f'active = "first"\n[keys]\nfirst = "{FIRST}"\n', encoding="utf-8")
+    file.chmod(0o600)
     return file
 
 
@@ -367,3 +368,16 @@ def test_without_the_library_only_encrypted_objects_are_refused(
 def test_it_does_not_stand_on_itself() -> None:
     with pytest.raises(ConfigError):
         EncryptedSection.from_mapping({"over": "encrypted"}, "[plugins.encrypted]")
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o660, 0o620, 0o602, 0o666])
+def test_a_key_file_that_others_can_read_or_replace_is_refused(
+    layout: EncryptedLayout, stored: StoredSegment, objects: MemoryObjects, keys: Path, mode: int
+) -> None:
+    keys.chmod(mode)
+    for call in (lambda: layout.write(a_segment(), objects, None), lambda: layout.read(stored, 0, 10, objects.fetch)):
+        with pytest.raises(ConfigError, match="can read or replace the key file") as caught:
+            call()
+        assert f"chmod 600 {keys}" in str(caught.value)
+    keys.chmod(0o600)
+    assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA

@@ -19,6 +19,7 @@ KEY = base64.b64encode(bytes(32)).decode()
 def settings(tmp_path: Path) -> dict[str, object]:
     keys = tmp_path / "keys.toml"
     keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    keys.chmod(0o600)
     return {
         "plugins": {
             "encrypted": {"keys.file": str(keys), "over": "chunked"},
@@ -59,6 +60,7 @@ def test_a_key_is_replaced_without_touching_an_object_while_an_engine_runs(
     keys, tier, settings = tmp_path / "keys.toml", tmp_path / "tier", tmp_path / "stratalog.toml"
     other = base64.b64encode(bytes([7] * 32)).decode()
     keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    keys.chmod(0o600)
     settings.write_text(f'[plugins.encrypted]\n"keys.file" = "{keys}"\n', encoding="utf-8")
     tier.mkdir()
     uri = f"file://{tier}"

@@ -125,6 +125,7 @@ def test_it_is_stored_as_described(name: str) -> None:
 def test_it_is_encrypted_as_described(over: str, tmp_path: Path) -> None:
     keys = tmp_path / "keys.toml"
     keys.write_text(f'active = "a \\"1\\""\n[keys]\n"a \\"1\\"" = "{base64.b64encode(KEY).decode()}"\n', "utf-8")
+    keys.chmod(0o600)
     section = EncryptedSection(keys_file=str(keys), over=over, chunk_bytes=1024)
     stored, objects = written(EncryptedLayout(section, KeyRing(str(keys), Env().files), Lookup()))
     info, below, numbers = stored.info, dict[str, bytes](), set[int]()

@@ -74,7 +74,11 @@ class EncryptedSection(Section):
 
     title: ClassVar[str] = "Tier layout encrypted"
 
-    keys_file: str = key("keys.file", "", doc="The file with the key-encryption keys; see the format's description.")
+    keys_file: str = key(
+        "keys.file",
+        "",
+        doc="The file with the key-encryption keys, which no other user may read (chmod 600); see the format's description.",
+    )
     over: str = key("over", "single", check=_not_itself, doc="The layout whose objects are encrypted.")
     chunk_bytes: int = key(
         "chunk.bytes", 64 << 10, at_least=1 << 10, at_most=MAX_CHUNK_BYTES, doc="How much is encrypted as one."

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class KeyRing:
         """The id and the key for what is written now.
 
         Raises:
-            ConfigError: the file cannot be read, or is not of its form. No text shows a key, nor does a local name of a
+            ConfigError: the file cannot be read, is not of its form, or other users of the system can read it. No text shows a key, nor does a local name of a
                 traceback.
         """
         found = self._load()
@@ -80,6 +81,10 @@ class KeyRing:
         return found
 
     def _read(self) -> bytes:
+        found = self._files.stat(self._path)
+        if found is not None and not found.is_private:
+            path = shlex.quote(self._path)
+            raise ConfigError(f"other users can read or replace the key file {self._path}: chmod 600 {path}")
         descriptor = self._files.open(self._path)
         try:
             return self._files.read(descriptor, 0, MAX_FILE_BYTES)
