@@ -15,6 +15,7 @@ import pytest
 
 from forged_roots import forge_root, read_root, root_paths, write_root
 from stratalog import Engine, Record, open_engine, open_reader
+from stratalog.cli.app import run
 from stratalog.config.files import Settings, read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.restore import restore
@@ -438,6 +439,12 @@ def test_without_keys_a_manifest_is_shown_with_a_warning_and_not_written(
     with pytest.raises(ConfigError, match="configure its keys"):
         open_engine(tmp_path / "new", tier=bucket.as_uri(), attach=["t"])
     assert heads(bucket) == before
+
+
+def test_a_dump_shows_the_mac_without_a_key(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dump", str(heads(bucket)[-1]), "--json"]) == 0
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [found["mac"][:2] for found in shown if found["kind"] == "manifest"] == [["encrypted", "first"]]
 
 
 def earlier(tmp_path: Path) -> Path:

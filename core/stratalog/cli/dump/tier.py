@@ -256,6 +256,7 @@ def _root_item(root: Root) -> dict[str, object]:
         "leader_epochs": [list(entry) for entry in root.leader_epochs],
         "pages": len(root.pages),
         "entries": len(root.entries),
+        "mac": None if root.mac is None else [root.mac.layout, root.mac.key_id, root.mac.digest],
     }
 
 
