@@ -148,3 +148,22 @@ def test_an_extra_index_that_is_not_installed_keeps_no_log_from_being_written_to
         assert [record.value for record in engine.log("t", 0).records_with_key(b"k")] == [b"v"]
     with open_engine(tmp_path, plugins=[Extra()]) as engine:
         assert values(engine.log("t", 0)) == [b"v"]
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a crash"])
+def test_a_log_whose_record_format_is_not_installed_is_not_cut(tmp_path: Path, clean: bool) -> None:  # noqa: FBT001 - parametrized
+    """Its batches are no damage, which recovery would cut."""
+    with open_engine(tmp_path) as engine:
+        fill(engine, USUAL)
+        expected = values(engine.log("t", 0))
+    if not clean:
+        (tmp_path / ".kafka_cleanshutdown").unlink()
+    before = contents(tmp_path / "t-0")
+    with (
+        open_engine(tmp_path, config={"plugins.block": ["formats"]}) as engine,
+        pytest.raises(UnknownComponentError, match="no record format with magic 2 is installed"),
+    ):
+        engine.log("t", 0).append([Record(value=b"v")])
+    assert contents(tmp_path / "t-0") == before
+    with open_engine(tmp_path) as engine:
+        assert values(engine.log("t", 0)) == expected
