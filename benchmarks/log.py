@@ -31,7 +31,7 @@ from harness import (
 )
 from log_parts.appending import append_bounds, append_cases
 from log_parts.logs import BATCH_RECORDS, MadeLog, make_log
-from log_parts.lookups import lookup_bounds, lookup_cases
+from log_parts.lookups import lookup_bounds, lookup_cases, range_case
 from log_parts.reading import read_bounds, read_cases
 from log_parts.recovering import recovery_bounds, recovery_cases
 
@@ -82,6 +82,7 @@ def _cases(
     yield from append_cases(scratch, aiokafka, jvm, options.wants, quick=options.quick)
     with ExitStack() as stack:
         yield from read_cases(made, scratch, aiokafka, jvm, options.wants, stack)
+        yield from range_case(made, options.wants, stack)
     if any(map(options.wants, ("lookup/offset", "lookup/timestamp"))):
         many = make_log(scratch / "many", segments, batch_records=BATCH_RECORDS, segment_bytes=_SMALL_SEGMENT_BYTES)
         with ExitStack() as stack:

@@ -16,9 +16,13 @@ OURS: Final = "stratalog"
 MANY: Final = "stratalog, many segments"
 OFFSETS: Final = "lookup/offset"
 TIMESTAMPS: Final = "lookup/timestamp"
+RANGES: Final = "lookup/range"
+FETCHED: Final = "fetch, which reads it"
 _JOBS: Final = {OFFSETS: "offsets", TIMESTAMPS: "timestamps"}
 _TITLES: Final = {OFFSETS: "fetch one record by offset, anywhere", TIMESTAMPS: "offset_for_timestamp, anywhere"}
 _FLAT: Final = 0.8  # of the speed with one segment
+_RANGE_TITLE: Final = "transfer of 1 MiB from anywhere, ready to be sent"
+_RANGE_BYTES: Final = 1 << 20
 
 
 def lookup_bounds() -> list[Bound | Rate]:
@@ -28,6 +32,8 @@ def lookup_bounds() -> list[Bound | Rate]:
         Rate(_TITLES[TIMESTAMPS], TIMESTAMPS, OURS, 25_000),
         Bound("look-ups are flat: as fast in many segments", OFFSETS, MANY, OURS, _FLAT),
         Bound("look-ups are flat: as fast in many segments", TIMESTAMPS, MANY, OURS, _FLAT),
+        Rate(_RANGE_TITLE, RANGES, OURS, 33_000),
+        Bound(_RANGE_TITLE, RANGES, OURS, FETCHED, 2),
     ]
 
 
@@ -57,6 +63,41 @@ def lookup_cases(
             sides.append(WorkerSide(KAFKA, jvm, _JOBS[name], "log", scratch, verify, warm_up_times=WARM_UP_TIMES))
         segments = len(logs[MANY][1].segments())
         yield Case(name, f"{_TITLES[name]}; 1 segment, and {segments:,}", sides, LOOK_UPS, 0)
+
+
+def range_case(one: MadeLog, wants: Callable[[str], bool], stack: ExitStack) -> Iterator[Case]:
+    """How long it takes to know what a transfer sends, beside a fetch of the same bytes; a call asks for 1,000 ranges."""
+    if not wants(RANGES):
+        return
+    log = stack.enter_context(opened(one))
+    offsets = wanted_offsets(one.records)
+    expected = _fetched_ranges(log, offsets)
+
+    def side(name: str, ranges: Callable[[Log, list[int]], list[tuple[int, int]]]) -> Side:
+        def check() -> None:
+            if ranges(log, offsets) != expected:
+                raise WrongOutcomeError(f"{name}: other batches than those of a fetch")
+
+        return LocalSide(name, partial(ranges, log, offsets), check)
+
+    sides = [side(OURS, _transferred_ranges), side(FETCHED, _fetched_ranges)]
+    yield Case(RANGES, _RANGE_TITLE, sides, LOOK_UPS, 0)
+
+
+def _transferred_ranges(log: Log, offsets: list[int]) -> list[tuple[int, int]]:
+    found = []
+    for offset in offsets:
+        with log.transfer(offset, _RANGE_BYTES) as ready:
+            found.append((ready.next_offset, ready.size_bytes))
+    return found
+
+
+def _fetched_ranges(log: Log, offsets: list[int]) -> list[tuple[int, int]]:
+    found = []
+    for offset in offsets:
+        with log.fetch(offset, _RANGE_BYTES) as fetched:
+            found.append((fetched.next_offset, fetched.size_bytes))
+    return found
 
 
 def _side(side: str, name: str, made: MadeLog, log: Log) -> Side:

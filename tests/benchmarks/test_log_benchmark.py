@@ -15,7 +15,7 @@ from quick_run import quick_run, verdicts
 CASES = {
     *(appending.RECORDS, appending.SMALL, appending.LARGE),
     *(reading.FETCH, reading.RECORDS, reading.ARROW, reading.ARROW_READ_IN),
-    *(lookups.OFFSETS, lookups.TIMESTAMPS),
+    *(lookups.OFFSETS, lookups.TIMESTAMPS, lookups.RANGES),
     *(recovering.BARE, recovering.INDEXED, recovering.NEAR_END),
 }
 
@@ -39,7 +39,9 @@ def test_every_case_has_figures_of_ours(told: list[dict[str, Any]]) -> None:
 def test_kafkas_own_log_takes_part_or_it_is_said_why_not(told: list[dict[str, Any]]) -> None:
     missing = [line["reason"] for line in told if line["kind"] == "missing"]
     cases = {line["case"] for line in told if line["kind"] == "figures" and line["side"] == KAFKA}
-    assert cases == (set() if any(reason.startswith(KAFKA) for reason in missing) else CASES - {recovering.NEAR_END})
+    assert cases == (
+        set() if any(reason.startswith(KAFKA) for reason in missing) else CASES - {recovering.NEAR_END, lookups.RANGES}
+    )
 
 
 def test_every_bound_has_a_verdict(told: list[dict[str, Any]]) -> None:

@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import select
 import socket
-from bisect import bisect_left
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from stratalog.env.files import Vfs
-from stratalog.errors import CorruptIndexError, CorruptionError, SegmentGoneError
+from stratalog.errors import CorruptionError, SegmentGoneError
 from stratalog.log.again import Again, ViewSource
 from stratalog.log.fetch import FetchRequest, fetch, parting
 from stratalog.log.view import LogView
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.model.segments import AbortedTransaction, FileSlice
+from stratalog.segment.batch_range import find_range
 from stratalog.segment.components import Components
-from stratalog.segment.framing import walk
-from stratalog.segment.search import NEAR_BYTES, aborted_transactions, batch_at, find_batch, offset_index
+from stratalog.segment.search import aborted_transactions
 from stratalog.segment.segment import Segment
 
 _COPY_BYTES: Final = 1 << 16
@@ -128,11 +127,11 @@ class Transfer:
 
 
 def transfer(views: ViewSource, parts: Components, asked: FetchRequest) -> Transfer:
-    """What ``fetch`` would return, ready to be sent: of a local file only the first and last batches are looked at.
+    """What ``fetch`` would return, ready to be sent: of a local file only the headers of first and last batches are read.
 
     Errors as ``fetch``.
     """
-    view, again = views(), Again(views)
+    view, again = views(), None
     while True:
         view.check_leader_epoch(asked.current_leader_epoch)
         view.check_range(asked.offset)
@@ -141,6 +140,7 @@ def transfer(views: ViewSource, parts: Components, asked: FetchRequest) -> Trans
             try:
                 made = _of_file(view, segment, parts, asked) if isinstance(segment, Segment) else None
             except (SegmentGoneError, CorruptionError) as error:
+                again = again or Again(views)
                 view = again.after(error, view, segment)
                 continue
             if made is not None:
@@ -166,17 +166,15 @@ def _of_memory(views: ViewSource, parts: Components, asked: FetchRequest) -> Tra
     )
 
 
-class _Range(NamedTuple):
-    position: int
-    end_position: int
-    last_offset: int
-
-
 def _of_file(view: LogView, segment: Segment, parts: Components, asked: FetchRequest) -> Transfer | None:
-    found = _range(segment, parts, asked, view.bound(asked.isolation))
-    piece = None if found is None else segment.slice(found.position, 0)
-    if found is None or piece is None:
+    bound = view.offsets.bound(asked.isolation)
+    found = find_range(segment, asked.offset, parts, max_bytes=asked.max_bytes, bound=bound)
+    if found is None:
         return None
+    size_bytes = found.end_position - found.position
+    if size_bytes > asked.max_bytes and not asked.min_one_batch:
+        return None
+    piece = segment.slice(found.position, 0)
     try:
         aborted: tuple[AbortedTransaction, ...] = ()
         if asked.isolation is Isolation.READ_COMMITTED:
@@ -193,49 +191,10 @@ def _of_file(view: LogView, segment: Segment, parts: Components, asked: FetchReq
         view.offsets,
         parts.env.files,
         piece,
-        size_bytes=found.end_position - found.position,
+        size_bytes=size_bytes,
         next_offset=found.last_offset + 1,
         aborted_transactions=aborted,
     )
-
-
-def _range(segment: Segment, parts: Components, asked: FetchRequest, bound: int) -> _Range | None:
-    """The whole batches from the one that holds the offset, below the bound and of at most ``max_bytes``."""
-    size = segment.size_bytes  # before the search for the bound: what is appended from now on is above it
-    found = find_batch(segment, asked.offset, parts, read_bytes=NEAR_BYTES)
-    if found is None or found[1].last_offset >= bound:
-        return None
-    position, first = found
-    if first.size_bytes > asked.max_bytes and not asked.min_one_batch:
-        return None
-    limit = min(size, position + max(asked.max_bytes, first.size_bytes))
-    end, last_offset = position + first.size_bytes, first.last_offset
-    near = _last_indexed(segment, parts, end, limit, bound)
-    for chunk in walk(segment, near, parts, check_crc=False, read_bytes=NEAR_BYTES) if near < limit else ():
-        for table in chunk.tables:
-            for start, size_bytes, last in zip(table.position, table.size_bytes, table.last_offset, strict=True):
-                if chunk.position + start + size_bytes > limit or last >= bound:
-                    return _Range(position, end, last_offset)
-                end, last_offset = chunk.position + start + size_bytes, last
-    return _Range(position, end, last_offset)
-
-
-def _last_indexed(segment: Segment, parts: Components, start: int, limit: int, bound: int) -> int:
-    """The last position of a batch in [start, limit) and below ``bound`` that the index knows; else ``start``."""
-    try:
-        entries = offset_index(segment, parts)
-        row = min(
-            bisect_left(entries, bound, key=lambda entry: entry.offset),
-            bisect_left(entries, limit, key=lambda entry: entry.position),
-        )
-    except CorruptIndexError:
-        return start
-    while row > 0 and entries[row - 1].position > start:
-        row -= 1
-        batch = batch_at(segment, entries[row].position, parts)
-        if batch is not None and entries[row].position + batch.size_bytes <= limit and batch.last_offset < bound:
-            return entries[row].position
-    return start
 
 
 def _wait(to: socket.socket, timeout_s: float | None) -> None:

@@ -20,7 +20,7 @@ from stratalog.spi.indexes import IndexRole
 _APART_BYTES: Final = 8 << 10  # entries further apart are those of large batches: each has one, as a rule
 _Wanted: TypeAlias = tuple[int, int, int, bool]
 """Offset, at most so many bytes, bound, whether to check CRCs: as ``read_batches`` is asked for."""
-_LARGEST_BYTES: Final = (1 << 31) - 1  # of a segment
+LARGEST_BYTES: Final = (1 << 31) - 1  # of a segment
 _FIRST: Final = Struct(">q")  # an entry's first offset, as far as its header tells
 
 
@@ -44,8 +44,8 @@ def read_batches(
     Raises:
         CorruptBatchError: there is a bad entry where the first batch should be, or a batch reaches past its segment.
     """
-    wanted = offset, max(0, min(max_bytes, _LARGEST_BYTES)), bound, check_crc
-    for place in _places(segment, offset, parts):
+    wanted = offset, max(0, min(max_bytes, LARGEST_BYTES)), bound, check_crc
+    for place in places(segment, offset, parts):
         found = _read_at(segment, place, wanted, parts)
         if found is not None:
             _check_end(segment, *found, bound)
@@ -56,7 +56,7 @@ def read_batches(
     if careful is None:
         return None
     position, first = careful
-    found = _read_at(segment, _Place(position, 0, first.size_bytes, first.last_offset), wanted, parts)
+    found = _read_at(segment, Place(position, 0, first.size_bytes, first.last_offset), wanted, parts)
     if found is None:
         raise CorruptBatchError("the batch is damaged", segment.label, position)
     _check_end(segment, *found, bound)
@@ -72,17 +72,16 @@ def _check_end(segment: ReadableSegment, piece: FileSlice, last_offset: int, bou
 
 
 def _read_at(
-    segment: ReadableSegment, place: _Place, wanted: _Wanted, parts: Components
+    segment: ReadableSegment, place: Place, wanted: _Wanted, parts: Components
 ) -> tuple[FileSlice, int] | None:
     """One read at a place; None if it does not show the batch, or what the index told is not true."""
-    position, lead_bytes, batch_bytes, told, is_guess = place
+    position, lead_bytes, batch_bytes, told, _ = place
     piece = segment.slice(position, lead_bytes + max(wanted[1], batch_bytes))
     try:
         data = piece.data
         found = _picked(data, segment, told, wanted, parts)
         start, end, last_offset = found or (0, 0, -1)
-        is_true = found is not None and start <= lead_bytes
-        if not is_true or (is_guess and _FIRST.unpack_from(data, start)[0] > wanted[0]):
+        if found is None or not shows(data, start, place, wanted[0]):
             piece.release()
             return None
         piece.data, piece.position = data[start:end], position + start
@@ -90,6 +89,11 @@ def _read_at(
         piece.release()
         raise
     return piece, last_offset
+
+
+def shows(data: memoryview, start: int, place: Place, offset: int) -> bool:
+    """True if the batch at ``start`` of ``data``, read at a place, is the one that holds the offset, not one after it."""
+    return start <= place.lead_bytes and not (place.is_guess and _FIRST.unpack_from(data, start)[0] > offset)
 
 
 def _picked(
@@ -147,7 +151,7 @@ def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bo
     return start, end, last_offset
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Where to read, as an index has it: from the start of a batch, so much that one that is looked for comes whole."""
 
     position: int
@@ -161,18 +165,18 @@ class _Place(NamedTuple):
     """Whether the batch may lie before the position."""
 
 
-_FIRST_BATCH: Final = _Place(0, 0, WINDOW_BYTES, None)
-_NEAR_START: Final = _Place(0, WINDOW_BYTES, 0, None)
+_FIRST_BATCH: Final = Place(0, 0, WINDOW_BYTES, None)
+_NEAR_START: Final = Place(0, WINDOW_BYTES, 0, None)
 
 
-def _places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator[_Place]:
+def places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator[Place]:
     """Where to look for an offset, the next place for when the one before was not true."""
     base_offset = segment.base_offset
     if offset <= base_offset:
         yield _FIRST_BATCH
         return
     if isinstance(segment, ReadOn) and (left := segment.left_at) is not None and left.offset == offset:
-        yield _Place(left.position, 0, WINDOW_BYTES, None, is_guess=True)
+        yield Place(left.position, 0, WINDOW_BYTES, None, is_guess=True)
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
         floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, base_offset, offset)
@@ -189,9 +193,9 @@ def _places(segment: ReadableSegment, offset: int, parts: Components) -> Iterato
         if beyond is not None and beyond.position > after.position:
             batch_bytes = min(beyond.position - after.position, limit_bytes)
         if told == offset:
-            yield _Place(position, 0, min(lead_bytes, limit_bytes), told)
+            yield Place(position, 0, min(lead_bytes, limit_bytes), told)
         elif lead_bytes <= _APART_BYTES:
-            yield _Place(position, lead_bytes, batch_bytes, told)
+            yield Place(position, lead_bytes, batch_bytes, told)
         else:
-            yield _Place(after.position, 0, batch_bytes, after.offset, is_guess=True)
-    yield _Place(position, WINDOW_BYTES, 0, told)
+            yield Place(after.position, 0, batch_bytes, after.offset, is_guess=True)
+    yield Place(position, WINDOW_BYTES, 0, told)

@@ -175,6 +175,7 @@ class RecordFormat(ABC):
         bound: int,
         told: int | None,
         check_crc: bool = False,
+        beyond_bytes: int = 0,
     ) -> tuple[int, int, int] | None:
         """What a fetch returns of batches that were read to look for an offset, without a table of all of them.
 
@@ -190,13 +191,15 @@ class RecordFormat(ABC):
                 here; None if it was none.
             check_crc: compare all batches up to the last that is returned with their CRC. The first that does not match
                 ends what there is to pick from.
+            beyond_bytes: of the segment behind ``data``. A batch whose header is in ``data`` may reach into them, unless CRCs
+                are compared: who only asks where batches are need not read them.
 
         Returns:
-            Where in ``data`` the batches begin and end, and their last offset; an empty range if the first one reaches
+            Where the batches begin and end, from the start of ``data``, and their last offset; an empty range if the first one reaches
             the bound. None where a scan has to look closer: ``told`` is not true, the first batch is not there whole,
             what comes before it is damaged, or there is an entry of another magic; the default.
         """
-        del data, base_offset, offset, max_bytes, bound, told, check_crc
+        del data, base_offset, offset, max_bytes, bound, told, check_crc, beyond_bytes
         return None
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:

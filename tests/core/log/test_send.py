@@ -20,6 +20,7 @@ from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets, Watermark
 from stratalog.model.segments import FileSlice
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.logs import LogBed, records
+from stratalog_formats.kernels.choice import KERNELS
 
 COUNT = 24
 LARGE = 1 << 20
@@ -97,6 +98,50 @@ def test_nothing_is_read_but_the_ends(bed: LogBed, files: FaultyVfs, monkeypatch
     with log.transfer(1234, 400_000) as ready:
         assert ready.size_bytes > 390_000
     assert sum(sizes) < 60_000
+
+
+@pytest.mark.parametrize("batch_bytes", [100, 2_000, 20_000, 200_000])
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_range_is_that_of_a_fetch_wherever_it_begins_and_however_large_its_batches_are(
+    bed: LogBed, batch_bytes: int, magic: int
+) -> None:
+    bed.topic = TopicConfig(record_version=magic)
+    log, value_bytes = bed.open(), batch_bytes // 3
+    while log.view().segments[-1].size_bytes < 1_200_000 * (batch_bytes > 1000) + 60_000:
+        log.append(records(3, start=log.offsets().log_end, value_bytes=value_bytes))
+    end = log.offsets().log_end
+    for offset in sorted({*range(0, end, end // 7 + 1), 1, end - 1, end}):
+        for max_bytes in (0, 1000, 16_000, 70_000, LARGE, 1 << 40):
+            with log.fetch(offset, max_bytes) as fetched, log.transfer(offset, max_bytes) as ready:
+                assert (ready.next_offset, ready.size_bytes) == (fetched.next_offset, fetched.size_bytes)
+
+
+@pytest.mark.parametrize("batch_bytes", [100, 20_000, 1_000_000])
+def test_a_range_is_found_by_a_few_small_reads(bed: LogBed, files: FaultyVfs, batch_bytes: int) -> None:
+    """One batch of 1 MiB was read whole for its header, and others at both ends were read to compare their CRC."""
+    log = bed.open()
+    while log.view().segments[-1].size_bytes < 4_000_000:
+        log.append(records(1, start=log.offsets().log_end, value_bytes=batch_bytes) * max(1, 2000 // batch_bytes))
+    end = log.offsets().log_end
+    for offset in range(0, end, end // 3):
+        log.transfer(offset, LARGE).release()  # what is opened is open from now on
+        sizes = list[int]()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(files, "read", counted_reads(files, sizes))
+            log.transfer(offset, LARGE).release()
+        if KERNELS.pick_batches is not None:
+            assert len(sizes) <= 5
+            assert sum(sizes) <= 80_000
+
+
+def counted_reads(files: FaultyVfs, sizes: list[int]) -> Callable[[int, int, int], bytes]:
+    read = files.read
+
+    def counted(descriptor: int, position: int, size_bytes: int) -> bytes:
+        sizes.append(size_bytes)
+        return read(descriptor, position, size_bytes)
+
+    return counted
 
 
 def test_epochs_are_compared_as_in_a_fetch(log: Log, ends: tuple[socket.socket, socket.socket]) -> None:

@@ -250,6 +250,28 @@ class RecordFormatContract(RecordRewritingContract):
                             assert told is None or told in lasts
                             assert found == _range(table, offset, max_bytes, bound)
 
+    def test_a_batch_is_picked_by_its_header_where_the_rest_of_it_was_not_read(
+        self, record_format: RecordFormat
+    ) -> None:
+        """What is picked is what a scan finds of the first so many batches, the whole ones among them; or nothing is."""
+        data = b"".join(bytes(self.written(record_format, None, count=3, base_offset=base)) for base in (100, 107, 120))
+        table = record_format.scan(data, 0, len(data), check_crc=True)
+        limits = dict.fromkeys((0, len(data) // 2, len(data)))
+        for size in range(len(data) + 1):
+            whole = len(record_format.scan(data, 0, size, check_crc=False))
+            pick = partial(record_format.pick, data[:size], base_offset=100, told=None)
+            for offset, bound, max_bytes in product((100, 108, 122), (110, 1 << 40), limits):
+                found = pick(offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size)
+                if found is not None:
+                    rows = (table.take(0, count) for count in range(max(whole, 1), len(table) + 1))
+                    assert found in [
+                        _range(row, offset, max_bytes, bound) for row in rows if row.last_offset[-1] >= offset
+                    ]
+                checked = pick(
+                    offset=offset, bound=bound, max_bytes=max_bytes, beyond_bytes=len(data) - size, check_crc=True
+                )
+                assert checked == pick(offset=offset, bound=bound, max_bytes=max_bytes, check_crc=True)
+
     def test_what_is_picked_of_hostile_bytes_is_what_a_scan_finds(self, record_format: RecordFormat) -> None:
         """Whole batches with ascending offsets, up to the first that is wrong."""
         data = b"".join(bytes(self.written(record_format, None, count=1, base_offset=base)) for base in (100, 101, 102))

@@ -8,8 +8,6 @@ Source: apache/kafka OffsetIndex.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
 from stratalog.spi import Buffer, IndexBuilder, IndexFormat, IndexReader, IndexRole, OffsetPosition, TopicConfig
 from stratalog_formats.indexes.entries import EntryReader
 from stratalog_formats.kernels.choice import KERNELS, Kernels
@@ -23,7 +21,7 @@ class OffsetReader(EntryReader[OffsetPosition]):
 
     def after(self, target: int) -> OffsetPosition | None:
         """The first entry whose position (bytes) is at or above ``target``."""
-        index = bisect_left(range(len(self)), target, key=self._position)
+        index = self._count_up_to(self._entries, self.layout.size, 4, 4, target - 1)
         return self._entry(index) if index < len(self) else None
 
     def _entry(self, index: int) -> OffsetPosition:
@@ -33,10 +31,6 @@ class OffsetReader(EntryReader[OffsetPosition]):
     def _offset(self, index: int) -> int:
         relative: int = self._fields(index)[0]
         return self._base_offset + relative
-
-    def _position(self, index: int) -> int:
-        position: int = self._fields(index)[1]
-        return position
 
     def _fault(self, end_offset: int, size_bytes: int) -> tuple[int, str] | None:
         end = end_offset - self._base_offset

@@ -48,7 +48,9 @@ class Kernels:
     offset_entries: Callable[[int, int, int, int, int], IndexBuilder]
     time_entries: Callable[[int, int, int, int, int, int], IndexBuilder]
     late_record: Callable[[Buffer, int, int, int, int], tuple[int, int] | tuple[()] | None] | None = None
-    pick_batches: Callable[[Buffer, int, int, int, int, int | None, bool], tuple[int, int, int] | None] | None = None
+    pick_batches: Callable[[Buffer, int, int, int, int, int | None, bool, int], tuple[int, int, int] | None] | None = (
+        None
+    )
     retain_plain: (
         Callable[[Buffer, BatchTable, Sequence[Buffer], int | None, Sequence[bool] | None], bytearray] | None
     ) = None

@@ -13,6 +13,7 @@ from stratalog_formats.kernels.wire cimport (
     BATCH_CHECKED_FROM,
     BATCH_CRC_POSITION,
     BATCH_HEADER_BYTES,
+    FRAME_BYTES,
     LOG_APPEND_TIME,
     MAX_INT32,
     RAN_OUT,
@@ -39,6 +40,7 @@ cdef struct Picked:
 cdef int pick(
     Cursor data,
     int64_t size,
+    int64_t beyond,
     int64_t base_offset,
     int64_t offset,
     int64_t max_bytes,
@@ -56,10 +58,12 @@ cdef int pick(
     found.start, found.end, found.last_offset = 0, 0, -1
     while at < size:
         p = data + at
-        stop = framed(p, size - at, 2, &length)
+        if size - at < FRAME_BYTES:
+            break
+        stop = framed(p, size - at + beyond, 2, &length)
         if stop == ANOTHER_MAGIC:
             return -1
-        if stop != RAN_OUT or length < BATCH_HEADER_BYTES:
+        if stop != RAN_OUT or length < BATCH_HEADER_BYTES or size - at < BATCH_HEADER_BYTES:
             break
         first, last = <int64_t>big_64(p), add(<int64_t>big_64(p), <int32_t>big_32(p + 23))
         if last < first or first < base_offset or <uint64_t>last - <uint64_t>base_offset > MAX_INT32:
@@ -75,6 +79,8 @@ cdef int pick(
                 return 0
         elif last >= offset and is_told:
             return -1
+        if check_crc and length > size - at:
+            break
         if check_crc and checksum_of(p + BATCH_CHECKED_FROM, length - BATCH_CHECKED_FROM) != big_32(p + BATCH_CRC_POSITION):
             break
         if not begun and last >= offset:
@@ -89,10 +95,12 @@ cdef int pick(
     return 0 if begun else -1
 
 
-def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, int64_t bound, told, bint check_crc):
+def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, int64_t bound, told, bint check_crc, int64_t beyond):
     """As ``RecordFormat.pick``."""
     cdef Picked found
     cdef int missing
+    if beyond < 0 or beyond >> 62:
+        raise ValueError(f"{beyond} bytes behind the data")
     cdef int64_t known = 0
     cdef bint is_told = told is not None
     cdef Py_buffer view
@@ -104,9 +112,9 @@ def pick_batches(data, int64_t base_offset, int64_t offset, int64_t max_bytes, i
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     if check_crc:  # which takes as long as reading the bytes
         with nogil:
-            missing = pick(<Cursor>view.buf, view.len, base_offset, offset, max_bytes, bound, is_told, known, True, &found)
+            missing = pick(<Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_told, known, True, &found)
     else:
-        missing = pick(<Cursor>view.buf, view.len, base_offset, offset, max_bytes, bound, is_told, known, False, &found)
+        missing = pick(<Cursor>view.buf, view.len, beyond, base_offset, offset, max_bytes, bound, is_told, known, False, &found)
     PyBuffer_Release(&view)
     return None if missing else (found.start, found.end, found.last_offset)
 

@@ -166,10 +166,13 @@ class BatchFormat(RecordFormat):
         bound: int,
         told: int | None,
         check_crc: bool = False,
+        beyond_bytes: int = 0,
     ) -> tuple[int, int, int] | None:
         """What a compiled kernel picks."""
         pick = self._kernels.pick_batches
-        return None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told, check_crc)
+        return (
+            None if pick is None else pick(data, base_offset, offset, max_bytes, bound, told, check_crc, beyond_bytes)
+        )
 
     def plain_batch(self, data: Buffer) -> PlainBatch | None:
         """What a compiled kernel sees in one call."""

@@ -1,0 +1,172 @@
+"""Where batches are that a reader wants, by their headers: what lies between the first and the last is not read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from stratalog.errors import CorruptBatchError, CorruptIndexError
+from stratalog.model.offsets import OffsetPosition
+from stratalog.segment.components import Components
+from stratalog.segment.framing import FRAME_BYTES, walk
+from stratalog.segment.pick import LARGEST_BYTES, places, shows
+from stratalog.segment.readable import ReadableSegment, ReadOn
+from stratalog.segment.search import NEAR_BYTES, WINDOW_BYTES, batch_at, find_batch
+from stratalog.spi.indexes import IndexRole
+
+_HEAD_BYTES: Final = 64  # more than the header of any batch
+_FIRST_BYTES: Final = 4096  # behind the place where the first batch is looked for
+
+
+class BatchRange(NamedTuple):
+    """Whole batches in bytes [``position``, ``end_position``) of a segment, and the last offset in them.
+
+    ``is_complete``: the header of what follows was seen, and that is not wanted.
+    """
+
+    position: int
+    end_position: int
+    last_offset: int
+    is_complete: bool = False
+
+
+def find_range(
+    segment: ReadableSegment, offset: int, parts: Components, *, max_bytes: int, bound: int
+) -> BatchRange | None:
+    """The range that ``read_batches`` reads, found as it finds it: by the index, checked by the headers that are there.
+
+    Args:
+        segment: local or in a tier.
+        offset: the first one that is wanted.
+        parts: the log's components.
+        max_bytes: at most so many, but at least one batch.
+        bound: only batches that end below it.
+
+    Returns:
+        None where ``read_batches`` returns no batch, or raises.
+
+    Raises:
+        CorruptBatchError: there is a bad entry where the first batch should be.
+    """
+    heads = _Heads(segment, parts, bound)
+    most_bytes = max(0, min(max_bytes, LARGEST_BYTES))
+    found = heads.first(offset, most_bytes)
+    if found is None or found.last_offset >= min(bound, segment.end_offset):
+        return None
+    limit = min(heads.size_bytes, found.position + most_bytes)
+    if not found.is_complete and found.end_position < limit:
+        end_position, last_offset = heads.last(found, limit)
+        found = BatchRange(found.position, end_position, last_offset)
+    if most_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # else it is no reader that goes on
+        segment.left_at = OffsetPosition(found.last_offset + 1, found.end_position)
+    return found
+
+
+class _Heads:
+    """Looks at headers of one segment; what is appended meanwhile lies above the bound."""
+
+    def __init__(self, segment: ReadableSegment, parts: Components, bound: int) -> None:
+        self.size_bytes = segment.size_bytes
+        self._segment, self._parts, self._bound = segment, parts, bound
+
+    def first(self, offset: int, most_bytes: int) -> BatchRange | None:
+        """The first batch that is wanted, and those behind it of which a header was read along."""
+        segment, parts = self._segment, self._parts
+        behind_bytes = most_bytes + _HEAD_BYTES if most_bytes <= NEAR_BYTES else _FIRST_BYTES
+        for place in places(segment, offset, parts):
+            data = segment.read(place.position, place.lead_bytes + behind_bytes)
+            found = self._picked(data, place.position, offset, most_bytes, place.told)
+            if found is not None and shows(data, found[0], place, offset):
+                return self._range(place.position, found, len(data))
+        careful = find_batch(segment, offset, parts, read_bytes=NEAR_BYTES)
+        if careful is None:
+            return None
+        position, batch = careful
+        return BatchRange(position, position + batch.size_bytes, batch.last_offset)
+
+    def last(self, begun: BatchRange, limit: int) -> tuple[int, int]:
+        """Where the last batch ends (bytes) that ends at or below ``limit``, and its last offset."""
+        end, last_offset = begun.end_position, begun.last_offset
+        near = self._indexed_before(limit)
+        if near is not None and near.position > end:
+            found = self._at(near.position, limit, near.offset)
+            if found is not None and end < found.end_position <= limit:
+                _, end, last_offset, is_complete = found
+                if is_complete:
+                    return end, last_offset
+        while end < limit:
+            found = self._at(end, limit, None)
+            if found is None:
+                return self._walked(end, last_offset, limit, near)
+            if not end < found.end_position <= limit:
+                break
+            _, end, last_offset, is_complete = found
+            if is_complete:
+                break
+        return end, last_offset
+
+    def _at(self, position: int, limit: int, told: int | None) -> BatchRange | None:
+        """The batches from a position on, of which an index entry may tell a last offset."""
+        data = self._segment.read(position, min(NEAR_BYTES, limit - position + _HEAD_BYTES))
+        first = self._segment.base_offset if told is None else told
+        found = self._picked(data, position, first, limit - position, told)
+        return None if found is None else self._range(position, found, len(data))
+
+    def _picked(
+        self, data: memoryview, position: int, offset: int, max_bytes: int, told: int | None
+    ) -> tuple[int, int, int] | None:
+        known = self._parts.formats.get(data[FRAME_BYTES - 1]) if len(data) >= FRAME_BYTES else None
+        if known is None:
+            return None
+        return known.pick(
+            data,
+            base_offset=self._segment.base_offset,
+            offset=offset,
+            max_bytes=max_bytes,
+            bound=self._bound,
+            told=told,
+            beyond_bytes=max(0, self.size_bytes - position - len(data)),
+        )
+
+    def _range(self, position: int, found: tuple[int, int, int], read_bytes: int) -> BatchRange:
+        start, end, last_offset = found
+        if start == end:  # the first one reaches the bound
+            last_offset = self._bound
+        return BatchRange(position + start, position + end, last_offset, end + _HEAD_BYTES <= read_bytes)
+
+    def _indexed_before(self, limit: int) -> OffsetPosition | None:
+        """The index entry before the last one below ``limit`` and below the bound; that one itself if it is the first."""
+        segment, index = self._segment, self._parts.indexes[IndexRole.OFFSET]
+        base_offset = segment.base_offset
+        try:
+            entries = segment.index_entries(IndexRole.OFFSET)
+            beyond: OffsetPosition | None = index.reader(entries, base_offset).after(limit)
+            end = self._bound if beyond is None else min(self._bound, beyond.offset)
+            last: OffsetPosition | None = index.around(entries, base_offset, end - 1)[0]
+            before: OffsetPosition | None = (
+                None if last is None else index.around(entries, base_offset, last.offset - 1)[0]
+            )
+        except CorruptIndexError:
+            return None
+        return before or last
+
+    def _walked(self, end: int, last_offset: int, limit: int, near: OffsetPosition | None) -> tuple[int, int]:
+        """As ``last``, batch by batch: of formats that pick none, and where something is wrong."""
+        start = end
+        if near is not None and near.position > end:
+            batch = batch_at(self._segment, near.position, self._parts)
+            if batch is not None and batch.last_offset < self._bound and near.position + batch.size_bytes <= limit:
+                start = near.position
+        for batch_end, batch_last in self._batches(start):
+            if batch_end > limit or batch_last >= self._bound:
+                break
+            end, last_offset = batch_end, batch_last
+        return end, last_offset
+
+    def _batches(self, position: int) -> Iterator[tuple[int, int]]:
+        try:
+            for chunk in walk(self._segment, position, self._parts, check_crc=False, read_bytes=NEAR_BYTES):
+                for batch in chunk.batches():
+                    yield chunk.position + batch.position + batch.size_bytes, batch.last_offset
+        except CorruptBatchError:
+            return  # whoever reads on from there is told
