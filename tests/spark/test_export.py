@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,13 @@ class KilledError(Exception):
 
 @pytest.fixture
 def export(monkeypatch: pytest.MonkeyPatch) -> Export:
-    """The job, with its tasks one after the other in this process; pickled, as on their way to a worker."""
+    """The job, with its tasks one after the other in this process; as messages, as on their way to a worker."""
     from stratalog_spark.jobs import export as module  # noqa: PLC0415 - needs pyspark
 
-    def run_tasks(_spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], **_: object) -> list[Any]:
-        return [pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task))))) for task in tasks]  # noqa: S301 - ours
+    def run_tasks(
+        _spark: object, tasks: Sequence[Any], work: Callable[[Any], Any], *, task: Any, result: Any, **_: object
+    ) -> list[Any]:
+        return [result.unpack(result.pack(work(task.unpack(task.pack(given))))) for given in tasks]
 
     monkeypatch.setattr(module, "run_tasks", run_tasks)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from stratalog_spark.columns import check_names
 from stratalog_spark.jobs.tasks import task_count
+from stratalog_spark.messages import SPLIT
 from stratalog_spark.options import Options
 from stratalog_spark.rows import plan, read_split
 from stratalog_spark.worker import freeze_once
@@ -50,14 +50,12 @@ def map_in_arrow(
     """
     chosen = Options({**options, "path": path})
     names = check_names(chosen.shown)
-    # Pickled one by one: a task opens its own alone.
-    splits = [pickle.dumps(split) for split in plan(chosen, task_count(spark))]
+    splits = [SPLIT.pack(split) for split in plan(chosen, task_count(spark))]  # one by one: a task reads its own alone
 
     def read(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         freeze_once()
         for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-            split = pickle.loads(splits[int(str(number))])  # noqa: S301 - by the driver
-            yield from read_split(chosen, names, chosen.source, split)
+            yield from read_split(chosen, names, chosen.source, SPLIT.unpack(splits[int(str(number))]))
 
     def work(batches: Iterator[pyarrow.RecordBatch]) -> Iterable[pyarrow.RecordBatch]:
         return function(read(batches))

@@ -96,6 +96,9 @@ class Given:
         self._values = {name.lower(): str(given[name]) for name in given}
         self._check_names({name.lower(): name for name in names})
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._values,)  # Spark pickles it: the text of options, which is checked once more
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(sorted(self._values))})"  # names alone: values may be credentials
 
@@ -147,6 +150,7 @@ class Options(Given):
 
     def __init__(self, given: Mapping[str, str], *, streaming: bool | None = False) -> None:
         super().__init__(given, (*NAMES, *STREAM_NAMES))
+        self._streaming = streaming
         self._check_kind(streaming=streaming)
         self.source = self._source()
         self.topics = self._topics()
@@ -164,6 +168,9 @@ class Options(Given):
         if self.max_offsets and self.min_offsets and self.min_offsets > self.max_offsets:
             raise ConfigError("option minOffsetsPerTrigger is above maxOffsetsPerTrigger")
         self.columns = tuple(name.strip() for name in (self._get("columns") or "").split(",") if name.strip())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _options, (self._values, self._streaming)
 
     @property
     def shown(self) -> tuple[str, ...]:
@@ -226,6 +233,10 @@ class Options(Given):
             word = "latest (-1)" if other == LATEST else "earliest (-2)"
             raise ConfigError(f"option {option} of a batch can not be {word}")
         return Bound(option, everywhere=everywhere, offsets=found)
+
+
+def _options(given: Mapping[str, str], streaming: bool | None) -> Options:  # noqa: FBT001 - what is pickled is positional
+    return Options(given, streaming=streaming)
 
 
 class SinkOptions(Given):

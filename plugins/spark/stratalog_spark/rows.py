@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 
 from stratalog.reading import Damage, Lost, ReadSource, Split, plan_splits, scan
 from stratalog_spark.columns import Rows
+from stratalog_spark.messages import SPLIT
 from stratalog_spark.options import Options
 from stratalog_spark.ranges import resolve
 
@@ -20,11 +21,15 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class SplitPartition(InputPartition):
-    """What one task reads. Neither credentials nor settings are in it."""
+    """What one task reads, as text: Spark pickles it. Neither credentials nor settings are in it."""
 
     def __init__(self, split: Split) -> None:
-        super().__init__(None)
-        self.split = split
+        super().__init__(SPLIT.pack(split))
+
+    @property
+    def split(self) -> Split:
+        """What is read; MessageError if it is of another release."""
+        return SPLIT.unpack(self.value)
 
 
 def plan(options: Options, tasks: int | None = None) -> list[Split]:

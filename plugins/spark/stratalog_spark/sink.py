@@ -19,6 +19,7 @@ from stratalog import TopicPartition
 from stratalog.errors import ConfigError, StorageError, UnknownTopicError
 from stratalog.writing import BulkWriter, Published, Stage, StagedSegment, WriteMark
 from stratalog_spark.arrowsink import ArrowStreamWriter, ArrowWriter, WriterCommitMessage, as_arrow
+from stratalog_spark.messages import Message
 from stratalog_spark.options import SinkOptions
 from stratalog_spark.rowcolumns import by_log, check_schema, columns_of, writable
 from stratalog_spark.tables import is_kept
@@ -46,6 +47,18 @@ class Written(WriterCommitMessage):
 
     staged: list[StagedSegment] = field(default_factory=list)
     mark: WriteMark | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _written, (_WRITTEN.pack((self.staged, self.mark)),)  # Spark pickles it: text alone
+
+
+_WRITTEN: Final = Message[tuple[list[StagedSegment], WriteMark | None]](
+    "written", tuple[list[StagedSegment], WriteMark | None]
+)
+
+
+def _written(text: str) -> Written:
+    return Written(*_WRITTEN.unpack(text))
 
 
 class _Places(dict[str, int]):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -140,9 +140,6 @@ class Planner:
             self._reader.close()
             self._reader = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_reader": None, "_clock": None}  # a copy in a task plans nothing
-
     def _shall_wait(self, total: int) -> bool:
         least = self._options.min_offsets
         waited_ms = (self._clock.monotonic_ns() - self._planned_ns) // 1_000_000
@@ -178,6 +175,9 @@ class PlainStreamReader(DataSourceStreamReader):
         self._planner = Planner(options)
         if options.max_offsets or options.min_offsets:
             self.check_limits()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._options, self._names)  # a copy in a task plans nothing
 
     def check_limits(self) -> None:
         """Whether ``maxOffsetsPerTrigger`` and its like can be kept to."""

@@ -8,7 +8,6 @@ written anew. Then one commit a partition. So memory is that of one bucket, what
 
 from __future__ import annotations
 
-import pickle
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +29,9 @@ from stratalog_spark.jobs.packing import (
     unpack_newest,
     unpack_offsets,
 )
-from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, explained, run_tasks, source_of, task_count, watched
+from stratalog_spark.messages import REWRITTEN, Message
 from stratalog_spark.newest import Newest, key_table
 from stratalog_spark.ranges import topics_of
 from stratalog_spark.worker import freeze_once
@@ -48,7 +48,7 @@ BUCKET_RECORDS: Final = 1 << 20  # 24 MiB of hashes and offsets, and about four 
 _HELD_RECORDS: Final = 1 << 20
 _FIRST_DDL: Final = "place int, bucket int, run int, blob binary"
 _KEPT_DDL: Final = "place int, run int, seen bigint, blob binary"
-_DONE_DDL: Final = "run int, shuffled bigint, made binary"
+_DONE_DDL: Final = "run int, shuffled bigint, made string"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +122,13 @@ def compact(
             with target.open() as opened:
                 return opened.compact(run.span, now_ms=now_ms, memory_bytes=_ALONE_RECORD_BYTES * alone_records)
 
-        parts += run_tasks(spark, whole, alone, progress=progress)
+        parts += run_tasks(spark, whole, alone, task=RUN, result=REWRITTEN, progress=progress)
         if runs:
             wide = tuple(span for span in spans if any(run.span == span for run in runs))
             work = _Work(source, target, tuple(runs), wide, secrets.token_bytes(SECRET_BYTES), now_ms, share)
             with explained(), watched(spark, progress):
                 rows = work.frame(spark).toArrow().to_pylist()
-            by_run = {row["run"]: pickle.loads(row["made"]) for row in rows}  # noqa: S301 - by this job's tasks
+            by_run = {row["run"]: REWRITTEN.unpack(row["made"]) for row in rows}
             parts += [by_run[number] for number in range(len(runs))]
             shuffled_bytes = sum(row["shuffled"] for row in rows)
         done = publish(writer, spans, [*whole, *runs], parts, "compacted by a job", is_clean=True)
@@ -157,6 +157,10 @@ class _Work:
     secret: bytes = field(repr=False)
     now_ms: int
     share: float  # of MEMORY_BYTES
+
+    def __reduce__(self) -> tuple[object, ...]:
+        planned = _PLANNED.pack((self.runs, self.spans))
+        return _work, (self.source, self.target, planned, self.secret, self.now_ms, self.share)
 
     @property
     def buckets(self) -> list[tuple[int, int]]:
@@ -260,9 +264,18 @@ class _Work:
             {
                 "run": pa.array([number], pa.int32()),
                 "shuffled": pa.array([shuffled], pa.int64()),
-                "made": [pickle.dumps(made)],
+                "made": [REWRITTEN.pack(made)],
             }
         )
+
+
+_PLANNED: Final = Message[tuple[tuple[Run, ...], tuple[Span, ...]]]("planned", tuple[tuple[Run, ...], tuple[Span, ...]])
+
+
+def _work(source: ReadSource, target: WriteTarget, planned: str, secret: bytes, now_ms: int, share: float) -> _Work:
+    """The steps as a task gets them: Spark pickles its options, and what is planned is text."""
+    runs, spans = _PLANNED.unpack(planned)
+    return _Work(source, target, runs, spans, secret, now_ms, share)
 
 
 class Survivors(RecordFilter):

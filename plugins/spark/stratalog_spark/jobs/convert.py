@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 from stratalog.reading import ReadSource
 from stratalog.writing import Rewritten, Span
-from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
+from stratalog_spark.messages import REWRITTEN
 from stratalog_spark.ranges import topics_of
 
 
@@ -64,5 +65,5 @@ def convert(
         found = (writer.span(log) for log in logs)
         spans: list[Span] = [span for span in found if span is not None]
         runs = plan_runs(reader, spans, tasks=task_count(spark))
-        parts = run_tasks(spark, runs, work, progress=progress)
+        parts = run_tasks(spark, runs, work, task=RUN, result=REWRITTEN, progress=progress)
         return ConvertReport(publish(writer, spans, runs, parts, "converted by a job", keeps_others=True))

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pyspark.sql import SparkSession
 
@@ -15,11 +15,13 @@ from stratalog.errors import ConfigError
 from stratalog.reading import OffsetRange, ReadSource, Split, plan_splits, scan
 from stratalog.spi import Env, Fields, RecordColumns, RecordFilter, Verdict
 from stratalog.writing import BulkWriter, Rewritten, Span
-from stratalog_spark.jobs.runs import Replaced, Run, plan_runs, publish, target_of
+from stratalog_spark.jobs.runs import RUN, Replaced, Run, plan_runs, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
+from stratalog_spark.messages import REWRITTEN, SPLIT, Message
 from stratalog_spark.ranges import topics_of
 
 _ALL = 1 << 62
+_HELD: Final = Message[dict[tuple[TopicPartition, int], int]]("held", dict[tuple[TopicPartition, int], int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ def erase(
         ranges = [OffsetRange(name, 0, _ALL) for name in names]
         splits = plan_splits(reader, ranges, usual_splits=task_count(spark))
         held: dict[tuple[TopicPartition, int], int] = {}
-        for part in run_tasks(spark, splits, look, progress=progress):
+        for part in run_tasks(spark, splits, look, task=SPLIT, result=_HELD, progress=progress):
             for place, count in part.items():
                 held[place] = held.get(place, 0) + count
         records: dict[TopicPartition, int] = {}
@@ -145,7 +147,7 @@ def _erase(
             part = run.start, run.end
             return opened.rewrite(run.span, part, [Without(keys)], now_ms=now_ms, keeps_tombstones=True)
 
-    parts = run_tasks(spark, runs, work, progress=progress)
+    parts = run_tasks(spark, runs, work, task=RUN, result=REWRITTEN, progress=progress)
     return publish(writer, spans, runs, parts, f"{len(keys)} keys erased by a job")
 
 

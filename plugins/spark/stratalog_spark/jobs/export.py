@@ -20,6 +20,7 @@ from stratalog_spark.jobs.ledger import Ledger, Plan, Target
 from stratalog_spark.jobs.parquet import Made, RangeWriter, write_range
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
 from stratalog_spark.jobs.values import SAMPLE_ROWS, AvroValues, JsonValues, json_fields
+from stratalog_spark.messages import Message
 from stratalog_spark.ranges import topics_of
 
 SCHEMAS: Final = ("raw", "json", "avro")
@@ -74,6 +75,10 @@ class _Range:
     def size_bytes(self) -> int:
         """Of ``.log`` files, about."""
         return 0 if self.split is None else self.split.size_bytes
+
+
+_RANGES: Final = Message[Sequence[_Range]]("ranges", tuple[_Range, ...])
+_MADE: Final = Message[list[tuple[list[Made], int, int]]]("made", list[tuple[list[Made], int, int]])
 
 
 def export(
@@ -190,7 +195,11 @@ class _Run:
 
         self.lost += _check_whole(plan, reader, forgiving=forgiving)
         tasks = list(_tasks(plan, reader, task_count(self._spark)))
-        done = [made for task in run_tasks(self._spark, tasks, work, progress=self._progress) for made in task]
+        done = [
+            made
+            for task in run_tasks(self._spark, tasks, work, task=_RANGES, result=_MADE, progress=self._progress)
+            for made in task
+        ]
         files = [made for each, _, _ in done for made in each]
         self._ledger.finish(plan, [{"name": name, "rows": rows, "bytes": size} for name, rows, size in sorted(files)])
         self._files += files

@@ -16,6 +16,7 @@ from stratalog.errors import ConfigError
 from stratalog.writing import BulkWriter, Published, StagedSegment, WriteMark, WriteTarget
 from stratalog_spark.jobs.ledger import Ledger, Plan, Target
 from stratalog_spark.jobs.tasks import Progress, run_tasks
+from stratalog_spark.messages import STAGED, Message
 from stratalog_spark.rowcolumns import columns_of
 
 _NAME: Final = re.compile(r"(?:.*/)?(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}(?:-\d+)?\.parquet")
@@ -42,6 +43,9 @@ class _Files:
     log: TopicPartition
     start: int
     names: tuple[str, ...]
+
+
+_FILES: Final = Message[_Files]("files", _Files)
 
 
 def import_topics(
@@ -93,7 +97,7 @@ def import_topics(
         _make_topics(writer, plan, wanted, names or {}, config)
         for number, made in ledger.done(after=0):
             groups = list(_groups(made, wanted, names or {}))
-            staged = run_tasks(spark, groups, work, progress=progress)
+            staged = run_tasks(spark, groups, work, task=_FILES, result=STAGED, progress=progress)
             mark = WriteMark(f"import-{hashlib.sha256(source.encode()).hexdigest()[:32]}", number)
             for log in sorted({group.log for group in groups}):
                 own = [part for group, parts in zip(groups, staged, strict=True) if group.log == log for part in parts]

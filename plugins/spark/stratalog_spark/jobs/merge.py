@@ -13,6 +13,7 @@ from stratalog.reading import ReadSource
 from stratalog.writing import MergePlan, Rewritten, Span
 from stratalog_spark.jobs.runs import LARGEST_RUN_BYTES, SMALLEST_RUN_BYTES, Replaced, publish, target_of
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
+from stratalog_spark.messages import REWRITTEN, Message
 from stratalog_spark.ranges import topics_of
 
 SEGMENT_BYTES: Final = 128 << 20
@@ -31,6 +32,9 @@ class _Groups:
 
     span: Span
     groups: tuple[tuple[int, int], ...]
+
+
+_GROUPS: Final = Message[_Groups]("groups", _Groups)
 
 
 def merge(
@@ -72,7 +76,7 @@ def merge(
         found = (writer.plan_merge(log, segment_bytes) for log in topics_of(reader, topics))
         plans = [plan for plan in found if plan is not None]
         tasks = list(_shared(plans, task_count(spark)))
-        parts = run_tasks(spark, tasks, work, progress=progress)
+        parts = run_tasks(spark, tasks, work, task=_GROUPS, result=REWRITTEN, progress=progress)
         spans = [plan.span for plan in plans]
         return MergeReport(publish(writer, spans, tasks, parts, "merged by a job", keeps_others=True))
 

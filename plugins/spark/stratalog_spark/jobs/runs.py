@@ -10,6 +10,7 @@ from stratalog import Isolation, Reader, TopicPartition
 from stratalog.errors import ConfigError, StorageError
 from stratalog.reading import OffsetRange, Piece, ReadSource, Split, plan_splits
 from stratalog.writing import BulkWriter, Rewritten, Span, WriteTarget
+from stratalog_spark.messages import Message
 
 SMALLEST_RUN_BYTES: Final = 4 << 20
 LARGEST_RUN_BYTES: Final = 128 << 20
@@ -36,6 +37,9 @@ class Run:
     def log(self) -> TopicPartition:
         """Whose."""
         return self.span.log
+
+
+RUN: Final = Message[Run]("run", Run)
 
 
 class OfSpan(Protocol):

@@ -34,6 +34,18 @@ class KeySketch:
         ranks = (_LARGEST_RANK - np.frexp(hashes[:, 1].astype(np.float64))[1]).astype(np.uint8)
         np.maximum.at(self.registers, hashes[:, 0] >> np.uint64(64 - _BITS), ranks)
 
+    def to_message(self) -> bytes:
+        """What travels to the driver."""
+        found: bytes = self.registers.tobytes()
+        return found
+
+    @classmethod
+    def from_message(cls, data: bytes) -> KeySketch:
+        """What ``to_message`` made; ValueError if it did not."""
+        if len(data) != _REGISTERS:
+            raise ValueError(f"a sketch of {len(data)} bytes, not {_REGISTERS}")
+        return cls(np.frombuffer(data, np.uint8).copy())
+
     def merge(self, other: KeySketch) -> None:
         """Take all keys of another sketch."""
         np.maximum(self.registers, other.registers, out=self.registers)

@@ -15,6 +15,7 @@ from stratalog.reading import Damage, Lost, OffsetRange, ReadSource, Scanned, Sp
 from stratalog_spark.hashes import KIND, hash_keys
 from stratalog_spark.jobs.sketch import KeySketch, TimeSketch
 from stratalog_spark.jobs.tasks import Progress, SparkJobError, run_tasks, source_of, task_count
+from stratalog_spark.messages import SPLIT, Message
 from stratalog_spark.ranges import topics_of
 
 _SECRET: Final = bytes(16)  # who knows it could make keys that count as one, and spoil nothing but the count
@@ -117,6 +118,7 @@ class PartitionStats:
         setattr(self, f"last_{unit}", last if before_last is None else max(last, before_last))
 
 
+_COUNTED: Final = Message[tuple[int, list[PartitionStats]]]("counted", tuple[int, list[PartitionStats]])
 _SUMS: Final = (
     "records",
     "key_bytes",
@@ -174,7 +176,7 @@ def stats(
     def work(split: Split) -> tuple[int, list[PartitionStats]]:
         return KIND, _count(where, split)
 
-    done = run_tasks(spark, splits, work, progress=progress)
+    done = run_tasks(spark, splits, work, task=SPLIT, result=_COUNTED, progress=progress)
     if len({kind for kind, _ in done}) > 1:
         raise SparkJobError(
             "some workers have compiled code of stratalog and some not: install the same on all of them"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from stratalog.errors import StorageError
 from stratalog.reading import ReadSource
+from stratalog_spark.messages import Message
 from stratalog_spark.worker import freeze_once
 
 if TYPE_CHECKING:
@@ -53,16 +53,30 @@ def parallelism(spark: SparkSession) -> int:
 
 
 def run_tasks(
-    spark: SparkSession, tasks: Sequence[T], work: Callable[[T], R], *, progress: Progress | None = None
+    spark: SparkSession,
+    tasks: Sequence[T],
+    work: Callable[[T], R],
+    *,
+    task: Message[T],
+    result: Message[R],
+    progress: Progress | None = None,
 ) -> list[R]:
-    """What ``work`` makes of each task, in their order. Tasks and results are pickled, and small.
+    """What ``work`` makes of each task, in their order. Tasks and results travel as messages, and are small.
+
+    Args:
+        spark: a session.
+        tasks: one for each task of Spark.
+        work: shipped by Spark, with what it refers to.
+        task: the kind of message that a task is.
+        result: the kind of message that a result is.
+        progress: told of tasks.
 
     Raises:
         SparkJobError: a task failed for good.
     """
     if not tasks:
         return []
-    packed = [pickle.dumps(task) for task in tasks]
+    packed = [task.pack(given) for given in tasks]
 
     def each(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow as pa  # noqa: PLC0415 - in the worker
@@ -72,14 +86,14 @@ def run_tasks(
             number for batch in batches for number in cast(list[int], batch.column(0).to_pylist())
         )
         for number in numbers:
-            result = pickle.dumps(work(pickle.loads(packed[number])))  # noqa: S301 - by this job's driver
-            yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [result]})
+            made = result.pack(work(task.unpack(packed[number])))
+            yield pa.RecordBatch.from_pydict({"task": pa.array([number], pa.int64()), "result": [made]})
 
-    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(each, "task bigint, result binary")
+    frame = spark.range(0, len(packed), 1, len(packed)).mapInArrow(each, "task bigint, result string")
     with explained(), watched(spark, progress):
         found = frame.toArrow()
     by_number = dict(zip(found["task"].to_pylist(), found["result"].to_pylist(), strict=True))
-    return [pickle.loads(by_number[number]) for number in range(len(packed))]  # noqa: S301 - by this job's tasks
+    return [result.unpack(str(by_number[number])) for number in range(len(packed))]
 
 
 @contextmanager

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from stratalog.reading import Check, Checked, ReadSource, check, plan_checks
 from stratalog_spark.jobs.tasks import Progress, run_tasks, source_of, task_count
+from stratalog_spark.messages import Message
 
 ORPHAN = "orphan"
+
+
+_CHECK: Final = Message[Check]("check", Check)
+_CHECKED: Final = Message[tuple[int, int, list[Checked]]]("checked", tuple[int, int, list[Checked]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,7 @@ def verify(
     def work(task: Check) -> tuple[int, int, list[Checked]]:
         return _look(source, task)
 
-    done = run_tasks(spark, plan.checks, work, progress=progress)
+    done = run_tasks(spark, plan.checks, work, task=_CHECK, result=_CHECKED, progress=progress)
     found = [*plan.found, *(item for _, _, items in done for item in items)]
     return VerifyReport(
         logs=len(plan.logs),
