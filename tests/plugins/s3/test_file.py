@@ -29,6 +29,8 @@ from stratalog.spi import (
 )
 from stratalog_s3.file import STALE_MS
 
+MINUTE_NS = 60_000_000_000
+
 OpenStore = Callable[..., ObjectStore]
 
 
@@ -218,16 +220,15 @@ def test_temporary_files_are_no_objects(store: ObjectStore, tmp_path: Path, dead
         store.create("a/.stratalog-0123.tmp", b"x", deadline_ns=deadline_ns)
 
 
-def test_what_a_dead_writer_left_is_removed_a_day_later(
-    open_store: OpenStore, tmp_path: Path, deadline_ns: int
-) -> None:
+def test_what_a_dead_writer_left_is_removed_a_day_later(open_store: OpenStore, tmp_path: Path) -> None:
+    clock = ManualClock(1_700_000_000_000)
     (tmp_path / "a").mkdir()
     old, young = tmp_path / "a/.stratalog-old.tmp", tmp_path / "a/.stratalog-young.tmp"
     for path, age_s in ((old, 90_000), (young, 60)):
         path.write_bytes(b"half")
         os.utime(path, (1_700_000_000 - age_s, 1_700_000_000 - age_s))
-    store = open_store(f"file://{tmp_path}", env=Env(clock=ManualClock(1_700_000_000_000)))
-    store.create("a/b", b"x", deadline_ns=deadline_ns * 10**6)
+    store = open_store(f"file://{tmp_path}", env=Env(clock=clock))
+    store.create("a/b", b"x", deadline_ns=clock.monotonic_ns() + MINUTE_NS)
     assert files_in(tmp_path) == ["a/.stratalog-young.tmp", "a/b"]
 
 
@@ -268,15 +269,15 @@ def test_a_writer_that_is_killed_leaves_an_upload_of_its_key(
     ]
 
 
-def test_folders_are_swept_again_a_day_later(open_store: OpenStore, tmp_path: Path, deadline_ns: int) -> None:
+def test_folders_are_swept_again_a_day_later(open_store: OpenStore, tmp_path: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
     store = open_store(f"file://{tmp_path}", env=Env(clock=clock))
-    store.create("a/b", b"x", deadline_ns=deadline_ns * 10**6)
+    store.create("a/b", b"x", deadline_ns=clock.monotonic_ns() + MINUTE_NS)
     left = tmp_path / "a/.stratalog-old.tmp"
     left.write_bytes(b"half")
     os.utime(left, (1_700_000_000, 1_700_000_000))
     clock.advance_ms(STALE_MS + 1)
-    store.create("a/c", b"x", deadline_ns=deadline_ns * 10**6)
+    store.create("a/c", b"x", deadline_ns=clock.monotonic_ns() + MINUTE_NS)
     assert files_in(tmp_path) == ["a/b", "a/c"]
 
 
