@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from stratalog.errors import ConfigError, CorruptManifestError, TamperedManifestError
+from stratalog.log.remote import RemoteView
 from stratalog.model.names import log_prefix, manifest_key
 from stratalog.spi.layouts import ManifestAuthenticator, Unauthenticated
 from stratalog.testing.simobjects import SimObjectStore
@@ -137,6 +138,18 @@ def test_a_writer_without_the_key_commits_nothing(keyed: TierBed) -> None:
     with pytest.raises(ConfigError, match="authenticated by layout pair"):
         log.claim("without a key")
     assert keyed.bucket.keys(f"{PREFIX}manifest/")[-1] == manifest_key(PREFIX, 3)
+
+
+def test_a_log_that_joins_its_tier_again_refuses_one_that_was_rolled_back(keyed: TierBed) -> None:
+    """Opened while the store was away, with a note of version 3."""
+    identity = reader(keyed).view().identity
+    SimObjectStore(keyed.bucket).delete([manifest_key(PREFIX, 3)], deadline_ns=1 << 62)
+    log = reader(keyed)
+    log.expect(3, identity)
+    log.assume(RemoteView())
+    for _ in range(2):
+        with pytest.raises(TamperedManifestError, match=r"the newest root is version 2.*note of version 3"):
+            log.rejoin()
 
 
 def test_superseded_roots_are_collected_without_their_key(keyed: TierBed) -> None:
