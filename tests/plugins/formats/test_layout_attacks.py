@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,8 @@ from stratalog.engine.restore import restore
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, CorruptManifestError, CorruptObjectError, TamperedManifestError
-from stratalog.model.names import TIER_NOTE_FILE
+from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
+from stratalog.reading import OffsetRange, ReadSource, plan_splits
 from stratalog.reading.open import open_host, open_tier
 from stratalog.segment.components import Components
 from stratalog.tier.head import WARM_HEAD_MS
@@ -208,6 +210,18 @@ def test_a_reader_refuses_a_changed_root_and_names_it(bucket: Path, settings: di
     ATTACKS[attack](bucket)
     with pytest.raises(CorruptManifestError, match=r"/manifest/0000"):
         values(bucket, settings)
+
+
+def test_splits_for_other_processes_are_planned_from_checked_roots_alone(
+    bucket: Path, settings: dict[str, Any]
+) -> None:
+    source = pickle.loads(pickle.dumps(ReadSource(bucket.as_uri(), config=settings)))  # noqa: S301 - our own bytes
+    wanted = [OffsetRange(TopicPartition("t", 0), 0, 3)]
+    with source.open() as reader:
+        assert sum(len(split.pieces) for split in plan_splits(reader, wanted)) == 3
+    put_plaintext(bucket, keeps_mac=True)
+    with source.open() as reader, pytest.raises(TamperedManifestError):
+        plan_splits(reader, wanted)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
