@@ -82,6 +82,7 @@ def _cases(
     yield from append_cases(scratch, aiokafka, jvm, options.wants, quick=options.quick)
     with ExitStack() as stack:
         yield from read_cases(made, scratch, aiokafka, jvm, options.wants, stack)
+    with ExitStack() as stack:
         yield from range_case(made, options.wants, stack)
     if any(map(options.wants, ("lookup/offset", "lookup/timestamp"))):
         many = make_log(scratch / "many", segments, batch_records=BATCH_RECORDS, segment_bytes=_SMALL_SEGMENT_BYTES)
