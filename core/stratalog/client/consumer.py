@@ -19,6 +19,7 @@ from stratalog.env.clock import Clock
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, NoOffsetError, OffsetOutOfRangeError, UnknownTopicError
+from stratalog.model.arguments import CheckedArguments, NotNegative, Positive
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Record
@@ -43,7 +44,7 @@ class OffsetReset(StrEnum):
             raise ConfigError(f"auto_offset_reset {value!r} is none of {', '.join(cls)}") from None
 
 
-class Consumer(Closeable):
+class Consumer(CheckedArguments, Closeable):
     """Reads topics of an engine. A context manager; for one thread at a time. Made by ``Engine.consumer``.
 
     Positions are chosen when it is made: the group's committed offsets, else by ``auto_offset_reset``. Nothing is
@@ -74,8 +75,6 @@ class Consumer(Closeable):
         isolation: str,
         auto_offset_reset: str,
     ) -> None:
-        if isinstance(topics, str):
-            raise ConfigError(f"topics is a list of names: [{topics!r}]")
         if group == "":
             raise ConfigError("group is a name, not ''; None is no group")
         self._clock, self._offsets, self._group = clock, offsets, group
@@ -96,7 +95,7 @@ class Consumer(Closeable):
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def poll(self, max_records: int = MAX_POLL_RECORDS, timeout_ms: int = 0) -> dict[TopicPartition, list[Record]]:
+    def poll(self, max_records: Positive = MAX_POLL_RECORDS, timeout_ms: int = 0) -> dict[TopicPartition, list[Record]]:
         """The next records by partition, in order within each; partitions take turns.
 
         Args:
@@ -113,8 +112,6 @@ class Consumer(Closeable):
             CorruptBatchError: a partition is damaged at its position; all good records before it have been returned.
         """
         self._check_open()
-        if max_records < 1:
-            raise ConfigError(f"max_records is at least 1, not {max_records}")
         found = self._take(max_records)
         return found if found or timeout_ms <= 0 else self._wait(max_records, timeout_ms)
 
@@ -198,10 +195,8 @@ class Consumer(Closeable):
         """The offset of the next record of a partition; None if ``auto_offset_reset`` is none and nothing was chosen."""
         return self._cursor(name).position
 
-    def seek(self, name: TopicPartition, offset: int) -> None:
+    def seek(self, name: TopicPartition, offset: NotNegative) -> None:
         """Go on at an offset; one that the log does not have is treated by ``auto_offset_reset`` at the next poll."""
-        if offset < 0:
-            raise ConfigError(f"an offset is at least 0, not {offset}")
         self._cursor(name).seek(offset)
 
     def seek_to_beginning(self, *names: TopicPartition) -> None:

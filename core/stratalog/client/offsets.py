@@ -15,6 +15,7 @@ from stratalog.client.logs import Logs
 from stratalog.client.statetopic import Compact, StateTopic
 from stratalog.env.clock import Clock
 from stratalog.errors import ConfigError, InvalidRecordError, StorageError, UnknownTopicError
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets_topic import (
@@ -48,7 +49,7 @@ class _Found(NamedTuple):
     committed: CommittedOffset
 
 
-class GroupOffsets:
+class GroupOffsets(CheckedArguments):
     """The committed offsets of all groups. Thread-safe.
 
     Args:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 from stratalog.client.delivery import NS_IN_MS, Delivery, DeliveryOptions
 from stratalog.client.logs import Logs, partitions_of
@@ -22,7 +22,9 @@ from stratalog.client.transaction import Transaction
 from stratalog.config.keys import INT_MAX
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
-from stratalog.errors import ClosedError, ConfigError, InvalidTxnStateError, TransactionAbortedError, UnknownTopicError
+from stratalog.errors import ClosedError, InvalidTxnStateError, TransactionAbortedError, UnknownTopicError
+from stratalog.model.argument_rules import Between, integer, wrong_type
+from stratalog.model.arguments import CheckedArguments, NotNegative, Positive, checked, checks_itself
 from stratalog.model.batches import NO_TIMESTAMP
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Durability
@@ -35,6 +37,7 @@ RECORD_OVERHEAD_BYTES: Final = 21  # of a record with its numbers at their usual
 HEADER_OVERHEAD_BYTES: Final = 4
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerOptions:
     """How a producer works.
@@ -51,29 +54,17 @@ class ProducerOptions:
         transaction_timeout_ms: how long a transaction may be open before it may be aborted by others.
     """
 
-    batch_size_bytes: int = 16_384
-    linger_ms: int = 0
+    batch_size_bytes: Positive = 16_384
+    linger_ms: NotNegative = 0
     compression: str = UNCOMPRESSED
-    max_in_flight: int = 5
-    buffer_bytes: int = 32 << 20
+    max_in_flight: Positive = 5
+    buffer_bytes: Positive = 32 << 20
     idempotent: bool = True
     durability: str | None = None
-    delivery_timeout_ms: int = 120_000
-    transaction_timeout_ms: int = 60_000
+    delivery_timeout_ms: NotNegative = 120_000
+    transaction_timeout_ms: Annotated[int, Between(1, INT_MAX)] = 60_000  # its field in __transaction_state has 32 bits
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("batch_size_bytes", 1),
-            ("linger_ms", 0),
-            ("max_in_flight", 1),
-            ("buffer_bytes", 1),
-            ("delivery_timeout_ms", 0),
-            ("transaction_timeout_ms", 1),
-        ):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} is at least {least}, not {getattr(self, name)}")
-        if self.transaction_timeout_ms > INT_MAX:  # its field in __transaction_state has 32 bits
-            raise ConfigError(f"transaction_timeout_ms is at most {INT_MAX}, not {self.transaction_timeout_ms}")
         if self.durability is not None:
             Durability.of(self.durability)
 
@@ -82,7 +73,7 @@ class ProducerOptions:
         return None if self.compression == UNCOMPRESSED else parts.codecs.by_name(self.compression)
 
 
-class Producer(Closeable):
+class Producer(CheckedArguments, Closeable):
     """Sends records to the logs of an engine. A context manager; thread-safe. Made by ``Engine.producer``.
 
     Args:
@@ -136,6 +127,7 @@ class Producer(Closeable):
 
     # --- records -----------------------------------------------------------------------------------------------------
 
+    @checks_itself
     def send(
         self,
         topic: str,
@@ -166,6 +158,10 @@ class Producer(Closeable):
             ClosedError: after ``close``.
         """
         self._check_open()
+        if type(topic) is not str and not isinstance(topic, str):
+            raise wrong_type("topic of send()", "text", topic)
+        if partition is not None and type(partition) is not int:
+            partition = integer("partition of send()", partition)
         stamp = self._clock.now_ms() if timestamp_ms == NO_TIMESTAMP else timestamp_ms
         record = Record(timestamp_ms=stamp, key=key, value=value, headers=headers)
         size_bytes = _size(record)

@@ -39,6 +39,7 @@ from stratalog.errors import (
 )
 from stratalog.log.background import Background
 from stratalog.log.log import Log
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.events import LogDirOffline
 from stratalog.model.names import TopicPartition
 from stratalog.reading.parts import ComponentHost
@@ -52,7 +53,7 @@ from stratalog.tier.tier import Tier
 _LOGGER: Final = logging.getLogger(__name__)
 
 
-class EngineLogs(Closeable):
+class EngineLogs(CheckedArguments, Closeable):
     """The directories, logs, topics and parts of an engine. A context manager; thread-safe.
 
     Made by ``open_engine``, as an ``Engine``, which adds what is done with them.

@@ -16,6 +16,7 @@ from stratalog.engine.loading import LogProgress
 from stratalog.engine.outage import refusal
 from stratalog.env import Env
 from stratalog.errors import ConfigError, StoreError
+from stratalog.model.arguments import checked
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import ComponentHost
 from stratalog.tier.tier import Tier
@@ -23,6 +24,7 @@ from stratalog.tier.tier import Tier
 PathLike = str | os.PathLike[str]
 
 
+@checked
 def open_engine(
     log_dirs: PathLike | Sequence[PathLike] | None = None,
     *,
@@ -106,8 +108,6 @@ def _attach(attach: bool | Collection[str], progress: AttachProgress | None, set
         return None
     if settings.engine.tier is None:
         raise ConfigError("attach takes over what is in a tier: open_engine(tier=URI), or tier in the settings")
-    if isinstance(attach, str):
-        raise ConfigError(f"attach is True or a list of topics: [{attach!r}]")
     return Attach(None if attach is True else tuple(attach), progress)
 
 

@@ -28,6 +28,7 @@ from stratalog.log.load import load
 from stratalog.log.loaded import LoadRequest
 from stratalog.log.log import Log
 from stratalog.log.truncate import batches_end
+from stratalog.model.arguments import checked
 from stratalog.model.moments import unix_ms
 from stratalog.model.names import (
     META_PROPERTIES_FILE,
@@ -71,6 +72,7 @@ class RestoredLog:
     open_transactions: int = 0
 
 
+@checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What to restore, and up to where.
@@ -91,6 +93,7 @@ class Wanted:
     overwrite: Collection[str] = ()
 
 
+@checked
 def restore(
     uri: str,
     directory: str | os.PathLike[str],

@@ -4,6 +4,7 @@
 
     StorageError
     ├── ConfigError                 a setting, a name or an argument is wrong: fix the call
+    │   ├── WrongTypeError          a TypeError, too
     │   ├── UnknownSettingError
     │   ├── InvalidTopicError
     │   ├── TopicExistsError
@@ -93,6 +94,7 @@ from stratalog.errors.base import (
     UnknownComponentError,
     UnknownSettingError,
     UnknownTopicError,
+    WrongTypeError,
 )
 from stratalog.errors.corruption import (
     CorruptBatchError,
@@ -232,6 +234,7 @@ __all__ = [
     "UnknownTopicError",
     "UnsupportedCompressionError",
     "UnsupportedForMessageFormatError",
+    "WrongTypeError",
 ]
 
 for _name in __all__:

@@ -30,6 +30,10 @@ class ConfigError(StorageError):
     kafka_code = 40
 
 
+class WrongTypeError(ConfigError, TypeError):
+    """An argument has another type than the call takes. Fix the call; nothing was done."""
+
+
 class UnknownSettingError(ConfigError):
     """No setting has this name. ``nearest`` is the closest one there is, or ""."""
 

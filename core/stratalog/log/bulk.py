@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stratalog.errors import OffsetsOutOfOrderError, StorageError
+from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
 from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.delete import leave
 from stratalog.log.folder import file_names, write_epochs
@@ -42,6 +42,8 @@ def append_segments(state: LogState, made: Sequence[CleanedSegment], end: int, m
         OffsetsOutOfOrderError: the log ends elsewhere; nothing was done.
         StorageError: the disk failed; the log is out of service, and opening it again does it or undoes it.
     """
+    if not made:
+        raise ConfigError("append_segments() takes at least one segment")
     with state.syncing:
         with state.lock:
             state.check_writable()

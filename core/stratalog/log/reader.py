@@ -15,6 +15,7 @@ from stratalog.log.send import Transfer, transfer
 from stratalog.log.tables import read_table
 from stratalog.log.timestamps import TimeFences, offset_for_timestamp
 from stratalog.log.view import LogView
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
 from stratalog.model.records import Fields, Record, RecordColumns
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
 
-class LogReader(ABC):
+class LogReader(CheckedArguments, ABC):
     """One log of either tier, for reading. Thread-safe; takes no lock that an append would wait for.
 
     Isolation is ``"read_uncommitted"`` (up to the high watermark), ``"read_committed"`` (up to the last stable offset,

@@ -25,6 +25,8 @@ from stratalog.log.truncate import truncate_fully, truncate_to
 from stratalog.log.view import LogView
 from stratalog.log.watermarks import set_high_watermark
 from stratalog.log.write import AppendResult
+from stratalog.model.argument_rules import wrong_type
+from stratalog.model.arguments import checks_itself
 from stratalog.model.batches import Buffer
 from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import Event
@@ -122,6 +124,7 @@ class LogWriter(LogReader):
         self, records: Sequence[Record], durability: str | None = None, *, wait: Literal[False]
     ) -> Future[AppendResult]: ...
 
+    @checks_itself
     def append(
         self, records: Sequence[Record], durability: str | None = None, *, wait: bool = True
     ) -> AppendResult | Future[AppendResult]:
@@ -143,12 +146,17 @@ class LogWriter(LogReader):
             RecordBatchTooLargeError: all together are above ``segment.bytes``; nothing was written.
             DiskFullError: no space; the log goes on reading.
         """
+        if type(records) is not list and type(records) is not tuple:
+            _check_sequence(records)
         wanted, ends = self._durability_of(durability), list[int]()
-        if wait:
+        if wait is True:
             return append_records(self._state, records, wanted)
+        if wait is not False:
+            raise wrong_type("wait of append()", "True or False", wait)
         result = append_records(self._state, records, wanted, lambda _, end: ends.append(end))
         return self._background.when_durable(self._state, ends[0] if ends else 0, result)
 
+    @checks_itself
     def append_as_leader(self, data: Buffer, durability: str | None = None, *, origin: str = "client") -> AppendResult:
         """Append batches that a producer encoded: checked, offsets and leader epoch assigned; all of them, or none.
 
@@ -163,6 +171,8 @@ class LogWriter(LogReader):
             OffsetsExhaustedError: the log has no offsets left.
             Others as ``append``.
         """
+        if type(data) is not bytes and not isinstance(data, bytearray | memoryview | bytes):
+            raise wrong_type("data of append_as_leader()", "bytes", data)
         wanted = self._durability if durability is None else Durability.of(durability)
         who = _CLIENT if origin == "client" else AppendOrigin.of(origin)  # a look-up of its name costs each append
         return append_batches(self._state, data, wanted, who)
@@ -326,3 +336,8 @@ class LogWriter(LogReader):
 
     def _durability_of(self, durability: str | None) -> Durability:
         return self._durability if durability is None else Durability.of(durability)
+
+
+def _check_sequence(records: object) -> None:
+    if not isinstance(records, Sequence) or isinstance(records, str | bytes | bytearray | memoryview):
+        raise wrong_type("records of append()", "a list of records", records)

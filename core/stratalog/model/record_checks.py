@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any, TypeAlias
 
-from stratalog.errors import InvalidRecordError
+from stratalog.errors import InvalidRecordError, WrongTypeError
 from stratalog.model.batches import TimestampType
 
 Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
@@ -38,6 +38,8 @@ def checked_fields(
 
 def integer(name: str, value: Any, bits: int) -> int:
     """A number that fits, as an int and nothing that derives from it."""
+    if isinstance(value, bool):
+        raise _wrong_type(name, "an int", value)
     try:
         number = int(index(value))
     except TypeError:
@@ -63,15 +65,15 @@ def _checked_headers(headers: Any) -> Headers:
 
 def _checked_header(header: Any) -> tuple[str, bytes | None]:
     if not isinstance(header, tuple | list) or len(header) != 2:
-        raise TypeError(f"a header is a pair of name and value, not {header!r}")
+        raise WrongTypeError(f"a header is a pair of name and value, not {header!r}")
     name, value = header
     if not isinstance(name, str):
         raise _wrong_type("a header's name", "a str", name)
     return name if type(name) is str else str.__str__(name), _content("a header's value", value)
 
 
-def _wrong_type(name: str, wanted: str, value: object) -> TypeError:
-    return TypeError(f"{name} is {wanted}, not {type(value).__name__}")
+def _wrong_type(name: str, wanted: str, value: object) -> WrongTypeError:
+    return WrongTypeError(f"{name} is {wanted}, not {type(value).__name__}")
 
 
 def name_bytes(name: str, index: int) -> bytes:
@@ -89,6 +91,6 @@ def too_large(index: int) -> InvalidRecordError:
     return InvalidRecordError(text, ((index, text),))
 
 
-def no_record(found: object) -> TypeError:
+def no_record(found: object) -> WrongTypeError:
     """The error for something among records that is none."""
-    return TypeError(f"a Record is needed, not {type(found).__name__}")
+    return WrongTypeError(f"a Record is needed, not {type(found).__name__}")

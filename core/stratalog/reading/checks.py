@@ -10,6 +10,7 @@ from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.model.arguments import checked
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.reading.open import open_host, open_tier
 from stratalog.reading.parts import split_scheme
@@ -57,6 +58,7 @@ class CheckPlan:
     checks: tuple[Check, ...]
 
 
+@checked
 def plan_checks(
     source: ReadSource, *, topics: Iterable[str] | None = None, deep: bool = True, checks: int = 1
 ) -> CheckPlan:
@@ -98,6 +100,7 @@ def plan_checks(
     return CheckPlan(tuple(logs), tuple(found), tuple(_divided(segments, checks, deep=deep)))
 
 
+@checked
 def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Checked]]]:
     """Look into the segments of one check, in any process: each with what is wrong with it.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from stratalog.config.files import Settings, read_settings
 from stratalog.env import Env
 from stratalog.errors import ConfigError
+from stratalog.model.arguments import checked
 from stratalog.reading.bucket import BucketReader
 from stratalog.reading.directory import DirectoryReader
 from stratalog.reading.parts import ComponentHost, split_scheme
@@ -18,6 +19,7 @@ from stratalog.tier.history import AsOf
 from stratalog.tier.tier import Tier
 
 
+@checked
 def open_reader(
     location: str | os.PathLike[str],
     *,

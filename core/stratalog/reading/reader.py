@@ -13,6 +13,7 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, UnknownTopicError
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.reading.parts import ComponentHost
@@ -65,7 +66,7 @@ class StaticLog(LogReader):
             segment.close()
 
 
-class Reader(Closeable):
+class Reader(CheckedArguments, Closeable):
     """Everything in one directory or one tier, for reading. A context manager.
 
     Logs are opened at first use; ``log`` gives the same object again.

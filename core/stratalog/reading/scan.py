@@ -16,6 +16,7 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.log.columns import read_arrow, segment_arrow
+from stratalog.model.arguments import checked
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.reading.source import ReadSource
@@ -67,6 +68,7 @@ class Lost:
     log_end: int
 
 
+@checked
 def scan(
     source: ReadSource,
     split: Split,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stratalog.config.files import Settings, read_settings
+from stratalog.model.arguments import checked
 from stratalog.reading.open import open_settled
 from stratalog.reading.reader import Reader
 from stratalog.tier.history import AsOf
@@ -16,6 +17,7 @@ _PEEK_BYTES: Final = 1 << 16
 _PEEK_CHUNK_BYTES: Final = 1 << 17
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class ReadSource:
     """A directory or a tier, and how to open it: the arguments of ``open_reader``. Can be pickled.

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from stratalog.errors import ConfigError, CorruptBatchError, CorruptIndexError
+from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.log.reader import LogReader
 from stratalog.log.view import LogView
+from stratalog.model.arguments import Positive, checked
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
 from stratalog.model.offsets import Isolation, OffsetPosition
 from stratalog.model.segments import AbortedTransaction
@@ -31,6 +32,7 @@ SMALLEST_SPLIT_BYTES: Final = 4 << 20
 USUAL_SPLITS: Final = 8  # of what fits in so many of the largest: enough to keep a few cores busy to the end
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
     """Records of one log with offsets in [start, end)."""
@@ -97,14 +99,15 @@ class Split:
         return sum(piece.span_bytes for piece in self.pieces)
 
 
+@checked
 def plan_splits(
     reader: Reader,
     ranges: Sequence[OffsetRange],
     *,
     isolation: str = Isolation.READ_UNCOMMITTED,
-    split_bytes: int | None = None,
-    min_splits: int = 1,
-    usual_splits: int = USUAL_SPLITS,
+    split_bytes: Positive | None = None,
+    min_splits: Positive = 1,
+    usual_splits: Positive = USUAL_SPLITS,
 ) -> list[Split]:
     """Cut ranges into splits of about equal size: parts of large segments, many small ones together.
 
@@ -124,8 +127,6 @@ def plan_splits(
         UnknownTopicError: a log is not there.
         StoreError, CorruptManifestError: the tier cannot be read.
     """
-    if min_splits < 1 or usual_splits < 1 or (split_bytes is not None and split_bytes < 1):
-        raise ConfigError("splits are 1 byte or more, and 1 or more of them")
     seen = Isolation.of(isolation)
     found = [part for wanted in ranges for part in _parts(reader.log(*wanted.log), wanted, seen)]
     total = sum(part.piece.span_bytes for part in found)

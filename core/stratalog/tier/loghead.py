@@ -13,6 +13,7 @@ from stratalog.env import Env
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ReadOnlyError, StorageError, StoreError, TamperedManifestError
 from stratalog.log.remote import RemoteView
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition, manifest_key, segments_prefix
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.authenticity import Authenticity
@@ -43,7 +44,7 @@ class TierParts:
     authenticity: Authenticity
 
 
-class LogHead:
+class LogHead(CheckedArguments):
     """The part of ``TierLog`` that only reads the tier. Thread-safe; once the head is known, ``view`` never waits.
 
     Of a log that was opened while the store was away ``view`` is what local disk knows, until ``rejoin``: everything that

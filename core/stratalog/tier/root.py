@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from stratalog.model.arguments import checked
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, page_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
@@ -93,6 +94,7 @@ class TopicNote:
     config: Mapping[str, object]
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class WriteMark:
     """How far somebody came who writes in numbered rounds: everything of round ``number`` and those before it is there.

@@ -14,6 +14,7 @@ from stratalog.env import Env
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import (
     TopicId,
     TopicPartition,
@@ -60,7 +61,7 @@ class TierMetrics:
     indexes: CacheMetrics
 
 
-class Tier(Closeable):
+class Tier(CheckedArguments, Closeable):
     """One object store, tried out and ready, for a whole engine or reader. Thread-safe; a context manager.
 
     Made by ``Tier.open``. Attributes: ``reach`` knows whether the store can be used, and by how many writers.

@@ -14,6 +14,7 @@ from typing import Self
 from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
 from stratalog.errors import ConfigError
+from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import RecordColumns
 from stratalog.spi.cleanup import RecordFilter
@@ -21,7 +22,7 @@ from stratalog.tier.root import WriteMark
 from stratalog.writing.values import MergePlan, Published, Rewritten, Span, StagedSegment
 
 
-class Stage(ABC):
+class Stage(CheckedArguments, ABC):
     """Records of one log on their way, in one process. A context manager: left with an error, it discards. One thread."""
 
     @abstractmethod
@@ -63,7 +64,7 @@ class Stage(ABC):
             self.discard()
 
 
-class BulkWriter(Closeable):
+class BulkWriter(CheckedArguments, Closeable):
     """One target, opened in one process: to stage, to publish, or both. A context manager. Not thread-safe."""
 
     @abstractmethod

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from stratalog.config.files import Settings, read_settings
 from stratalog.env import Env
+from stratalog.model.arguments import checked
 from stratalog.reading.parts import split_scheme
 from stratalog.writing.bulk import BulkWriter
 from stratalog.writing.directory import DirectoryWriter
 from stratalog.writing.tiers import TierWriter
 
 
+@checked
 @dataclass(frozen=True, slots=True)
 class WriteTarget:
     """A log directory or a tier, and how to open it. Can be pickled.

@@ -499,7 +499,7 @@ def test_without_a_group_nothing_is_committed(engine: Engine) -> None:
 def test_arguments_are_checked(engine: Engine) -> None:
     with pytest.raises(UnknownTopicError):
         early(engine, "nowhere")
-    with pytest.raises(ConfigError, match="list of names"):
+    with pytest.raises(ConfigError, match="is a list, with each item text"):
         engine.consumer(topics="one")
     with pytest.raises(ConfigError, match="auto_offset_reset"):
         engine.consumer(topics=["one"], auto_offset_reset="newest")

@@ -256,7 +256,7 @@ def test_a_directory_with_logs_is_refused_and_nothing_is_claimed(tmp_path: Path,
 def test_attaching_needs_a_tier_and_a_list(tmp_path: Path, uri: str) -> None:
     with pytest.raises(ConfigError, match="in a tier"):
         open_engine(tmp_path / "new", attach=True)
-    with pytest.raises(ConfigError, match="list of topics"):
+    with pytest.raises(ConfigError, match="a list, with each item text"):
         open_engine(tmp_path / "new", tier=uri, attach="t")
 
 

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from record_columns import changed, columns_of, hostile_columns, outcome, records
-from stratalog.errors import ConfigError, InvalidRecordError
+from stratalog.errors import ConfigError, InvalidRecordError, WrongTypeError
 from stratalog.model import record_py
 from stratalog.model.batches import TimestampType
 from stratalog.model.column_views import FLAT_COLUMNS, ROW_COLUMNS
@@ -283,7 +283,7 @@ def test_nothing_leaks_when_it_fails_half_way(record_c: ModuleType) -> None:
         record_c.columns_of([mine])
         for attempt in (lambda: record_c.records_of(bad, 0), lambda: list(record_c.iterator_of(bad, 0))):
             assert outcome(attempt) is IndexError
-        assert outcome(lambda: record_c.columns_of([mine, None])) is TypeError
+        assert outcome(lambda: record_c.columns_of([mine, None])) is WrongTypeError
     gc.collect()
     assert before == (sys.getrefcount(arena), sys.getrefcount(good.key_size), sys.getrefcount(name))
     assert abs(sys.getrefcount(TimestampType.LOG_APPEND_TIME) - shared) < 50

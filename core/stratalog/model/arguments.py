@@ -1,0 +1,136 @@
+"""Checks of public arguments: the annotations of a function say which types and ranges it takes.
+
+A checked function refuses an argument of another type with ``WrongTypeError`` and a number out of range with
+``ConfigError``, before any code of its own runs. Integers are taken by ``operator.index``, which NumPy's have; a bool is no
+integer, and 15.0 is none either.
+
+``Annotated[int, Between(1, 10)]`` states a range; without one an integer fits 64 bits. Items of mappings and lists are
+checked if they are plain values: records are checked by the encoder. Protocols and ``object`` take anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar, cast
+
+from stratalog.model.argument_rules import LONG_MAX, Between, Rule, rule_of
+
+T = TypeVar("T")
+
+NotNegative: TypeAlias = Annotated[int, Between(0, LONG_MAX)]
+"""An argument of 0 or more."""
+
+Positive: TypeAlias = Annotated[int, Between(1, LONG_MAX)]
+"""An argument of 1 or more."""
+
+
+class CheckedArguments:
+    """Base of classes whose public methods check their arguments, those of subclasses included."""
+
+    __slots__: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        for name, member in list(vars(cls).items()):
+            if not name.startswith("_") and not hasattr(member, "checks_itself"):
+                made = _checked_member(member, name, functools.partial(_replace, cls, name))
+                if made is not member:
+                    setattr(cls, name, made)
+
+
+def checks_itself(method: T) -> T:
+    """Leave a method as it is written: a wrapper could be measured there, so its own code looks at its arguments."""
+    cast(Any, method).checks_itself = True
+    return method
+
+
+def checked(target: T) -> T:
+    """Check the arguments of a function, or those that make an instance of a dataclass."""
+    if isinstance(target, type):
+        made = _checked_function(vars(target)["__init__"], target.__name__, None)
+        target.__init__ = made  # type: ignore[misc]  # the one that dataclasses made
+        return cast(T, target)
+    function = cast(Any, target)
+    return cast(T, _checked_function(function, function.__name__, None))
+
+
+def _checked_member(member: object, name: str, replace: Callable[[Any, Any], None]) -> object:
+    if isinstance(member, classmethod | staticmethod):
+        return type(member)(_checked_function(member.__func__, name, None))
+    return _checked_function(member, name, replace) if inspect.isfunction(member) else member
+
+
+def _checked_function(
+    function: Callable[..., Any], name: str, replace: Callable[[Any, Any], None] | None
+) -> Callable[..., Any]:
+    """Return ``function`` with checks, which are made at the first call: importing must stay quick."""
+    code = cast(Any, inspect.unwrap(function)).__code__
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    if not code.co_flags & inspect.CO_VARARGS and not set(arguments) - {"self", "cls"}:
+        return function
+    made: Callable[..., Any] | None = None
+
+    @functools.wraps(function)
+    def first(*args: Any, **kwargs: Any) -> Any:
+        nonlocal made
+        if made is None:
+            made = _compiled(function, name)
+        if replace is not None:
+            replace(first, made)
+        return made(*args, **kwargs)
+
+    return first
+
+
+def _replace(owner: type[Any], name: str, first: Any, made: Any) -> None:
+    """Call ``made`` directly from the second call on, unless somebody has replaced the method meanwhile."""
+    if vars(owner).get(name) is first:
+        setattr(owner, name, made)
+
+
+def _compiled(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Compile a function with the same signature that checks each argument in place and calls ``function``.
+
+    A loop over arguments would cost a small append several percent; this cannot be measured there.
+    """
+    names: dict[str, Any] = {"_function": function}
+    head, lines, call = list[str](), list[str](), list[str]()
+    namespace = cast(Any, inspect.unwrap(function)).__globals__
+    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+        written, passed = _spelt(parameter, number)
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in "".join(head):
+            head.append("*")
+        head.append(written)
+        call.append(passed)
+        names[f"_default_{number}"] = parameter.default
+        rule = None if parameter.annotation is parameter.empty else rule_of(parameter.annotation, namespace)
+        if rule is None or parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        names[f"_rule_{number}"] = functools.partial(rule.check, f"{parameter.name} of {name}()")
+        lines.append(_checking(parameter, number, rule))
+    text = f"def _checked({', '.join(head)}):\n{''.join(lines)}    return _function({', '.join(call)})\n"
+    exec(compile(text, f"<checks of {name}>", "exec"), names)  # noqa: S102 - of names and rules, as dataclasses do
+    return functools.wraps(function)(names["_checked"])
+
+
+def _spelt(parameter: inspect.Parameter, number: int) -> tuple[str, str]:
+    """A parameter in a function's head, and where it is passed on."""
+    name = parameter.name
+    if parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        return f"{stars}{name}", f"{stars}{name}"
+    written = name if parameter.default is parameter.empty else f"{name}=_default_{number}"
+    return written, f"{name}={name}" if parameter.kind is parameter.KEYWORD_ONLY else name
+
+
+def _checking(parameter: inspect.Parameter, number: int, rule: Rule) -> str:
+    """The lines that check one argument. A default is no mistake of the caller."""
+    name = parameter.name
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        return f"    {name} = tuple(map(_rule_{number}, {name}))\n"
+    sure = rule.sure.format(name)
+    if parameter.default is not parameter.empty:
+        sure = f"{name} is _default_{number} or {sure}"
+    return f"    if not ({sure}):\n        {name} = _rule_{number}({name})\n"

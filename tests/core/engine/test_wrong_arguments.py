@@ -1,0 +1,239 @@
+"""Every public method of every public object is called with wrong types and with extremes, and no log is worse for it.
+
+Methods and parameters are found by their signatures: one that is new is tested without a line here.
+"""
+
+import contextlib
+import inspect
+import itertools
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+import stratalog
+from stratalog import Engine, Record
+from stratalog.client.offsets import GroupOffsets
+from stratalog.errors import ConfigError, StorageError, WrongTypeError
+from stratalog.writing import WriteTarget
+
+WRONG: Mapping[Any, tuple[Any, ...]] = {
+    int: (15.0, 1.5, float("nan"), True, False, "1", b"1", "", [1], {}, object(), Decimal(1)),
+    str: (1, True, b"t", ["t"], {}, object(), 1.5),
+    bytes: (1, True, "k", [1], object()),
+    bool: (0, 1, "no", 1.0, object(), [True]),
+}
+OTHERS = (15.0, object())  # are of no other type that is asked for
+EXTREMES: Mapping[Any, tuple[Any, ...]] = {
+    int: (-(1 << 70), -(1 << 63), -(1 << 31), -2, -1, 0, 1, (1 << 31) - 1, 1 << 31, (1 << 63) - 1, 1 << 63, 1 << 70),
+    str: ("", "\0", "\ud800", "../x", "t" * 300, "t\n0", "-1"),
+    bytes: (b"", b"\0" * 10_000),
+    bool: (True, False),
+}
+RECORDS = [Record(key=b"%d" % number, value=b"v" * 50) for number in range(20)]
+FOREVER = frozenset({("Consumer", "poll")})  # a timeout of 2^63 ms is one
+UNCHECKED = {  # of other libraries, protocols that plugins implement, and Kafka's records, which the encoder checks
+    ("Engine", "producer", "options"),  # are fields of ProducerOptions
+    ("Log", "configure", "remote"),
+    ("Log", "send_to", "to"),
+    ("StaticLog", "send_to", "to"),
+}
+
+
+def kinds_of(function: Callable[..., Any], parameter: inspect.Parameter) -> list[Any]:
+    """The types that a parameter may have, of its annotation."""
+    holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
+    namespace = dict(inspect.unwrap(function).__globals__)
+    try:
+        kind = typing.get_type_hints(holder, namespace, include_extras=True)["it"]
+    except NameError:
+        return [object]
+    found = list(typing.get_args(kind)) if typing.get_origin(kind) in {typing.Union, types.UnionType} else [kind]
+    return [typing.get_args(one)[0] if typing.get_origin(one) is Annotated else one for one in found]
+
+
+def is_open(kind: Any) -> bool:
+    """Whether anything goes, as for ``object`` and for what plugins implement."""
+    return kind is object or kind is Any or getattr(kind, "_is_protocol", False)
+
+
+def wrong_values(kinds: list[Any]) -> tuple[Any, ...]:
+    plain = [kind for kind in kinds if kind is not types.NoneType]
+    values = WRONG.get(plain[0], OTHERS) if len(plain) == 1 else OTHERS
+    return values if types.NoneType in kinds else (*values, None)
+
+
+def fitting(kinds: list[Any], log: stratalog.Log) -> Any:
+    """A value of a parameter, while another one has the value that is tried; LookupError if an empty one makes no sense."""
+    if types.NoneType in kinds:
+        return None
+    kind = typing.get_origin(kinds[0]) or kinds[0]
+    plain = {int: 0, str: "t", bytes: b"k", bool: False, bytearray: bytearray(), stratalog.TopicId: log.topic_id}
+    if kind in plain:
+        return plain[kind]
+    if kind is tuple and Ellipsis in typing.get_args(kinds[0]):
+        return ()
+    if kind is tuple:
+        return tuple(fitting([one], log) for one in typing.get_args(kinds[0]))
+    if isinstance(kind, type) and issubclass(kind, tuple):
+        hints = typing.get_type_hints(kind)
+        return kind(*(fitting([hints[name]], log) for name in kind.__annotations__))
+    if isinstance(kind, type) and kind.__module__ == "collections.abc":
+        return {} if issubclass(kind, Mapping) else [] if issubclass(kind, Iterable) else lambda *_: None
+    raise LookupError(kind)
+
+
+def empty(kinds: list[Any], log: stratalog.Log) -> Any:
+    """As ``fitting``; else an object of the type with nothing in it: enough where nothing of it is looked at."""
+    try:
+        return fitting(kinds, log)
+    except LookupError:
+        kind = typing.get_origin(kinds[0]) or kinds[0]
+        if not isinstance(kind, type) or is_open(kind):
+            return None
+        made: Any = type(kind)(kind.__name__, (kind,), {"__slots__": ()})
+        made.__abstractmethods__ = frozenset()
+        return object.__new__(made)
+
+
+def methods(owner: Any) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name, member in inspect.getmembers_static(type(owner)):
+        function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if not name.startswith("_") and inspect.isfunction(function):
+            yield name, function
+
+
+def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    return [found for found in inspect.signature(function).parameters.values() if found.name not in {"self", "cls"}]
+
+
+Others = Callable[[list[Any], stratalog.Log], Any]
+
+
+def call(
+    owner: Any, name: str, function: Callable[..., Any], log: stratalog.Log, which: str, value: Any, others: Others
+) -> Any:
+    """Call a method with one value, and with what ``others`` gives for the other parameters that have no default."""
+    positional, keywords = list[Any](), dict[str, Any]()
+    for parameter in parameters(function):
+        if parameter.name == which:
+            given = value
+        elif parameter.default is not parameter.empty or parameter.kind in {
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        }:
+            continue
+        else:
+            given = others(kinds_of(function, parameter), log)
+        if parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}:
+            positional.append(given)
+        else:
+            keywords[parameter.name] = given
+    return getattr(owner, name)(*positional, **keywords)
+
+
+@contextlib.contextmanager
+def opened(folder: Path) -> Iterator[tuple[Engine, list[Any]]]:
+    """An engine with records in both tiers, and an object of each public class."""
+    (folder / "tier").mkdir(exist_ok=True)
+    uri = (folder / "tier").as_uri()
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(stratalog.open_engine(folder / "data", tier=uri))
+        if not engine.topics():
+            engine.create_topic("t", config={"remote.storage.enable": "true", "cleanup.policy": "delete"})
+            for _ in range(3):
+                engine.log("t", 0).append(RECORDS)
+                engine.log("t", 0).roll()
+            engine.offload()
+        log, tier = engine.log("t", 0), engine.tier
+        assert tier is not None
+        assert log.topic_id is not None
+        reader = stack.enter_context(stratalog.open_reader(uri))
+        producer = stack.enter_context(engine.producer())
+        consumer = stack.enter_context(engine.consumer(topics=["t"], group="g", auto_offset_reset="earliest"))
+        target = folder / "target"
+        target.mkdir(exist_ok=True)
+        writer = stack.enter_context(WriteTarget(str(target)).open())
+        of_tier = stack.enter_context(stratalog.open_reader(uri)).tier
+        assert of_tier is not None
+        offsets: GroupOffsets = engine._clients.offsets
+        remote = of_tier.log(log.name, log.topic_id)
+        yield engine, [engine, log, tier, producer, consumer, offsets, reader, reader.log("t", 0), remote, writer]
+
+
+def contents(engine: Engine) -> tuple[Any, list[Record]]:
+    log = engine.log("t", 0)
+    return log.offsets(), list(log.records())
+
+
+def test_an_argument_of_another_type_is_refused_and_nothing_is_done(tmp_path: Path) -> None:
+    refused, unchecked, wrong = 0, set(), list[str]()
+    with opened(tmp_path) as (engine, objects):
+        log, before = engine.log("t", 0), contents(engine)
+        for owner in objects:
+            for name, function in methods(owner):
+                for parameter in parameters(function):
+                    kinds = kinds_of(function, parameter)
+                    place = (type(owner).__name__, name, parameter.name)
+                    if parameter.kind is parameter.VAR_KEYWORD or any(map(is_open, kinds)):
+                        unchecked.add(place)
+                        continue
+                    for value in wrong_values(kinds):
+                        try:
+                            call(owner, name, function, log, parameter.name, value, empty)
+                        except ConfigError as error:
+                            told = f"{parameter.name} of {name}()" in str(error) and isinstance(error, WrongTypeError)
+                            if told or hasattr(function, "checks_itself"):
+                                refused += 1
+                                continue
+                            wrong.append(f"{place} {value!r}: {error}")
+                        except Exception as error:  # noqa: BLE001 - told below
+                            wrong.append(f"{place} {value!r}: {type(error).__name__} {error}")
+                        else:
+                            wrong.append(f"{place} {value!r}: taken")
+        assert not wrong, "\n".join(wrong)
+        assert unchecked <= UNCHECKED, "say of what kind the new parameters are, or why they are not checked"
+        assert refused > 1000
+        assert contents(engine) == before
+    with opened(tmp_path) as (engine, _):
+        assert contents(engine) == before
+
+
+@pytest.mark.parametrize(
+    "kind", ["Engine", "Log", "Tier", "Producer", "Consumer", "GroupOffsets", "BucketReader", "StaticLog"]
+)
+def test_an_extreme_is_taken_or_refused_by_a_typed_error_and_the_engine_opens_and_reads(
+    tmp_path: Path, kind: str
+) -> None:
+    failed, called = list[str](), 0
+    with opened(tmp_path) as (engine, objects):
+        owner, log = next(found for found in objects if type(found).__name__ == kind), engine.log("t", 0)
+        for name, function in methods(owner):
+            for parameter in parameters(function):
+                for value in itertools.chain.from_iterable(
+                    EXTREMES.get(one, ()) for one in kinds_of(function, parameter)
+                ):
+                    if (kind, name) in FOREVER and parameter.name == "timeout_ms":
+                        continue
+                    called += 1
+                    try:
+                        found = call(owner, name, function, log, parameter.name, value, fitting)
+                        if isinstance(found, Iterator):
+                            list(itertools.islice(found, 5))
+                    except (StorageError, LookupError) as error:
+                        called -= type(error) is LookupError
+                    except Exception as error:  # noqa: BLE001 - told below
+                        failed.append(f"{name} {parameter.name}={value!r}: {type(error).__name__} {error}")
+        assert not failed, "\n".join(failed)
+        assert called > 5
+    with opened(tmp_path) as (engine, _):
+        before = contents(engine)
+        assert engine.log("t", 0).append(RECORDS).base_offset == before[0].log_end
+        with stratalog.open_reader((tmp_path / "tier").as_uri()) as reader:
+            shown = {found.offset: found.value for found in before[1]}
+            for found in reader.log("t", 0).records():
+                assert shown.get(found.offset, found.value) == found.value
