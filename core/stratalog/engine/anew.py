@@ -24,6 +24,7 @@ from typing import Final
 from stratalog.client.statetopic import StateTopic
 from stratalog.errors import UnknownTopicError
 from stratalog.log.directory import read_topic_id
+from stratalog.log.folder import store_snapshot
 from stratalog.log.log import Log
 from stratalog.log.replay import snapshot_offsets
 from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
@@ -35,7 +36,6 @@ from stratalog.model.offsets_topic import (
     parse_offsets_record,
 )
 from stratalog.model.records import Record
-from stratalog.producers.snapshot import encode_snapshot
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.restore import RestorePlan
 
@@ -61,7 +61,7 @@ def begin_anew(log: Log, files: LogFiles, reopen: Callable[[], Log]) -> Log:
     kept = [found._replace(coordinator_epoch=-1) for found in log.open_transactions()]
     log.close()
     if end:  # this one first: who repeats a restore finds the open transactions here
-        files.replace_small(segment_file(end, SNAPSHOT_SUFFIX), encode_snapshot(kept))
+        store_snapshot(files, end, kept)
     for offset in snapshot_offsets(file.name for file in files.list()):
         if offset != end:
             files.remove(segment_file(offset, SNAPSHOT_SUFFIX))

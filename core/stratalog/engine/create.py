@@ -9,8 +9,8 @@ from stratalog.config.topic import TopicConfig
 from stratalog.engine.logdir import LogDir
 from stratalog.env import Env
 from stratalog.errors import ConfigError, TopicExistsError
-from stratalog.log.directory import format_topic_id
-from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition, partition_folder
+from stratalog.log.directory import store_topic_id
+from stratalog.model.names import TopicId, TopicPartition, partition_folder
 from stratalog.reading.topics import TopicEntry, TopicTable
 
 
@@ -38,7 +38,7 @@ def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) 
         raise TopicExistsError(
             f"{directory.store.path(folder)} exists already, and is no log of this engine"
         ) from error
-    files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
+    store_topic_id(files, topic_id)
 
 
 def altered(

@@ -13,7 +13,7 @@ from typing import Final
 
 from stratalog.engine.identity import read_identity
 from stratalog.env import Env
-from stratalog.epochs.checkpoint import format_offsets
+from stratalog.epochs.checkpoint import check_offsets, format_offsets
 from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
 from stratalog.log.directory import check_may_become_log_directory, partition_folders, read_directory
 from stratalog.log.loaded import LoadRequest
@@ -182,6 +182,7 @@ class LogDir:
         if self.failure is not None or self._stored.get(file) == data:
             return
         try:
+            check_offsets(data, self._stored.get(file, b""), self.store.path(file))
             self.store.replace_small(file, data)
         except LogDirOfflineError as error:
             self.take_offline(error)

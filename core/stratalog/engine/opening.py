@@ -25,11 +25,11 @@ from stratalog.errors import (
     UnknownComponentError,
 )
 from stratalog.log.background import Background
-from stratalog.log.directory import format_topic_id, read_topic_id
+from stratalog.log.directory import read_topic_id, store_topic_id
 from stratalog.log.loaded import LoadedLog, LoadRequest
 from stratalog.log.log import Log
 from stratalog.model.events import Event, LogRecovered
-from stratalog.model.names import PARTITION_METADATA_FILE, TopicId, TopicPartition
+from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import Durability, Watermark
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.topics import TopicTable
@@ -145,7 +145,7 @@ class LogOpener:
             return found
         siblings = (sibling for sibling in self._ids_of(name.topic) if sibling is not None)
         topic_id = known or next(siblings, None) or new_topic_id(self._host.env)
-        files.replace_small(PARTITION_METADATA_FILE, format_topic_id(topic_id))
+        store_topic_id(files, topic_id)
         return topic_id
 
     def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:

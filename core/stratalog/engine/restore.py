@@ -39,6 +39,7 @@ from stratalog.model.names import (
     TopicPartition,
     check_topic,
 )
+from stratalog.model.notes import readable
 from stratalog.model.offsets import Durability, next_epoch
 from stratalog.reading.bucket import tier_view
 from stratalog.reading.open import open_host, open_tier
@@ -214,7 +215,8 @@ class _Restore:
             )
         if before is None:
             self._check_room(directory, plans)
-            directory.store.replace_small(RESTORE_NOTE_FILE, note.to_json())
+            path = directory.store.path(RESTORE_NOTE_FILE)
+            directory.store.replace_small(RESTORE_NOTE_FILE, readable(note.to_json(), _parse_note, path))
         self._make_folders(directory, plans)
         copied = self._copy(directory, plans)
         found = [self._cut(directory, plan) for plan in plans]
@@ -362,17 +364,17 @@ class _Note:
 
 def _read_note(directory: LogDir) -> _Note | None:
     data = directory.store.read_small(RESTORE_NOTE_FILE)
-    if data is None:
-        return None
+    return None if data is None else _parse_note(data, directory.store.path(RESTORE_NOTE_FILE))
+
+
+def _parse_note(data: bytes, path: str) -> _Note:
     try:
         body = json.loads(data)
         items = {1: body["logs"]}[body["version"]].items()
         logs = {name: (text, int(version), to, int(end)) for name, (text, version, to, end) in items}
         return _Note(str(body["tier"]), logs)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise AttachError(
-            f"{directory.store.path(RESTORE_NOTE_FILE)} is malformed ({error}): use another directory"
-        ) from error
+        raise AttachError(f"{path} is malformed ({error}): use another directory") from error
 
 
 def _clear(files: LogFiles) -> None:

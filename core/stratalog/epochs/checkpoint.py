@@ -11,9 +11,11 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptCheckpointError
 from stratalog.model.names import TopicPartition
+from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
 
 VERSION: Final = 0
+_HEAD_LINES: Final = 2  # version and count
 _INTEGER: Final = re.compile(rb"[+-]?[0-9]+\Z")
 _MAX_DIGITS: Final = 20
 _INT_BITS: Final = 32
@@ -65,6 +67,13 @@ def parse_offsets(data: bytes, file: str) -> dict[TopicPartition, int]:
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """The bytes of such a checkpoint."""
     return _format(f"{log.topic} {log.partition} {offset}" for log, offset in sorted(offsets.items()))
+
+
+def check_offsets(data: bytes, before: bytes, file: str) -> None:
+    """Raise StorageError if a checkpoint that is about to be stored could not be read; what ``before`` has is not parsed."""
+    old = frozenset(before.splitlines())
+    lines = [line for line in data.splitlines()[_HEAD_LINES:] if line not in old]
+    readable(b"".join(line + b"\n" for line in (b"%d" % VERSION, b"%d" % len(lines), *lines)), parse_offsets, file)
 
 
 def parse_epochs(data: bytes, file: str) -> list[EpochEntry]:

@@ -30,6 +30,7 @@ from stratalog.log.loaded import LoadedLog
 from stratalog.log.remote import RemoteLog, RemoteSegments, RemoteView
 from stratalog.log.state import LogState
 from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
+from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
 from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.segments import LogFiles
@@ -290,7 +291,8 @@ def write_note(files: LogFiles, note: TierNote) -> None:
         "leader_epochs": [list(entry) for entry in note.leader_epochs],
         **({"identity": note.identity} if note.identity else {}),
     }
-    files.replace_small(TIER_NOTE_FILE, json.dumps({**body, "crc32": _crc(body)}).encode())
+    data = json.dumps({**body, "crc32": _crc(body)}).encode()
+    files.replace_small(TIER_NOTE_FILE, readable(data, parse_note, files.path(TIER_NOTE_FILE)))
 
 
 def read_note(files: LogFiles) -> TierNote | None:
@@ -319,15 +321,27 @@ def parse_note(data: bytes, path: str) -> TierNote:
 
 def _note_from(body: dict[str, Any]) -> TierNote:  # Any: JSON, which has its checksum
     return TierNote(
-        body["manifest_version"],
-        body["log_start"],
-        body["high_watermark"],
-        body["end_offset"],
-        body["segments"],
-        body["first_dirty_offset"],
-        tuple(EpochEntry(epoch, start) for epoch, start in body["leader_epochs"]),
-        body.get("identity", ""),
+        _whole(body["manifest_version"]),
+        _whole(body["log_start"]),
+        _whole(body["high_watermark"]),
+        _whole(body["end_offset"]),
+        _whole(body["segments"]),
+        _whole(body["first_dirty_offset"]),
+        tuple(EpochEntry(_whole(epoch), _whole(start)) for epoch, start in body["leader_epochs"]),
+        _text(body.get("identity", "")),
     )
+
+
+def _whole(value: Any) -> int:  # Any: JSON
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no integer")
+    return value
+
+
+def _text(value: Any) -> str:  # Any: the same
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 def _crc(body: object) -> int:

@@ -31,6 +31,7 @@ from stratalog.model.names import (
     parse_partition_folder,
     parse_segment_file,
 )
+from stratalog.model.notes import readable
 from stratalog.spi.segments import LogFiles, SegmentStore
 
 _LOGGER: Final = logging.getLogger(__name__)
@@ -160,9 +161,11 @@ def read_topic_id(files: LogFiles) -> TopicId | None:
         CorruptCheckpointError: the file is malformed.
     """
     data = files.read_small(PARTITION_METADATA_FILE)
-    if data is None:
-        return None
-    path = files.path(PARTITION_METADATA_FILE)
+    return None if data is None else parse_topic_id(data, files.path(PARTITION_METADATA_FILE))
+
+
+def parse_topic_id(data: bytes, path: str) -> TopicId:
+    """The topic id in the bytes of ``partition.metadata``; errors as ``read_topic_id``."""
     lines = data.decode("utf-8", "replace").splitlines()
     values = [line.split(": ", 1)[-1].strip() for line in lines[:2]]
     if len(values) < 2 or not values[0].isdigit():
@@ -176,3 +179,9 @@ def read_topic_id(files: LogFiles) -> TopicId | None:
 def format_topic_id(topic_id: TopicId) -> bytes:
     """The bytes of ``partition.metadata``: no final newline, as Kafka writes it."""
     return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def store_topic_id(files: LogFiles, topic_id: TopicId) -> None:
+    """Replace ``partition.metadata``, durable on return."""
+    data = readable(format_topic_id(topic_id), parse_topic_id, files.path(PARTITION_METADATA_FILE))
+    files.replace_small(PARTITION_METADATA_FILE, data)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack, closing
 from typing import Final
 
@@ -26,7 +26,9 @@ from stratalog.model.names import (
     parse_segment_file,
     segment_file,
 )
+from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
+from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
 from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
 from stratalog.segment.segment import Segment
@@ -224,9 +226,20 @@ def write_next_epoch(files: LogFiles, epoch: int, log_end: int) -> None:
 
     ``leader-epoch-checkpoint`` cannot keep that: whoever loads a log drops epochs that begin at its end, as Kafka does.
     """
-    files.replace_small(NEXT_EPOCH_FILE, format_epochs([EpochEntry(epoch, log_end)]))
+    store_epochs(files, NEXT_EPOCH_FILE, [EpochEntry(epoch, log_end)])
 
 
 def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
     """Store the leader epochs, durable on return."""
-    files.replace_small(LEADER_EPOCHS_FILE, format_epochs(epochs.entries))
+    store_epochs(files, LEADER_EPOCHS_FILE, epochs.entries)
+
+
+def store_epochs(files: LogFiles, name: str, entries: Iterable[EpochEntry]) -> None:
+    """Replace a file of leader epochs, durable on return."""
+    files.replace_small(name, readable(format_epochs(entries), parse_epochs, files.path(name)))
+
+
+def store_snapshot(files: LogFiles, offset: int, entries: Iterable[ProducerEntry]) -> None:
+    """Replace the producer snapshot of what is below ``offset``, durable on return."""
+    name = segment_file(offset, SNAPSHOT_SUFFIX)
+    files.replace_small(name, readable(encode_snapshot(entries), decode_snapshot, files.path(name)))

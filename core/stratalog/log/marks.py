@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from stratalog.errors import CorruptCheckpointError
 from stratalog.model.names import MARKS_FILE
+from stratalog.model.notes import readable
 from stratalog.spi.segments import LogFiles
 
 FORMAT_VERSION: Final = 1
@@ -89,7 +90,7 @@ def _write(files: LogFiles, rounds: Iterable[tuple[str, int]], pending: Pending 
     body: dict[str, Any] = {"version": FORMAT_VERSION, "marks": [list(mark) for mark in made.rounds]}
     if pending is not None:
         body["pending"] = [pending.writer, pending.number, pending.base_offset, pending.end_offset]
-    files.replace_small(MARKS_FILE, json.dumps(body).encode())
+    files.replace_small(MARKS_FILE, readable(json.dumps(body).encode(), parse_marks, files.path(MARKS_FILE)))
     return made
 
 

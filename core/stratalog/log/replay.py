@@ -15,11 +15,12 @@ from stratalog.errors import (
     NotAFileError,
     OutOfResourcesError,
 )
+from stratalog.log.folder import store_snapshot
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
 from stratalog.model.control import EndMarker
 from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
 from stratalog.model.segments import AbortedTransaction
-from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
+from stratalog.producers.snapshot import decode_snapshot
 from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.control import read_control
@@ -168,7 +169,7 @@ def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
     Below offset 0 there is nothing to tell, and Kafka leaves no such file.
     """
     if offset > 0:
-        files.replace_small(segment_file(offset, SNAPSHOT_SUFFIX), encode_snapshot(state.entries()))
+        store_snapshot(files, offset, state.entries())
 
 
 def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> bool:

@@ -15,6 +15,7 @@ from stratalog.config.keys import Section
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, CorruptCheckpointError
 from stratalog.model.names import TOPICS_FILE, TopicId, check_topic
+from stratalog.model.notes import readable
 from stratalog.spi.segments import SegmentStore
 
 FORMAT_VERSION: Final = 1
@@ -122,6 +123,9 @@ class TopicTable:
         """The same of several topics, all at once."""
         merged = {**self._entries, **changed}
         entries = {name: entry for name, entry in merged.items() if entry is not None}
+        # What is not changed was read from the file, or was parsed when it was added.
+        new = {name: entry for name, entry in changed.items() if entry is not None}
+        readable(format_topics(new), parse_topics, self._store.path(TOPICS_FILE))
         self._store.replace_small(TOPICS_FILE, format_topics(entries))
         self._entries = entries
         for topic in changed:

@@ -13,21 +13,19 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.epochs.cache import EpochCache
-from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import AttachError, StorageError
-from stratalog.log.directory import format_topic_id
+from stratalog.log.directory import store_topic_id
+from stratalog.log.folder import store_epochs, store_snapshot
 from stratalog.log.tiered import producers_at
 from stratalog.model.names import (
     LEADER_EPOCHS_FILE,
     LOG_SUFFIX,
-    PARTITION_METADATA_FILE,
-    SNAPSHOT_SUFFIX,
     TopicId,
     TopicPartition,
     segment_file,
 )
 from stratalog.model.offsets import EpochEntry, LogOffsets
-from stratalog.producers.snapshot import ProducerEntry, encode_snapshot
+from stratalog.producers.snapshot import ProducerEntry
 from stratalog.segment.components import Components
 from stratalog.spi.segments import LogFiles
 from stratalog.tier.log import TierLog
@@ -176,10 +174,10 @@ def write_folder(files: LogFiles, found: AttachedLog) -> None:
     Raises:
         DiskFullError, LogDirError: the folder is not complete.
     """
-    files.replace_small(PARTITION_METADATA_FILE, format_topic_id(found.topic_id))
-    files.replace_small(LEADER_EPOCHS_FILE, format_epochs(found.epochs))
+    store_topic_id(files, found.topic_id)
+    store_epochs(files, LEADER_EPOCHS_FILE, found.epochs)
     if found.log_end:
-        files.replace_small(segment_file(found.log_end, SNAPSHOT_SUFFIX), encode_snapshot(found.producers))
+        store_snapshot(files, found.log_end, found.producers)
     files.open_segment(segment_file(found.log_end, LOG_SUFFIX), create=True).close()
     files.sync()
 

@@ -29,7 +29,7 @@ from stratalog.spi.objects import Created
 from stratalog.tier.fields import sha256_of
 from stratalog.tier.head import HeadFinder, Moment
 from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import encode_root, next_root
+from stratalog.tier.manifest import new_root, next_root
 from stratalog.tier.pages import Pages
 from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root
 from stratalog.tier.tree import walk
@@ -162,7 +162,7 @@ class Committer:
 
     def _publish(self, root: Root) -> Head | None:
         """Create and confirm a root; None if another has its version."""
-        data = encode_root(root)
+        data = new_root(root)
         if len(data) > self._limit_bytes:
             raise ConfigError(
                 f"the manifest of {root.log} would take {len(data)} bytes, above limits.manifest.bytes="

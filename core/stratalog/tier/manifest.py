@@ -12,6 +12,7 @@ from typing import Final
 from stratalog.config.keys import INT_MAX
 from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key
+from stratalog.model.notes import readable
 from stratalog.model.offsets import EpochEntry
 from stratalog.tier.fields import Fields, canonical, exactly, load_object, sha256_of
 from stratalog.tier.pagejson import entry_from_json, entry_to_json, ref_from_json, ref_to_json
@@ -126,6 +127,14 @@ def _body(root: Root) -> bytes:
             **({"history_start": root.history_start} if root.history_start else {}),
             **({} if root.mac is None else {"mac": [root.mac.layout, root.mac.key_id, root.mac.digest]}),
         }
+    )
+
+
+def new_root(root: Root) -> bytes:
+    """The bytes of a root that is about to be committed, as ``encode_root``; StorageError if no reader would take them."""
+    data, key = encode_root(root), manifest_key(root.prefix, root.version)
+    return readable(
+        data, lambda made, _: parse_root(made, root.log, root.topic_id, root.version, limit_bytes=len(made)), key
     )
 
 

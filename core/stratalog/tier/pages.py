@@ -12,6 +12,7 @@ from stratalog.env.forks import ends_with_fork
 from stratalog.errors import CorruptManifestError, ObjectNotFoundError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.model.notes import readable
 from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.fields import sha256_of
 from stratalog.tier.layers import TierStore
@@ -146,7 +147,8 @@ def made_page(
         leader_epoch=leader_epoch,
         sha256=sha256_of(data),
     )
-    return ref, data
+    key = ref.key(log_prefix(log, topic_id))
+    return ref, readable(data, lambda made, _: parse_page(made, log, topic_id, ref), key)
 
 
 def page_of(entry: StoredSegment) -> PageRef:

@@ -37,7 +37,7 @@ from stratalog.tier.fields import sha256_of
 from stratalog.tier.head import HeadFinder
 from stratalog.tier.layers import TierStore
 from stratalog.tier.layouts import LayoutTable
-from stratalog.tier.manifest import encode_root, next_root
+from stratalog.tier.manifest import new_root, next_root
 from stratalog.tier.pagejson import read_page
 from stratalog.tier.pages import Item, Pages, Whole, made_page
 from stratalog.tier.rebuild import REASON, Rebuilder
@@ -155,7 +155,7 @@ class ManifestRepair:
         """
         key = manifest_key(self._finder.prefix, made.version)
         for _ in range(_CREATES):
-            self._store.create(key, encode_root(made))
+            self._store.create(key, new_root(made))
             there = self._finder.read(made.version)
             if there is not None:
                 return there
@@ -257,7 +257,7 @@ class ManifestRepair:
         )
         made = replace(made, first_dirty_offset=root.first_dirty_offset)
         made = self._finder.signed(made, root, root.entries)
-        created = self._store.create(manifest_key(self._finder.prefix, made.version), encode_root(made))
+        created = self._store.create(manifest_key(self._finder.prefix, made.version), new_root(made))
         return (
             f"version {made.version} names its segments, found by their footers" if created is Created.CREATED else ""
         )

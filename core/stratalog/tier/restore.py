@@ -12,8 +12,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import CorruptObjectError, StorageError
+from stratalog.log.folder import store_epochs
 from stratalog.log.remote import RemoteView
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import (
@@ -106,7 +106,7 @@ def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
 def write_epochs_of(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
     """Store where leader epochs begin, or that all is in one; a cut takes what lies behind it."""
     one = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
-    files.replace_small(LEADER_EPOCHS_FILE, format_epochs(one or plan.view.leader_epochs))
+    store_epochs(files, LEADER_EPOCHS_FILE, one or plan.view.leader_epochs)
 
 
 def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], None], only_epoch: int | None) -> int:

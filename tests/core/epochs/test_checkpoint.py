@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.epochs.checkpoint import format_epochs, format_offsets, parse_epochs, parse_offsets
-from stratalog.errors import CorruptCheckpointError
+from stratalog.epochs.checkpoint import check_offsets, format_epochs, format_offsets, parse_epochs, parse_offsets
+from stratalog.errors import CorruptCheckpointError, StorageError
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import EpochEntry
 
@@ -116,3 +116,19 @@ def test_bad_epoch_lines_are_refused(line: bytes) -> None:
     with pytest.raises(CorruptCheckpointError) as caught:
         parse_epochs(b"0\n2\n0 0\n" + line + b"\n", "leader-epoch-checkpoint")
     assert caught.value.position == len(b"0\n2\n0 0\n")
+
+
+def test_a_checkpoint_is_not_stored_with_an_offset_that_is_no_number() -> None:
+    """An offset of 15.0 is equal to 15, and its line is another."""
+    log, other = TopicPartition("t", 0), TopicPartition("u", 1)
+    before = format_offsets({log: 15, other: 3})
+    check_offsets(before, b"", "file")
+    check_offsets(format_offsets({log: 16, other: 3}), before, "file")
+    for wrong in (15.0, True, "x y", 1 << 63):
+        with pytest.raises(StorageError, match="a note is not stored"):
+            check_offsets(format_offsets({log: wrong, other: 3}), before, "file")  # type: ignore[dict-item]  # the point
+
+
+def test_lines_that_were_stored_before_are_not_parsed_once_more() -> None:
+    before = b"0\n2\nt 0 wrong\nu 1 3\n"
+    check_offsets(before.replace(b"u 1 3", b"u 1 4"), before, "file")

@@ -13,7 +13,15 @@ from stratalog.model.segments import FileKind, ObjectSlice
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
 from stratalog.tier.fields import canonical, sha256_of
-from stratalog.tier.manifest import AUTHENTICATED_VERSION, UNSEALED_VERSION, encode_root, next_root, parse_root, sealed
+from stratalog.tier.manifest import (
+    AUTHENTICATED_VERSION,
+    UNSEALED_VERSION,
+    encode_root,
+    new_root,
+    next_root,
+    parse_root,
+    sealed,
+)
 from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, Root, TopicNote, WriteMark, object_keys
 
 LIMIT_BYTES = 1 << 20
@@ -61,6 +69,18 @@ def test_a_root_reads_back_as_it_was_written() -> None:
     assert head.sha256 == sha256_of(encode_root(root))
     assert root.end_offset == 30
     assert len(object_keys(root.entries)) == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"log_start": 15.0}, {"high_watermark": True}, {"reason": 5}, {"topic": TopicNote(0, {})}, {"version": 0}],
+)
+def test_a_root_that_no_reader_would_take_is_not_committed(wrong: dict[str, Any]) -> None:
+    """A log start of 15.0 was committed once: no reader opened the bucket any more, nor the engine its log."""
+    root = after(None)
+    assert parsed(new_root(root)).root == root
+    with pytest.raises(StorageError, match="a note is not stored, as it could not be read again"):
+        new_root(replace(root, **wrong))
 
 
 def test_the_bytes_are_canonical() -> None:

@@ -294,3 +294,13 @@ def test_the_oldest_segment_of_very_many_is_one_page_away(large: tuple[TierBed, 
     assert found.info.base_offset == 500_000
     assert store.counts == {"read": 1}
     assert peak < 16 << 20
+
+
+def test_a_page_that_no_reader_would_take_is_not_stored() -> None:
+    bed = TierBed()
+    pages = bed.pages(SimObjectStore(bed.bucket))
+    good, bad = entries(0, 10, 20), entries(0, 10)[0]
+    assert pages.read(pages.write(good, 0)) == good
+    for wrong in ({"size_bytes": 15.0}, {"end_offset": True}, {"modified_ms": 5.0}):
+        with pytest.raises(StorageError, match="a note is not stored"):
+            pages.write((replace(bad, info=replace(bad.info, **wrong)),), 0)
