@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stratalog.env import Clock
-from stratalog.env.threads import Loop
+from stratalog.env.threads import Loop, is_own_thread
 
 _LOGGER: Final = logging.getLogger(__name__)
 _NS: Final = 1_000_000
@@ -100,7 +100,9 @@ class Scheduler:
         wait_ms, failing, error = duty.interval_ms, 0, before.error
         try:
             duty.work()
-        except Exception as found:  # noqa: BLE001 - whatever a duty raises, the others are not its business
+        except BaseException as found:  # whatever a duty raises, the others are not its business
+            if not isinstance(found, Exception) and not is_own_thread():
+                raise
             failing, error = before.failing + 1, f"{type(found).__name__}: {found}"
             pause_ms = min(_FIRST_PAUSE_MS << min(before.failing, 20), _LONGEST_PAUSE_MS)
             wait_ms = max(wait_ms, pause_ms)

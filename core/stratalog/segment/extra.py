@@ -13,15 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from crc32c import crc32c
 
 from stratalog.config.topic import TopicConfig
-from stratalog.errors import PluginError, SegmentGoneError, StorageError
+from stratalog.errors import SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import EXTRA_SUFFIX
 from stratalog.model.records import Fields
+from stratalog.registry.guard import Guard
 from stratalog.segment.components import Components
 from stratalog.segment.control import without_markers
 from stratalog.segment.framing import walk
@@ -41,7 +42,6 @@ _SECTION: Final = struct.Struct("<QIB")  # size, CRC, length of the label
 _TRAILER: Final = struct.Struct("<IIqqqqII8s")
 _MAX_DIRECTORY_BYTES: Final = _MAX_SECTIONS * (_SECTION.size + 255)
 
-T = TypeVar("T")
 ReadBytes = Callable[[int, int], Buffer]
 """So many bytes from a position on, fewer at the end."""
 
@@ -172,33 +172,24 @@ def build_extras(
         PluginError: a builder raised what is no StorageError, or made what is no index.
     """
     extras = {label: parts.extras.of(label) for label in labels}
-    builders = {label: _asked(label, partial(found.builder, config)) for label, found in extras.items()}
+    guards = {label: parts.extras.guard(label) for label in labels}
+    builders = {label: guards[label].call("builder", partial(found.builder, config)) for label, found in extras.items()}
     fields = reduce(or_, (found.fields for found in extras.values()), Fields.OFFSET)
     for chunk in walk(segment, 0, parts, below=segment.end_offset):
         for table in chunk.tables:
             for columns in decode(chunk, without_markers(table), segment, parts, fields):
                 for label, builder in builders.items():
-                    _asked(label, partial(builder.add, columns))
-    return {label: _finished(label, builder.finish) for label, builder in builders.items()}
+                    guards[label].call("add", partial(builder.add, columns))
+    return {label: _finished(label, builder.finish, guards[label]) for label, builder in builders.items()}
 
 
-def _finished(label: str, finish: Callable[[], Buffer]) -> Buffer:
-    made = _asked(label, finish)
+def _finished(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:
+    made = guard.call("finish", finish)
     try:
         size_bytes = memoryview(made).nbytes
-    except TypeError as error:
-        raise PluginError(f"the builder of EXTRA index {label} made {type(made).__name__}, not bytes") from error
+    except TypeError:
+        guard.refuse("finish", f"returned a {type(made).__name__}, not bytes")
     if size_bytes <= MAX_INDEX_BYTES:
         return made
     _LOGGER.warning("EXTRA index %s is left out of a segment: %d bytes, at most %d", label, size_bytes, MAX_INDEX_BYTES)
     return b""
-
-
-def _asked(label: str, ask: Callable[[], T]) -> T:
-    """Ask a plugin; whatever it raises is an error that names it."""
-    try:
-        return ask()
-    except StorageError:
-        raise
-    except Exception as error:
-        raise PluginError(f"the builder of EXTRA index {label} raised {error!r}") from error

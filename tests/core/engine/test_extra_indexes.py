@@ -118,7 +118,7 @@ def test_one_log_that_fails_keeps_no_other_from_its_turn(place: Bed) -> None:
         engine.create_topic("other", config={"index.extra": "valueset"})
         fill(engine.log("other", 0), "ab")
         place.plugin.told.failing_index = "valueset"
-        with pytest.raises(PluginError, match="EXTRA index valueset@1"):
+        with pytest.raises(PluginError, match="EXTRA index 'valueset' version 1"):
             engine.make_extra_indexes()
         assert list(known(engine.log("t", 0))) == ["ab", None]
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+
+import pytest
 
 from stratalog.engine.schedule import Duty, Scheduler
 from stratalog.env.clock import ManualClock
+from stratalog.env.threads import OwnThread
 
 
 class Work:
@@ -104,3 +108,16 @@ def test_a_duty_may_close_its_scheduler() -> None:
     scheduler.start()
     assert closed.wait(30)
     scheduler.close()
+
+
+def test_an_exit_in_a_duty_is_a_failure_of_the_duty_on_our_thread_and_an_exit_on_the_callers() -> None:
+    clock = ManualClock()
+    scheduler = Scheduler(clock, [Duty("leaving", 10, lambda: sys.exit(2))])
+    clock.sleep_ms(10)
+    with pytest.raises(SystemExit):
+        scheduler.run_due()
+    thread = OwnThread(scheduler.run_due, "test")
+    thread.start()
+    thread.join()
+    (status,) = scheduler.status()
+    assert (status.failing, status.error) == (1, "SystemExit: 2")

@@ -16,7 +16,10 @@ from stratalog.env.clock import ManualClock
 from stratalog.errors import PluginError
 from stratalog.model.names import TopicPartition
 from stratalog.spi import (
+    Action,
+    CleanupPolicy,
     FileKind,
+    LogSummary,
     ObjectSink,
     ObjectSlice,
     Provider,
@@ -25,10 +28,12 @@ from stratalog.spi import (
     SegmentSource,
     StoredSegment,
     TierLayout,
+    TopicConfig,
     hookimpl,
 )
 from stratalog.spi.objects import BytesSource
 from stratalog.testing.tiers import PairLayout
+from stratalog.tier.scrub import Flaw
 
 TOPIC = TopicPartition("t", 0)
 LIES = ("stores three bytes", "flips a bit", "claims zeros", "raises")
@@ -56,6 +61,8 @@ class Stranger(PairLayout):
             changed = bytearray(piece)
             if self.lie == "flips a bit":
                 changed[0] ^= 1
+            if self.lie == "changes an epoch" and start == 0:
+                changed[15] ^= 1  # of the first batch; its CRC does not cover that
             yield memoryview(changed)
 
 
@@ -172,3 +179,55 @@ def test_a_layout_that_hangs_is_left_behind_and_what_it_does_later_counts_for_no
         assert engine.tier_lag()[0].segments == 3
         assert values(engine) == [b"0", b"1", b"2"]
     assert not [path for path in (tmp_path / "bucket").rglob("*") if "/segments/" in str(path) and path.is_file()]
+
+
+class HangingPolicy(CleanupPolicy):
+    """Never says what it plans."""
+
+    def __init__(self) -> None:
+        self.asked, self.gate = threading.Event(), threading.Event()
+
+    def plan(self, log: LogSummary, config: TopicConfig, now_ms: int) -> Sequence[Action]:
+        del log, config, now_ms
+        self.asked.set()
+        self.gate.wait()
+        return ()
+
+    @hookimpl
+    def stratalog_cleanup_policies(self) -> Sequence[Provider[CleanupPolicy]]:
+        return [Provider[CleanupPolicy](name="hanging", open=lambda _: self)]
+
+
+def test_a_policy_that_hangs_does_not_hold_up_the_end_of_the_engine(tmp_path: Path) -> None:
+    policy = HangingPolicy()
+    config = {"service.stop.ms": 1, "log.retention.check.interval.ms": 1}
+    engine = open_engine(tmp_path, config=config, plugins=[policy])
+    try:
+        engine.create_topic("t", config={"cleanup.policy": "hanging"})
+        engine.log("t", 0).append([Record(value=b"v")])
+        engine.start()
+        policy.asked.wait()
+        engine.close()
+    finally:
+        policy.gate.set()
+    with open_engine(tmp_path, plugins=[policy]) as again:
+        assert values_of(again) == [b"v"]
+
+
+def values_of(engine: Engine) -> list[bytes]:
+    """The values of the log, whole."""
+    return [bytes(record.value or b"") for record in engine.log("t", 0).records(0)]
+
+
+def test_a_deep_check_compares_the_hash_where_a_layout_does_not(tmp_path: Path) -> None:
+    layout = Stranger("")
+    with opened(tmp_path, layout) as engine:
+        engine.offload()
+        assert engine.tier is not None
+        (name,) = engine.tier.logs()
+        scrub = engine.tier.log(*name).scrub(engine._host.reading_parts(), deep=True)
+        assert list(scrub.begin()) == []
+        (first, *_) = [found for found in scrub.segments() if isinstance(found, StoredSegment)]
+        assert list(scrub.check(first)) == []
+        layout.lie = "changes an epoch"
+        assert [finding.flaw for finding in scrub.check(first)] == [Flaw.LOG]

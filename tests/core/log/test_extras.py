@@ -341,7 +341,7 @@ def test_a_builder_that_fails_is_named(extra_bed: LogBed, plugin: ExtraPlugin, w
     log = extra_bed.open()
     fill(log, "ab")
     plugin.told.failing = frozenset({what})
-    with pytest.raises(PluginError, match=f"EXTRA index keyset@1 raised ZeroDivisionError.*the {what} fails"):
+    with pytest.raises(PluginError, match=f"EXTRA index .*keyset.*: {what} raised ZeroDivisionError: the {what} fails"):
         log.make_extra_indexes()
     assert not any(EXTRA_SUFFIX in name for name in extra_bed.names())
     plugin.told.failing = frozenset()
