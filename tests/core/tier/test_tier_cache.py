@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +10,7 @@ import pytest
 
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
+from stratalog.testing.faults import FaultyVfs, failing
 from stratalog.tier.cache import CacheFolder, DiskCache
 
 DATA = bytes(range(256)) * 4
@@ -310,3 +313,29 @@ def test_an_item_is_at_hand_if_it_was_found_sound_and_its_end_is_in_memory(tmp_p
     assert cache.is_at_hand("group", "item") is is_cached
     files_in(tmp_path)[0].unlink()
     assert not cache.is_at_hand("group", "item")
+
+
+def test_an_item_that_could_not_be_opened_for_lack_of_descriptors_stays(tmp_path: Path) -> None:
+    files = FaultyVfs()
+    cache = cache_of(tmp_path, env=Env(files=files))
+    cache.put("a", "1", DATA)
+    files.rule = failing("open", errno.EMFILE)
+    assert cache.get("a", "1") is None
+    assert cache.get("a", "1") == DATA
+
+
+@pytest.mark.parametrize("kind", ["folder", "FIFO"])
+def test_what_has_an_items_name_and_is_no_file_costs_that_item_alone(tmp_path: Path, kind: str) -> None:
+    cache = cache_of(tmp_path)
+    cache.put("a", "1", DATA)
+    (path,) = files_in(tmp_path)
+    path.unlink()
+    if kind == "folder":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+    assert cache.get("a", "1") is None
+    cache.put("a", "1", DATA)
+    cache.put("a", "2", DATA)
+    assert cache.get("a", "2") == DATA
+    assert cache.get("a", "1") == (None if kind == "folder" else DATA)
