@@ -144,12 +144,21 @@ def test_a_missing_bucket_is_named(open_store: OpenStore, local_s3: LocalS3, dea
         ("s3://", {}),
         ("s3://bucket/p", {"no_such_option": CANARY}),
         ("s3://bucket/p", {"endpoint_url": "http://store.example"}),
+        ("s3://bucket/p", {"endpoint_url": "http://store.example", "allow_http": "false"}),
     ],
 )
 def test_what_is_not_allowed_is_refused_unseen(open_store: OpenStore, uri: str, options: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
         open_store(uri, options)
     assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("consent", [True, "true"])
+def test_plain_http_to_another_machine_is_accepted_on_request_and_logged(
+    open_store: OpenStore, caplog: pytest.LogCaptureFixture, consent: object
+) -> None:
+    open_store("s3://bucket/p", {"endpoint_url": "http://store.example", "allow_http": consent})
+    assert "requests to http://store.example are not encrypted" in caplog.text
 
 
 def test_no_secret_is_shown(open_store: OpenStore, local_s3: LocalS3, s3_tier: str, deadline_ns: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -42,6 +43,8 @@ _OPTIONS: Final = {
     "endpoint_url": "endpoint",
     "region": "region",
 }
+_LOGGER: Final = logging.getLogger("obstore_tier")
+_ALLOW_HTTP: Final = "allow_http"  # accept http:// on another machine; not obstore's own, which is always told
 _TIMEOUT_S: Final = 60  # of one request, for what goes on after its caller has left
 T = TypeVar("T")
 
@@ -194,9 +197,10 @@ def open_store(context: OpenContext) -> ObjectStore:
     parts = urlsplit(context.location)
     if "@" in parts.netloc or not parts.netloc or parts.query or parts.fragment:
         raise ConfigError("an s3 URI is s3://bucket/prefix, without credentials")
-    unknown = sorted(set(context.options) - set(_OPTIONS))
+    known = (*_OPTIONS, _ALLOW_HTTP)
+    unknown = sorted(set(context.options) - set(known))
     if unknown:
-        raise ConfigError(f"tier option {unknown[0]!r} is not known to obstore_tier; there are {', '.join(_OPTIONS)}")
+        raise ConfigError(f"tier option {unknown[0]!r} is not known to obstore_tier; there are {', '.join(known)}")
     prefix = parts.path.strip("/")
     uri = f"s3://{parts.netloc}/{prefix}".rstrip("/")
     connected = _connected(parts.netloc, prefix, dict(context.options))
@@ -204,11 +208,15 @@ def open_store(context: OpenContext) -> ObjectStore:
 
 
 def _connected(bucket: str, prefix: str, options: dict[str, object]) -> S3Store:
-    """The library's store: one try a request, and plain HTTP for loopback only."""
+    """The library's store: one try a request, and plain HTTP for loopback only, unless ``allow_http`` is true."""
+    is_allowed = str(options.pop(_ALLOW_HTTP, False)).lower() == "true"  # a command line has text
     endpoint = str(options.get("endpoint_url") or "")
     plain = endpoint.startswith("http://")
-    if plain and not _is_loopback(urlsplit(endpoint).hostname or ""):
-        raise ConfigError("the S3 endpoint is not encrypted: use https://, http:// is for loopback only")
+    host = urlsplit(endpoint).hostname or ""
+    if plain and not _is_loopback(host):
+        if not is_allowed:
+            raise ConfigError("the S3 endpoint is not encrypted: use https://, or the tier option allow_http=true")
+        _LOGGER.warning("requests to http://%s are not encrypted: its network can read and change records", host)
     config: Any = {_OPTIONS[name]: value for name, value in {"region": "us-east-1", **options}.items()}
     return S3Store(
         bucket,
