@@ -47,9 +47,11 @@ def open_engine(
         log_dirs: one or several directories, made if missing; None takes ``log.dirs`` of ``config``. If some of several
             cannot be opened, the engine serves the others; if none can be opened, the first one's error is raised.
         tier: URI of the object store and prefix for closed segments.
-        tier_options: options for the library that talks to the store (credentials, endpoint); never logged or stored.
+        tier_options: options for the library that talks to the store (credentials), and settings of its plugin by their
+            names (``endpoint_url``, ``region``, ``allow_http`` of ``[plugins.s3]``), which win; never logged or stored.
         config: a ``stratalog.toml``, or its contents as a mapping. Arguments win over ``STRATALOG_*`` variables, which
-            win over it.
+            win over it. None reads the file that ``STRATALOG_CONFIG`` names, and no file if the variable is not set: a
+            file in the working directory is for commands alone.
         plugins: modules with hooks, beside the installed ones.
         topic_defaults: topic settings that hold unless a topic says otherwise.
         env: clock, files and chance; the real ones if None.

@@ -42,7 +42,7 @@ def open_reader(
         tier_options: options for the library that talks to the store (credentials, endpoint); never logged.
         as_of: of a tier read alone, an earlier state: the version of each log's manifest, or a moment, by which the
             newest state is meant that was committed until then. ``tier.history.ms`` says how long they are kept.
-        config: a ``stratalog.toml``, or its contents as a mapping.
+        config: a ``stratalog.toml``, or its contents as a mapping; None reads the file that ``STRATALOG_CONFIG`` names.
         plugins: modules with hooks, beside the installed ones.
         env: clock, files and chance; the real ones if None.
 

@@ -72,9 +72,9 @@ def test_the_tier_of_the_settings_is_measured_and_each_cold_figure_past_all_cach
 ) -> None:
     readers = list[Reader]()
 
-    def noted(uri: str, settings: Settings) -> Reader:
+    def noted(uri: str, settings: Settings, *, tier_options: Mapping[str, object]) -> Reader:
         assert settings.engine.tier_cache_dir is None
-        readers.append(open_settled(uri, settings))
+        readers.append(open_settled(uri, settings, tier_options=tier_options))
         return readers[-1]
 
     monkeypatch.setattr(bench, "open_settled", noted)
