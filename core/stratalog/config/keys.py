@@ -6,11 +6,12 @@ import dataclasses
 import difflib
 import functools
 import math
+import operator
 import os
 import types
 import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, SupportsIndex
 
 from stratalog.errors import ConfigError, UnknownSettingError
 
@@ -141,6 +142,8 @@ def flat_names(values: Mapping[str, object], source: str, tables: Iterable[str] 
 
 def _leaves(values: Mapping[str, object], prefix: str, whole: frozenset[str]) -> Iterable[tuple[str, object]]:
     for name, value in values.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"the name of a setting is text, not {name!r}{f' in {prefix[:-1]}' if prefix else ''}")
         if isinstance(value, Mapping) and prefix + name not in whole:
             yield from _leaves(value, f"{prefix}{name}.", whole)
         else:
@@ -212,9 +215,9 @@ def _to_bool(value: object) -> bool:
 
 
 def _to_int(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | str):
+    if isinstance(value, bool):
         raise TypeError(value)
-    return int(value)
+    return int(value) if isinstance(value, str) else operator.index(typing.cast(SupportsIndex, value))
 
 
 def _to_float(value: object) -> float:

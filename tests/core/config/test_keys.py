@@ -223,3 +223,24 @@ def test_every_setting_is_described(section: type[Section]) -> None:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_settings_cross_process_borders(section: type[Section]) -> None:
     assert pickle.loads(pickle.dumps(section())) == section()  # noqa: S301 - our own bytes
+
+
+class Index:
+    """An integer as NumPy has them."""
+
+    def __index__(self) -> int:
+        return 1024
+
+
+def test_an_integer_of_a_library_is_one_and_15_0_is_none() -> None:
+    assert TopicConfig.from_mapping({"segment.bytes": Index()}, "here").segment_bytes == 1024
+    for wrong in (15.0, True, b"15"):
+        with pytest.raises(ConfigError, match="is not of type int"):
+            TopicConfig.from_mapping({"segment.bytes": wrong}, "here")
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the name of a setting is text, not 5"):
+        TopicConfig.from_mapping({5: 1}, "here")  # type: ignore[dict-item]  # the point
+    with pytest.raises(ConfigError, match="not 5 in segment"):
+        TopicConfig.from_mapping({"segment": {5: 1}}, "here")
