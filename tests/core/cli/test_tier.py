@@ -52,16 +52,16 @@ def test_the_segments_of_a_partition_are_listed_now_and_as_they_were(
     uri: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [row["base_offset"] for row in told(capsys, "ls", uri, "t", "0")] == [1, 2]
-    assert [row["base_offset"] for row in told(capsys, "ls", uri, "t", "0", "--version", "2")] == [0, 1]
+    assert [row["base_offset"] for row in told(capsys, "ls", uri, "t", "0", "--version", "3")] == [0, 1]
 
 
 def test_the_history_of_a_partition_is_told_newest_first(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = told(capsys, "log", uri, "t", "0")
     assert [(row["version"], row["change"]) for row in rows] == [
-        (4, "expire"), (3, "offload"), (2, "offload"), (1, "offload")
+        (5, "expire"), (4, "offload"), (3, "offload"), (2, "offload"), (1, "create")
     ]  # fmt: skip
     assert "log start" in str(rows[0]["reason"])
-    assert [row["version"] for row in told(capsys, "log", uri, "t", "0", "--limit", "2")] == [4, 3]
+    assert [row["version"] for row in told(capsys, "log", uri, "t", "0", "--limit", "2")] == [5, 4]
 
 
 def test_people_get_a_table(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,7 +130,7 @@ def test_what_is_not_needed_is_collected_when_it_is_old_enough(
 ) -> None:
     data = str(tmp_path / "data")
     (row,) = told(capsys, "collect", "--dir", data, "--tier", uri)
-    assert (row["roots"], row["left_for_later"]) == (0, 3)
+    assert (row["roots"], row["left_for_later"]) == (0, 5)
     two_hours_ago = (tmp_path / "bucket").stat().st_mtime - 7_200
     for found in (tmp_path / "bucket").rglob("*"):
         os.utime(found, (two_hours_ago, two_hours_ago))
@@ -146,7 +146,7 @@ def test_a_reader_goes_back_in_time(uri: str, tmp_path: Path) -> None:
             return [record.value for record in reader.log("t", 0).records()]
 
     assert values() == [b"1", b"2"]
-    assert values(as_of=3) == [b"0", b"1", b"2"]
+    assert values(as_of=4) == [b"0", b"1", b"2"]
     assert values(as_of=datetime.now(UTC)) == [b"1", b"2"]
     with pytest.raises(ConfigError, match="cannot be read as of"):
         values(as_of=99)
@@ -173,7 +173,7 @@ def test_a_tier_without_an_engine_is_collected(tmp_path: Path, capsys: pytest.Ca
     assert run(["tier", "gc", uri, "--topic", "t", "--topic", "misspelt"]) == 2
     assert "there is no topic misspelt" in capsys.readouterr().err
     (row,) = told(capsys, "gc", uri)
-    assert (row["roots"], row["objects"], row["left_for_later"]) == (3, 1, 0)
+    assert (row["roots"], row["objects"], row["left_for_later"]) == (4, 1, 0)
     (row,) = told(capsys, "gc", uri)
     assert (row["roots"], row["objects"], row["left_for_later"]) == (0, 0, 0)
     with open_reader(uri) as reader:

@@ -40,9 +40,9 @@ def test_a_directory_and_its_tier(tmp_path: Path, uri: str, capsys: pytest.Captu
 
 
 def test_two_versions(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told(capsys, 1, uri, "t", "0", "--from", "1") == [("right", 1)]
-    assert told(capsys, 0, uri, "t", "0", "--from", "2") == []
-    assert told(capsys, 0, uri, "t", "0", "--from", "1", "--to", "1", "--all") == [("both", 0)]
+    assert told(capsys, 1, uri, "t", "0", "--from", "2") == [("right", 1)]
+    assert told(capsys, 0, uri, "t", "0", "--from", "3") == []
+    assert told(capsys, 0, uri, "t", "0", "--from", "2", "--to", "2", "--all") == [("both", 0)]
 
 
 @pytest.mark.parametrize("wrong", [[], ["--from", "1", "--dir", "."], ["--from", "9"]])
