@@ -17,7 +17,7 @@ from crc32c import crc32c
 from stratalog.cleaning import steady
 from stratalog.cleaning.steady import Steady
 from stratalog.config.keys import LONG_MAX
-from stratalog.errors import OutOfResourcesError, SegmentGoneError
+from stratalog.errors import FileReplacedError, OutOfResourcesError, SegmentGoneError
 from stratalog.log.log import Log
 from stratalog.model.batches import Buffer
 from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
@@ -198,7 +198,7 @@ class DigestWriter:
                 self._files.remove(self._name + _NEW)
                 self._file = self._files.open_segment(self._name + _NEW, create=True)
             self._file.append([data])
-        except OutOfResourcesError:  # the space is for records
+        except (FileReplacedError, OutOfResourcesError):  # a digest saves time only, and the space is for records
             self.abandon()
             return False
         return True
