@@ -68,6 +68,7 @@ class _Heads:
     def __init__(self, segment: ReadableSegment, parts: Components, bound: int) -> None:
         self.size_bytes = segment.size_bytes
         self._segment, self._parts, self._bound = segment, parts, bound
+        self._picks = True  # whether the format does, as far as is known
 
     def first(self, offset: int, most_bytes: int) -> BatchRange | None:
         """The first batch that is wanted, and those behind it of which a header was read along."""
@@ -78,6 +79,9 @@ class _Heads:
             found = self._picked(data, place.position, offset, most_bytes, place.told)
             if found is not None and shows(data, found[0], place, offset):
                 return self._range(place.position, found, len(data))
+            if not place.is_guess:
+                break  # the index lies, or the format picks nothing
+        self._picks = False
         careful = find_batch(segment, offset, parts, read_bytes=NEAR_BYTES)
         if careful is None:
             return None
@@ -88,6 +92,8 @@ class _Heads:
         """Where the last batch ends (bytes) that ends at or below ``limit``, and its last offset."""
         end, last_offset = begun.end_position, begun.last_offset
         near = self._indexed_before(limit)
+        if not self._picks:
+            return self._walked(end, last_offset, limit, near)
         if near is not None and near.position > end:
             found = self._at(near.position, limit, near.offset)
             if found is not None and end < found.end_position <= limit:
