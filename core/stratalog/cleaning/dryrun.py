@@ -16,9 +16,9 @@ from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import TierPart, Traffic
 from stratalog.env import Clock
 from stratalog.errors import SegmentGoneError
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.model.batches import Buffer
 from stratalog.model.records import Fields
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.segment.readable import ReadableSegment

@@ -9,11 +9,11 @@ from typing import Final
 
 from stratalog.cleaning.verdicts import DROP, KEEP, by_batch
 from stratalog.errors import CorruptBatchError, CorruptionError
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
 from stratalog.model.batches import CONTROL_BIT, BatchTable, Buffer
 from stratalog.model.matching import rows_of_key
 from stratalog.model.records import Fields, RecordColumns
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.control import CONTROL_MAGIC, without_markers
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment

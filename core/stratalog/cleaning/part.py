@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from stratalog.config.topic import TopicConfig
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
 from stratalog.model.names import TopicPartition
 from stratalog.producers.snapshot import ProducerEntry
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment

@@ -20,9 +20,9 @@ from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.transactions import AbortedAhead, TransactionPass, is_special
 from stratalog.cleaning.verdicts import AT_HORIZON, AT_HORIZON_IS_OVER, DROP, KEEP, by_batch, judged, of_old_format
 from stratalog.errors import CorruptBatchError, PluginError, SegmentGoneError
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.model.batches import CONTROL_BIT, DELETE_HORIZON_BIT, BatchTable, Buffer
 from stratalog.model.records import Fields
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
 from stratalog.spi.cleanup import RecordFilter, RewriteJob

@@ -18,13 +18,13 @@ from stratalog.cleaning.part import RewriteStoppedError
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.checkpoint import format_epochs
 from stratalog.errors import FencedEpochError, SegmentGoneError
-from stratalog.log.cleaned import CleanedSegment, SpooledSegment
 from stratalog.log.extras import packed_extras_of
 from stratalog.log.log import Log
 from stratalog.log.remote import merged_epochs
 from stratalog.model.batches import Buffer
 from stratalog.model.events import SegmentEvicted
 from stratalog.model.segments import FileKind, FileSlice
+from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
 from stratalog.segment.components import Components
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.segment import Segment

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.create import altered, create_partition, new_topic_id
+from stratalog.engine.create import altered, create_partition
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.move import copy_log, finish_move, has_arrived, moved_request
 from stratalog.engine.opening import LogOpener
@@ -75,7 +75,7 @@ class TopicChanges:
         checked = self._topics.checked(chosen, f"create_topic({name!r})")
         self._host.check_topic_config(checked)
         self._check_tier(chosen, checked)
-        topic_id, stored = new_topic_id(self._host.env), checked.to_mapping()
+        topic_id, stored = TopicId.random(self._host.env.chance), checked.to_mapping()
         entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
         names = [TopicPartition(name, partition) for partition in range(partitions)]
         made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}

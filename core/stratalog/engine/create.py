@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.logdir import LogDir
-from stratalog.env import Env
 from stratalog.errors import ConfigError, TopicExistsError
 from stratalog.log.directory import store_topic_id
 from stratalog.model.names import TopicId, TopicPartition, partition_folder
 from stratalog.reading.topics import TopicEntry, TopicTable
-
-
-def new_topic_id(env: Env) -> TopicId:
-    """A random UUID (version 4) whose text does not begin with a dash, as Kafka makes them."""
-    while True:
-        made = TopicId.from_uuid(uuid.UUID(int=env.chance.getrandbits(128), version=4))
-        if not made.text.startswith("-"):
-            return made
 
 
 def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) -> None:

@@ -11,7 +11,6 @@ from typing import Final
 
 from stratalog.config.engine import EngineConfig
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.create import new_topic_id
 from stratalog.engine.loading import Loading, LogProgress, load_all
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
@@ -144,7 +143,7 @@ class LogOpener:
                 self._check_not_of_another(name, found, known)
             return found
         siblings = (sibling for sibling in self._ids_of(name.topic) if sibling is not None)
-        topic_id = known or next(siblings, None) or new_topic_id(self._host.env)
+        topic_id = known or next(siblings, None) or TopicId.random(self._host.env.chance)
         store_topic_id(files, topic_id)
         return topic_id
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from stratalog.config.files import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.engine.anew import FIRST_EPOCH, begin_anew, goes_anew
-from stratalog.engine.create import create_partition, new_topic_id
+from stratalog.engine.create import create_partition
 from stratalog.engine.logdir import LogDir
 from stratalog.engine.notify import Notifier
 from stratalog.env import Env
@@ -272,7 +272,7 @@ class _Restore:
             return plan.topic_id
         here = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
         found = (read_topic_id(directory.store.open_log(folder)) for folder in here)
-        return next((known for known in found if known is not None), None) or new_topic_id(self._host.env)
+        return next((known for known in found if known is not None), None) or TopicId.random(self._host.env.chance)
 
     def _copy(self, directory: LogDir, plans: Sequence[RestorePlan]) -> list[int]:
         total, done, lock = sum(plan.size_bytes for plan in plans), 0, threading.Lock()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.delete import leave
 from stratalog.log.folder import file_names, write_epochs
 from stratalog.log.marks import Pending, begin_round, end_round
@@ -24,6 +23,7 @@ from stratalog.log.state import LogState
 from stratalog.log.sync import flush
 from stratalog.model.events import SegmentRolled
 from stratalog.model.names import LOG_SUFFIX, SWAP_SUFFIX, segment_file
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.segment import Segment
 
 

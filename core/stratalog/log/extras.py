@@ -10,12 +10,12 @@ from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import OutOfResourcesError, SegmentGoneError, StorageError
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.folder import file_names
 from stratalog.log.state import LogState
 from stratalog.model.batches import Buffer
 from stratalog.model.names import EXTRA_SUFFIX, TopicPartition, parse_segment_file
 from stratalog.model.segments import SegmentInfo
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.components import Components
 from stratalog.segment.extra import build_extras, pack_extras, stored_extras, stored_labels
 from stratalog.segment.identity import Identity

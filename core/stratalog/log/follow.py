@@ -21,9 +21,9 @@ from stratalog.log.leadership import store_epochs
 from stratalog.log.state import LogState
 from stratalog.log.sync import sync_records
 from stratalog.log.truncate import truncate_fully
-from stratalog.log.write import MAX_OFFSET, Placed, by_segment, write_groups
+from stratalog.log.write import Placed, by_segment, write_groups
 from stratalog.model.batches import Buffer
-from stratalog.model.offsets import Durability, LogOffsets
+from stratalog.model.offsets import MAX_OFFSET, Durability, LogOffsets
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
@@ -62,7 +63,7 @@ def begin(
         damage=loaded.damage,
     )
     due_ns = parts.env.clock.monotonic_ns() + config.file_delete_delay_ms * 1_000_000
-    return LogState(
+    state = LogState(
         log=name,
         topic_id=topic_id,
         files=files,
@@ -86,6 +87,8 @@ def begin(
         snapshot_offset=loaded.snapshot_offset,
         is_leader=ours is None or not ours.segments or ours.end_offset <= loaded.log_end,
     )
+    state.turns.write_row = partial(write_row, state)
+    return state
 
 
 def end(state: LogState) -> bool:

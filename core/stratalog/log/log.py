@@ -9,7 +9,7 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
 from stratalog.log.away import forget_tier, note_tier, rejoined
 from stratalog.log.bulk import append_segments
-from stratalog.log.cleaned import CleanedSegment, CleaningState, SpooledSegment
+from stratalog.log.cleaned import CleaningState
 from stratalog.log.delete import drop_segments, remove_left
 from stratalog.log.extras import ExtrasResult, make_extras
 from stratalog.log.lifetime import close_segments, end
@@ -21,6 +21,7 @@ from stratalog.log.sync import flush, is_sync_due
 from stratalog.log.writer import LogWriter
 from stratalog.model.events import EpochFenced
 from stratalog.model.names import LOG_SUFFIX
+from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
 from stratalog.segment.components import Components
 from stratalog.segment.segment import Segment
 

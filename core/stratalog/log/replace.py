@@ -14,55 +14,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from stratalog.errors import StorageError
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.folder import file_names, set_aside
 from stratalog.log.state import LogState
-from stratalog.model.names import LOG_SUFFIX, SWAP_SUFFIX, segment_file
+from stratalog.log.swap_files import rename_to_live, rename_to_swap
+from stratalog.model.names import LOG_SUFFIX, segment_file
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.segment import Segment
-from stratalog.spi.segments import LogFiles
-
-
-def rename_to_swap(files: LogFiles, made: Sequence[CleanedSegment]) -> dict[str, str]:
-    """Decide that ``made``, finished and ascending, count from now on; by suffix, the names of the first one's files.
-
-    The last of them first, each durable before the next: while any is ``.cleaned``, those behind it are undone.
-    """
-    swaps = dict[str, str]()
-    for one in reversed(made):
-        swaps = {suffix: segment_file(one.base_offset, suffix) + SWAP_SUFFIX for suffix in one.suffixes}
-        for suffix, name in swaps.items():
-            files.rename(one.name(suffix), name)
-        files.sync()
-    return swaps
-
-
-def rename_to_live(files: LogFiles, made: Sequence[CleanedSegment]) -> None:
-    """Give them their final names, once those of what they replace are gone for good; durable on return.
-
-    Log by log, since what lies between two that are ``.swap`` passes for replaced; then the indexes.
-    """
-    for one in made:
-        name = segment_file(one.base_offset, LOG_SUFFIX)
-        files.rename(name + SWAP_SUFFIX, name)
-        files.sync()
-    for one in made:
-        for suffix in one.suffixes:
-            name = segment_file(one.base_offset, suffix)
-            files.rename(name + SWAP_SUFFIX, name)
-    files.sync()
-
-
-def void_cleaning(state: LogState, end: int | None = None) -> None:
-    """Make a round of compaction that is under way come to nothing; called under the log's lock.
-
-    For whatever changes the log below its end: truncation gives the new ``end``, above which nothing is clean any more.
-
-    Source: apache/kafka LogManager.truncateTo (abortAndPauseCleaning, maybeTruncateCleanerCheckpoint...).
-    """
-    state.cleaning.changes += 1
-    found = state.cleaning.dirty_start
-    if end is not None and found is not None:
-        state.cleaning.dirty_start = min(found, end)
 
 
 def replace_segments(state: LogState, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:

@@ -17,7 +17,8 @@ from stratalog.errors import StorageError
 from stratalog.log.state import LogState
 from stratalog.log.turns import NOT_WRITTEN, REFUSED, Waiter
 from stratalog.log.validate import Prepared
-from stratalog.log.write import MAX_OFFSET, AppendResult, write_batch, write_table
+from stratalog.log.write import AppendResult, write_batch, write_table
+from stratalog.model.offsets import MAX_OFFSET
 from stratalog.spi.formats import PlainBatch, RecordFormat
 
 _TOGETHER_BYTES: Final = 1 << 20  # of one write at most: the batches are copied for it

@@ -16,13 +16,13 @@ from typing import Final
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.folder import UNKNOWN_END, file_names, open_segments, set_aside
-from stratalog.log.replace import rename_to_live, rename_to_swap
+from stratalog.log.swap_files import rename_to_live, rename_to_swap
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.model.records import Fields
 from stratalog.model.segments import AbortedTransaction
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME, FRAME_BYTES, MAX_RELATIVE_OFFSET, Chunk, OffsetOverflowError, walk
 from stratalog.segment.search import decode, last_indexed_position, transaction_index

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import Final
 
 from stratalog.errors import ClosedError, SegmentGoneError, StorageError, SystemLimitError
-from stratalog.log.row import write_row
 from stratalog.log.state import LogState
 from stratalog.log.turns import REFUSED, Waiter
 from stratalog.segment.segment import Segment
@@ -76,7 +75,7 @@ def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
     with state.lock:
         _check_in_service(state)
         if row_too:
-            write_row(state)
+            state.turns.write_row()
         end, done, folder = state.log_end, state.recovery_point, state.folder_dirty
         if done >= end and not folder:
             return done

@@ -17,13 +17,12 @@ from stratalog.epochs.cache import EpochCache
 from stratalog.errors import ClosedError, ConfigError, OffsetInTierError, StorageError
 from stratalog.log.delete import forget_epochs, leave
 from stratalog.log.folder import file_names, write_index
-from stratalog.log.replace import void_cleaning
 from stratalog.log.replay import newest_snapshot, replay_range, snapshot_offsets, write_snapshot
 from stratalog.log.roll import new_appender, next_segment, roll
 from stratalog.log.state import LogState
 from stratalog.log.tiered import producers_at
-from stratalog.log.write import MAX_OFFSET
 from stratalog.model.names import DESCRIBING_SUFFIXES, SNAPSHOT_SUFFIX, segment_file
+from stratalog.model.offsets import MAX_OFFSET
 from stratalog.producers.state import ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import walk
@@ -249,7 +248,7 @@ class _Cut:
 
 
 def _lower_bounds(state: LogState, end: int) -> None:
-    void_cleaning(state, end)
+    state.cleaning.void(end)
     state.recovery_point = min(state.recovery_point, end)
     state.given_watermark = min(state.given_watermark, end)
     state.log_start = min(state.log_start, end)

@@ -8,10 +8,15 @@ lock.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 REFUSED: Final = -1
 NOT_WRITTEN: Final = 1 << 63  # above all offsets
+
+
+def _nothing() -> None:
+    """Write nothing: no row was set."""
 
 
 class Waiter:
@@ -35,9 +40,10 @@ class Turns:
     nobody leaves the others wait for ever.
     """
 
-    __slots__ = ("_company", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting")
+    __slots__ = ("_company", "_gathering", "_has_turn", "_is_called", "_lock", "_row", "_waiting", "write_row")
 
     def __init__(self) -> None:
+        self.write_row: Callable[[], None] = _nothing  # writes what is in the row; the log that owns the turns sets it
         self._lock = threading.Lock()
         self._has_turn: Waiter | None = None
         self._waiting: list[Waiter] | None = None  # in the order of their coming; of most logs nobody ever waits

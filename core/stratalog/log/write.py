@@ -20,14 +20,12 @@ from stratalog.log.roll import roll
 from stratalog.log.state import LogState
 from stratalog.log.validate import Prepared
 from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
-from stratalog.model.offsets import AppendOrigin
+from stratalog.model.offsets import MAX_OFFSET, AppendOrigin
 from stratalog.model.segments import AbortedTransaction
 from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
 from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
 from stratalog.spi.formats import PlainBatch, RecordFormat
-
-MAX_OFFSET: Final = (1 << 63) - 1  # of a log's end: the last record is one below it
 
 _of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its class is a call more
 

@@ -9,6 +9,7 @@ import base64
 import re
 import uuid
 from dataclasses import dataclass
+from random import Random
 from typing import Final, NamedTuple
 
 from stratalog.errors import InvalidTopicError
@@ -92,6 +93,17 @@ class TopicId:
     def from_uuid(cls, value: uuid.UUID) -> TopicId:
         """The id with these 16 bytes."""
         return cls(base64.urlsafe_b64encode(value.bytes).decode().rstrip("="))
+
+    @classmethod
+    def random(cls, chance: Random) -> TopicId:
+        """Draw a UUID of version 4 whose text does not begin with a dash.
+
+        Source: apache/kafka Uuid.randomUuid.
+        """
+        while True:
+            made = cls.from_uuid(uuid.UUID(int=chance.getrandbits(128), version=4))
+            if not made.text.startswith("-"):
+                return made
 
     def __str__(self) -> str:
         return self.text

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from stratalog.errors import ConfigError, EpochsExhaustedError
 
 MAX_EPOCH: Final = (1 << 31) - 1  # a leader epoch has 32 bits, signed
+MAX_OFFSET: Final = (1 << 63) - 1  # of a log's end: the last record is one below it
 
 
 class Isolation(StrEnum):

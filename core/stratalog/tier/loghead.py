@@ -24,8 +24,7 @@ from stratalog.tier.history import AsOf, History
 from stratalog.tier.layers import TierStore
 from stratalog.tier.pages import PageCache, Pages
 from stratalog.tier.reach import TierReach
-from stratalog.tier.repair import stand_in
-from stratalog.tier.root import RECENT_COMMITS, Root
+from stratalog.tier.root import RECENT_COMMITS, Root, stand_in
 from stratalog.tier.segments import PagedSegments
 from stratalog.tier.tree import walk
 

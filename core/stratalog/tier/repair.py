@@ -41,7 +41,7 @@ from stratalog.tier.manifest import new_root, next_root
 from stratalog.tier.pagejson import read_page
 from stratalog.tier.pages import Item, Pages, Whole, made_page
 from stratalog.tier.rebuild import REASON, Rebuilder
-from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root
+from stratalog.tier.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in
 from stratalog.tier.scrub import Finding, Flaw, is_broken, leaves_out
 
 _EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
@@ -301,11 +301,6 @@ class ManifestRepair:
         authentic_only = any(head.root.mac is not None for head in self._heads.values())
         layouts = self._layouts.all()
         return Rebuilder(self._store, layouts, log, topic_id, start=start, end=end, authentic_only=authentic_only)
-
-
-def stand_in(prefix: str, version: int) -> str:
-    """The commit id of a root that nobody can read any more."""
-    return sha256_of(f"{prefix}{version}".encode())[:32]
 
 
 def _chains(items: Sequence[Item], start: int, end: int) -> Iterator[list[Item]]:

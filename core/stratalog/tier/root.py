@@ -11,6 +11,7 @@ from stratalog.model.arguments import checked
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, page_key
 from stratalog.model.offsets import EpochEntry
 from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.fields import sha256_of
 
 RECENT_COMMITS: Final = 64
 MAX_MARKS: Final = 64  # writers that a root remembers; the one that has been silent for longest is forgotten first
@@ -258,3 +259,8 @@ def _written_ms(root: Root) -> int:
 def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
     """Every object that an entry names."""
     return {key for entry in entries for key in entry.keys}
+
+
+def stand_in(prefix: str, version: int) -> str:
+    """The commit id of a root that nobody can read any more."""
+    return sha256_of(f"{prefix}{version}".encode())[:32]

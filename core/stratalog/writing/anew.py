@@ -13,12 +13,12 @@ from stratalog.cleaning.throttle import Throttle
 from stratalog.cleaning.tierpart import TierSource, Traffic, source_of
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
-from stratalog.log.cleaned import CleanedSegment, SpooledSegment
 from stratalog.log.tiered import producers_at
 from stratalog.log.validate import codec_of
 from stratalog.model.batches import DELETE_HORIZON_BIT, BatchTable, Buffer, RecordBatch, TimestampType
 from stratalog.model.records import Fields, RecordColumns
 from stratalog.producers.snapshot import ProducerEntry
+from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment

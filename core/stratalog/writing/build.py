@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from stratalog.config.topic import TopicConfig
 from stratalog.epochs.checkpoint import format_epochs
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.extras import packed_extras_of
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
 from stratalog.model.segments import FileKind, SegmentInfo
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.segments import LogFiles, SegmentFile

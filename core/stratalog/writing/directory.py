@@ -27,12 +27,12 @@ from stratalog.errors import (
     TopicExistsError,
     UnknownTopicError,
 )
-from stratalog.log.cleaned import CleanedSegment
 from stratalog.log.log import Log
 from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicPartition, partition_folder
 from stratalog.reading.open import open_host, open_settled
 from stratalog.reading.parts import ComponentHost
 from stratalog.reading.reader import TopicInfo
+from stratalog.segment.cleaned_segment import CleanedSegment
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
 from stratalog.segment.segment import Segment
 from stratalog.spi.cleanup import RecordFilter
