@@ -21,19 +21,19 @@ from typing import Final
 
 from harness import Machine, Options, Reporter, Verdict, parse_options, peak_of
 from stratalog import open_reader
-from stratalog.config.files import read_settings
+from stratalog.config.settings_sources import read_settings
 from stratalog.env import Env
 from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.model.offsets import EpochEntry
-from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
+from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.producers.snapshot import encode_snapshot
-from stratalog.reading.open import open_host, open_tier
+from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.spi.layouts import StoredSegment
-from stratalog.tier.commit import Committer
-from stratalog.tier.head import HeadFinder
-from stratalog.tier.layers import TierStore
-from stratalog.tier.pages import PageCache, Pages
-from stratalog.tier.root import PAGE_ITEMS, Change, ChangeKind, Root
+from stratalog.tier.commit.committer import Committer
+from stratalog.tier.manifest.head import HeadFinder
+from stratalog.tier.manifest.pages import PageCache, Pages
+from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
+from stratalog.tier.store.store import TierStore
 
 _LOG: Final = TopicPartition("many", 0)
 _TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")

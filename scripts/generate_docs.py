@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import stratalog_formats
 import stratalog_s3
-from stratalog.config.engine import EngineConfig, Limits
-from stratalog.config.files import ENVIRONMENT_PREFIX
+from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import LONG_MAX, Key, Section
+from stratalog.config.settings_sources import ENVIRONMENT_PREFIX
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.metrics import METRICS
+from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.spi import hooks
 
 ROOT: Final = Path(__file__).resolve().parent.parent

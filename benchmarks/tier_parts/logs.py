@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stratalog import Engine, Record, open_engine
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 
 REMOTE: Final = "remote"
 LOCAL: Final = "local"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from harness import Options, Reporter, Verdict, ceiling
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from tier_parts.logs import MadeLog, Store, make_log, offload
 from tier_parts.server import LoopbackS3
 

@@ -16,8 +16,8 @@ from crc32c import crc32c
 from harness import Bound, Case, PreparedSide, WrongOutcomeError
 from log_parts.pages import warm_memory
 from stratalog import open_reader
-from stratalog.config.engine import EngineConfig, Limits
-from stratalog.log.reader import LogReader
+from stratalog.config.engine_settings import EngineConfig, Limits
+from stratalog.log.read.log_reader import LogReader
 from tier_parts.logs import LOCAL, REMOTE, MadeLog, Store, engine_on, fetch_all
 
 COLD_S3: Final = "tier/cold/s3"

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from stratalog.client.consumer import Consumer
-    from stratalog.client.offsets import CommittedOffset
+    from stratalog.client.group_offsets import CommittedOffset
     from stratalog.client.pending import RecordMetadata
     from stratalog.client.producer import Producer, ProducerOptions
     from stratalog.engine.engine import Engine
-    from stratalog.engine.open import open_engine
-    from stratalog.log.fetch import Fetched
+    from stratalog.engine.open_engine import open_engine
+    from stratalog.log.append.commit import AppendResult
     from stratalog.log.log import Log
-    from stratalog.log.reader import LogReader
-    from stratalog.log.send import Transfer
-    from stratalog.log.write import AppendResult
+    from stratalog.log.read.fetch import Fetched
+    from stratalog.log.read.log_reader import LogReader
+    from stratalog.log.read.transfer import Transfer
     from stratalog.model.batches import TimestampType
     from stratalog.model.names import TopicId, TopicPartition
     from stratalog.model.offsets import Durability, EpochEnd, Isolation, LogOffsets
     from stratalog.model.records import Record, RecordColumns
-    from stratalog.reading.open import open_reader
+    from stratalog.reading.open_reader import open_reader
     from stratalog.reading.reader import Reader, TopicInfo
-    from stratalog.segment.convert import Converted
+    from stratalog.segment.down_convert import Converted
 
 __version__ = "0.1.0"
 
@@ -57,19 +57,19 @@ __all__ = [
 
 _HOMES: Final = {
     "stratalog.client.consumer": ("Consumer",),
-    "stratalog.client.offsets": ("CommittedOffset",),
+    "stratalog.client.group_offsets": ("CommittedOffset",),
     "stratalog.client.pending": ("RecordMetadata",),
     "stratalog.client.producer": (
         "Producer",
         "ProducerOptions",
     ),
     "stratalog.engine.engine": ("Engine",),
-    "stratalog.engine.open": ("open_engine",),
-    "stratalog.log.fetch": ("Fetched",),
+    "stratalog.engine.open_engine": ("open_engine",),
+    "stratalog.log.read.fetch": ("Fetched",),
     "stratalog.log.log": ("Log",),
-    "stratalog.log.reader": ("LogReader",),
-    "stratalog.log.send": ("Transfer",),
-    "stratalog.log.write": ("AppendResult",),
+    "stratalog.log.read.log_reader": ("LogReader",),
+    "stratalog.log.read.transfer": ("Transfer",),
+    "stratalog.log.append.commit": ("AppendResult",),
     "stratalog.model.batches": ("TimestampType",),
     "stratalog.model.names": (
         "TopicId",
@@ -85,12 +85,12 @@ _HOMES: Final = {
         "Record",
         "RecordColumns",
     ),
-    "stratalog.reading.open": ("open_reader",),
+    "stratalog.reading.open_reader": ("open_reader",),
     "stratalog.reading.reader": (
         "Reader",
         "TopicInfo",
     ),
-    "stratalog.segment.convert": ("Converted",),
+    "stratalog.segment.down_convert": ("Converted",),
 }
 
 

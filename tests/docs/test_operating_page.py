@@ -10,10 +10,10 @@ import pytest
 
 import exporter
 from stratalog.cli.app import app
-from stratalog.config.files import read_settings
+from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.metrics import METRICS
-from stratalog.reading.open import load_registry
+from stratalog.engine.duties.engine_metrics import METRICS
+from stratalog.reading.open_reader import load_registry
 from stratalog_s3.settings import S3Section
 
 PAGE = Path(__file__).parents[2] / "docs" / "operating.md"

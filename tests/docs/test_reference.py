@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
-from stratalog.config.engine import EngineConfig, Limits
-from stratalog.config.files import read_settings
+from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import Section
+from stratalog.config.settings_sources import read_settings
 from stratalog.config.topic import TopicConfig
 from stratalog.spi import Provider, hooks
 

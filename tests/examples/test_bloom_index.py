@@ -11,7 +11,7 @@ from bloom_index.index import BloomIndex, BloomReader
 from bloom_index.settings import BloomSection
 from example_plugins import imported_of_stratalog, wheel_of
 from stratalog import Record, open_engine, open_reader
-from stratalog.registry.check import check_plugin
+from stratalog.registry.plugin_check import check_plugin
 from stratalog.spi import ExtraIndex, RecordColumns, TopicConfig
 from stratalog.testing.contracts import ExtraIndexContract
 

@@ -13,7 +13,7 @@ pytest.importorskip("obstore", reason="obstore is not installed: the example tha
 import obstore_tier
 from example_plugins import wheel_of
 from obstore_tier.store import PART_BYTES
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 from stratalog.model.records import Record
 from stratalog.spi import (
     BucketNotFoundError,

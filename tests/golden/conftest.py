@@ -7,9 +7,9 @@ import pytest
 
 import golden_data
 from golden_data import Golden
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 
 Unpacked = Callable[[str], Golden]

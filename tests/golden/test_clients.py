@@ -13,11 +13,11 @@ import pytest
 from golden_data import Golden, plain_directories
 from stratalog import Engine, TopicPartition, open_engine
 from stratalog.client.coordinator import partitions_in
-from stratalog.client.offsets import CommittedOffset
+from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.sequences import ProducerId
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
-from stratalog.model.transactions_topic import TransactionState, TransactionStatus
+from stratalog.model.messages.transactions_topic import TransactionState, TransactionStatus
 
 DIRECTORIES = plain_directories()
 EARLY_MS = 1_000  # long before any transaction began: none has expired

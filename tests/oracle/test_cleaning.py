@@ -13,7 +13,7 @@ import cleaning_logs
 from cleaning_logs import Script
 from kafka_cleaner import KafkaCleaner
 from kafka_tools import KafkaTools
-from stratalog.cleaning.compaction import CleanerLimits
+from stratalog.cleaning.compact.compaction_round import CleanerLimits
 from stratalog.config.topic import TopicConfig
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed

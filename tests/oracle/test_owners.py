@@ -23,12 +23,12 @@ from kafka_broker import KafkaBroker
 from kafka_tools import KafkaTools
 from kafka_wire import Answer, KafkaWire
 from stratalog import Engine, Record
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE
 from stratalog.producers.snapshot import decode_snapshot
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 

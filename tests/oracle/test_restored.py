@@ -16,7 +16,7 @@ import stratalog
 from kafka_broker import CLIENT_SECONDS, KafkaBroker
 from kafka_tools import KafkaTools
 from stratalog import Record
-from stratalog.engine.restore import RestoredLog, Wanted, restore
+from stratalog.engine.restore.restore import RestoredLog, Wanted, restore
 from stratalog.env.clock import SystemClock
 
 SOME = [record._replace(partition=0) for record in corpus.some_records("kafka", 5)]

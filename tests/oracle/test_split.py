@@ -13,7 +13,7 @@ import cleaning_logs
 from kafka_cleaner import KafkaCleaner
 from kafka_tools import KafkaTools
 from stratalog.config.topic import TopicConfig
-from stratalog.model.control import ControlType
+from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed

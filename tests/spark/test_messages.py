@@ -19,9 +19,9 @@ from stratalog import Isolation, Record, TopicPartition, open_engine
 from stratalog.errors import CorruptBatchError
 from stratalog.model.names import TopicId
 from stratalog.model.offsets import EpochEntry
-from stratalog.model.segments import AbortedTransaction, FileKind, ObjectSlice, SegmentInfo
+from stratalog.model.segment_info import AbortedTransaction, FileKind, ObjectSlice, SegmentInfo
 from stratalog.reading import Split
-from stratalog.reading.splits import Piece
+from stratalog.reading.split_plan import Piece
 from stratalog.spi.layouts import StoredSegment
 from stratalog.writing import StagedSegment, WriteMark
 

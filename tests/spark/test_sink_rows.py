@@ -280,7 +280,7 @@ def test_a_task_that_fails_leaves_nothing(place: str, tmp_path: Path) -> None:
 
 
 def test_a_directory_that_an_engine_has_open_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stratalog.writing.directory.LOCK_WAIT_MS", 0)
+    monkeypatch.setattr("stratalog.writing.directory_writer.LOCK_WAIT_MS", 0)
     options = sink(str(tmp_path / "data"))
     with open_engine(tmp_path / "data") as engine:
         engine.create_topic("orders", partitions=1)

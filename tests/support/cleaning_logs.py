@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
-from stratalog.cleaning.plan import CompactionPlan, plan_parts
-from stratalog.cleaning.throttle import Throttle
+from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
+from stratalog.cleaning.compact.throttle import Throttle
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
 from stratalog.config.topic import TopicConfig
 from stratalog.log.log import Log
 from stratalog.model.batches import BatchTable

@@ -8,9 +8,9 @@ import re
 from typing import Any, Final
 
 from stratalog.model.batches import TimestampType
+from stratalog.model.messages.offsets_topic import OffsetsType
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
-from stratalog.model.offsets_topic import OffsetsType
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.testing.oracle import DumpedBatch, DumpedFile, DumpedRecord
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stratalog.tier.fields import canonical
-from stratalog.tier.manifest import sealed
+from stratalog.tier.manifest.json_fields import canonical
+from stratalog.tier.manifest.root_codec import sealed
 
 
 def root_paths(bucket: Path, log: str = "*/*") -> list[Path]:

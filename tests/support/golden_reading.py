@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from stratalog import LogReader, Record, TimestampType
 from stratalog.model.batches import Buffer, RecordBatch, ScanStop
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from stratalog.epochs.checkpoint import format_epochs, format_offsets
-from stratalog.log.directory import format_topic_id
+from stratalog.log.folder.directory_state import format_topic_id
 from stratalog.model.batches import BatchTable
 from stratalog.model.names import (
     CLEANED_SUFFIX,

@@ -17,7 +17,7 @@ from stratalog.log.log import Log
 from stratalog.model.events import EpochFenced, TierAvailable, TierUnavailable
 from stratalog.spi import hookimpl
 from stratalog.testing.simobjects import Fault, SimBucket, SimRequest
-from stratalog.tier.reach import RETRY_MS
+from stratalog.tier.store.availability import RETRY_MS
 
 CONFIG: Final = {"file.delete.delay.ms": 0, "local.retention.bytes": 1, "retention.bytes": -1, "retention.ms": -1}
 

@@ -27,8 +27,8 @@ from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError
-from stratalog.tier.layers import TierStore
-from stratalog.tier.scrub import Finding, Flaw
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upkeep.tier_check import Finding, Flaw
 
 RETAINED_BYTES: Final = 30_000
 CONFIG: Final = {

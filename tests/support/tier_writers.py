@@ -6,20 +6,20 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record, RecordColumns
-from stratalog.reading.bucket import BucketReader
-from stratalog.reading.parts import ComponentHost
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
 from stratalog.testing.simobjects import Fault, Faults, SimBucket, SimObjectStore, no_faults, scripted_faults
-from stratalog.tier.log import TierLog
-from stratalog.tier.root import WriteMark
+from stratalog.tier.manifest.root import WriteMark
 from stratalog.tier.tier import Tier
-from stratalog.writing.tiers import TierWriter
-from stratalog.writing.values import StagedSegment
+from stratalog.tier.tier_log import TierLog
+from stratalog.writing.staged import StagedSegment
+from stratalog.writing.tier_writer import TierWriter
 
 LOG = TopicPartition("orders", 0)
 

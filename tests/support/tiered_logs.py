@@ -12,8 +12,8 @@ from stratalog import Engine, Record, open_engine
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
-from stratalog.log.remote import RemoteView
+from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.tier_view import RemoteView
 from stratalog.testing.simobjects import SimBucket
 
 CONFIG: Final = {

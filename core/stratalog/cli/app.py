@@ -33,12 +33,12 @@ from stratalog.cli.tier import tier
 from stratalog.cli.topics import topics
 from stratalog.cli.verify import verify
 from stratalog.cli.why_kept import why_kept
-from stratalog.config.files import read_settings
+from stratalog.config.settings_sources import read_settings
 from stratalog.errors import PluginError, StorageError
-from stratalog.reading.open import load_registry
+from stratalog.reading.open_reader import load_registry
 from stratalog.registry.resolve import Shelf
 from stratalog.spi.commands import settings_file
-from stratalog.spi.services import Command
+from stratalog.spi.service_contract import Command
 
 INTERRUPTED = 130
 COMPLETE_VARIABLE = "_STRATALOG_COMPLETE"

@@ -13,19 +13,19 @@ import click
 
 from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
 from stratalog.cli.output import Output, printable, size_text
-from stratalog.config.engine import EngineConfig
-from stratalog.config.files import Settings
+from stratalog.config.engine_settings import EngineConfig
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock
 from stratalog.errors import ConfigError, LogDirNotFoundError, SegmentGoneError, StorageError, StoreError
-from stratalog.log.directory import check_log_directory
+from stratalog.log.folder.directory_state import check_log_directory
 from stratalog.model.names import TopicPartition
-from stratalog.reading.open import open_host, open_tier
-from stratalog.reading.parts import ComponentHost, split_scheme
-from stratalog.spi.segments import SegmentStore
-from stratalog.tier.archive import ArchivedLog, ArchivePlan, Archiver
-from stratalog.tier.housekeeping import Housekeeping
-from stratalog.tier.rate import CopyRate
+from stratalog.reading.component_host import ComponentHost, split_scheme
+from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.takeover.archive import ArchivedLog, ArchivePlan, Archiver
+from stratalog.tier.upload.copy_rate import CopyRate
 
 _TRIES: Final = 5  # of a single pass, for logs whose files the broker changes under it
 _AGAIN_MS: Final = 500

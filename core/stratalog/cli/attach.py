@@ -6,7 +6,7 @@ import click
 
 from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
 from stratalog.cli.output import Output
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 
 COLUMNS = (
     "topic", "partition", "topic_id", "leader_epoch", "log_start", "next_offset", "lost_offsets", "open_transactions",

@@ -19,15 +19,15 @@ import click
 from stratalog.cli.options import Place, TierPlace, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 from stratalog.env import Clock, Env
 from stratalog.errors import ConfigError, DiskFullError, StoreError
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE, RECOVERY_POINTS_FILE
 from stratalog.model.records import Record
-from stratalog.reading.open import open_host, open_settled
-from stratalog.reading.parts import split_scheme
+from stratalog.reading.component_host import split_scheme
+from stratalog.reading.open_reader import open_host, open_settled
 from stratalog.reading.reader import Reader
 from stratalog.spi.objects import ObjectStore
 

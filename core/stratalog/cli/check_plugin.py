@@ -6,7 +6,7 @@ import click
 
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
-from stratalog.registry.check import Severity, check_plugin
+from stratalog.registry.plugin_check import Severity, check_plugin
 
 
 @click.command("check-plugin")

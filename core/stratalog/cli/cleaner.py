@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from stratalog.cleaning.compaction import CompactionResult
-from stratalog.cleaning.plan import CompactionPlan
+from stratalog.cleaning.compact.compaction_round import CompactionResult
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.engine.engine import Engine

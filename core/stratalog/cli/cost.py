@@ -13,9 +13,9 @@ from stratalog.cli.topics import split_setting
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
 from stratalog.spi.commands import config_option, tier_option
-from stratalog.tier.cost import PART_BYTES, Bill, Estimate, Prices, bill, estimate
-from stratalog.tier.fetch import RemoteSegment
-from stratalog.tier.log import TierLog
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.cost import PART_BYTES, Bill, Estimate, Prices, bill, estimate
 
 _DEFAULT = Prices()
 _BILL_FIELDS = tuple(field.name for field in fields(Bill))

@@ -17,14 +17,14 @@ import click
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output, size_text
 from stratalog.engine.engine import Engine
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 from stratalog.env import Env
 from stratalog.errors import BucketNotFoundError
 from stratalog.model.records import Record
-from stratalog.reading.open import open_reader
+from stratalog.reading.open_reader import open_reader
 from stratalog.spi.commands import tier_option
 from stratalog.testing.s3 import local_s3
-from stratalog.tier.metrics import StoreMetrics
+from stratalog.tier.store.request_metrics import StoreMetrics
 
 KAFKA_ARCHIVE: Final = "kafka-4.1.0.tar.xz"
 KAFKA_FOLDER: Final = "kafka-4.1.0"

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import click
 
-from stratalog.cleaning.erased import EraseResult
+from stratalog.cleaning.erase.erasure_report import EraseResult
 from stratalog.cli.options import Place, json_option, place_options, typed_bytes
 from stratalog.cli.output import Output
 

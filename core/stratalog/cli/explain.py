@@ -11,12 +11,12 @@ from stratalog.cli.consume import record_line
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output, size_text
 from stratalog.errors import CorruptIndexError
-from stratalog.log.reader import LogReader
-from stratalog.log.view import LogView
+from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.view import LogView
 from stratalog.model.batches import BatchTable, RecordBatch
 from stratalog.model.records import Fields, Record
 from stratalog.segment.components import Components
-from stratalog.segment.control import read_control
+from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import Chunk
 from stratalog.segment.readable import ReadableSegment
 from stratalog.segment.search import aborted_transactions, chunks_from, decode, offset_index, start_position

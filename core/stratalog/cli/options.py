@@ -14,17 +14,17 @@ from typing import Any, Final
 import click
 
 from stratalog.cli.output import Output
-from stratalog.config.files import Settings, read_settings
 from stratalog.config.keys import LONG_MAX
+from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.engine.engine import Engine
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 from stratalog.errors import ConfigError, DiskFullError, UnknownTopicError
 from stratalog.model.names import TopicPartition
-from stratalog.reading.open import open_host, open_settled, open_tier
+from stratalog.reading.open_reader import open_host, open_settled, open_tier
 from stratalog.reading.reader import Reader
 from stratalog.spi.commands import CommandFunction, config_option, taken_together, tier_option
-from stratalog.tier.log import TierLog
 from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier_log import TierLog
 
 _LOGGER: Final = logging.getLogger(__name__)
 

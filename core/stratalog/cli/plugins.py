@@ -12,10 +12,10 @@ import click
 import stratalog
 from stratalog.cli.options import json_option
 from stratalog.cli.output import Output
-from stratalog.config.files import read_settings
+from stratalog.config.settings_sources import read_settings
 from stratalog.errors import StorageError
 from stratalog.model.records import EXTENSIONS
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 from stratalog.registry.plugins import OfferInfo, PluginInfo
 from stratalog.spi.commands import config_option
 

@@ -13,11 +13,11 @@ import click
 
 from stratalog.cli.options import Place, choice_option, json_option, place_options
 from stratalog.cli.output import Output
-from stratalog.client.logs import partitions_of
+from stratalog.client.log_access import partitions_of
 from stratalog.client.partitioner import partition_of_key
 from stratalog.errors import RecordBatchTooLargeError
+from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
-from stratalog.log.write import AppendResult
 from stratalog.model.offsets import Durability
 from stratalog.model.records import Record
 

@@ -8,8 +8,8 @@ import click
 
 from stratalog.cli.options import TierPlace, check_topics, json_option, uri_options
 from stratalog.cli.output import Output
-from stratalog.tier.rebuild import RebuildReport
 from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
 
 COLUMNS = (
     "topic", "partition", "topic_id", "start_offset", "end_offset", "segments", "bytes", "leader_epoch", "ignored",

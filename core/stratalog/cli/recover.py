@@ -12,21 +12,21 @@ import click
 
 from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.loading import LogProgress
-from stratalog.engine.open import open_engine
+from stratalog.engine.open.log_loading import LogProgress
+from stratalog.engine.open_engine import open_engine
 from stratalog.errors import LogDirLockedError, LogDirNotFoundError, StorageError
-from stratalog.log.directory import DirectoryState, check_log_directory, partition_folders, read_directory
-from stratalog.log.load import load
-from stratalog.log.loaded import LoadRequest
+from stratalog.log.folder.directory_state import DirectoryState, check_log_directory, partition_folders, read_directory
+from stratalog.log.load.loaded_log import LoadRequest
+from stratalog.log.load.log_loader import load
 from stratalog.model.events import LogRecovered
 from stratalog.model.names import CLUSTER_METADATA_TOPIC, TopicPartition
-from stratalog.reading.open import open_host
-from stratalog.reading.parts import ComponentHost
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.spi import hookimpl
-from stratalog.spi.segments import LogFiles, SegmentStore
+from stratalog.spi.segment_store import LogFiles, SegmentStore
 
 COLUMNS = ("topic", "partition", "recovered_segments", "truncated_bytes", "log_start", "log_end", "error")
 

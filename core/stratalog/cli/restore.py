@@ -8,7 +8,7 @@ import click
 
 from stratalog.cli.options import NamedPath, TierPlace, json_option, uri_options
 from stratalog.cli.output import Output
-from stratalog.engine.restore import Wanted, restore
+from stratalog.engine.restore.restore import Wanted, restore
 from stratalog.model.names import TopicPartition, parse_partition_folder
 
 COLUMNS = (

@@ -23,14 +23,14 @@ from stratalog.cli.options import (
 )
 from stratalog.cli.output import Output
 from stratalog.errors import ConfigError, StorageError
-from stratalog.reading.open import open_settled
+from stratalog.reading.open_reader import open_settled
 from stratalog.segment.readable import ReadableSegment
-from stratalog.tier.collect import CollectReport
-from stratalog.tier.diff import Side, differences
-from stratalog.tier.fetch import RemoteSegment
-from stratalog.tier.housekeeping import Housekeeping
-from stratalog.tier.log import TierLog
-from stratalog.tier.root import Root
+from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.manifest.root import Root
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.collect import CollectReport
+from stratalog.tier.upkeep.tier_diff import Side, differences
 
 
 @click.group()

@@ -9,10 +9,10 @@ import click
 from stratalog.cli.options import Place, json_option, place_options
 from stratalog.cli.output import Output
 from stratalog.errors import StorageError, TierUnavailableError, UnknownTopicError
-from stratalog.log.reader import summaries
+from stratalog.log.read.log_reader import summaries
 from stratalog.reading.reader import StaticLog
 from stratalog.spi.cleanup import SegmentSummary
-from stratalog.tier.cost import tiny_segments
+from stratalog.tier.upkeep.cost import tiny_segments
 
 
 @click.group()

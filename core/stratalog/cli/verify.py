@@ -13,11 +13,11 @@ from click.core import ParameterSource
 from stratalog.cli.options import NamedPath, TierPlace, json_option
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.cli.verify_tier import Budget, TierCheck
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.epochs.checkpoint import parse_offsets
 from stratalog.errors import CorruptCheckpointError, LogDirLockedError, LogDirNotFoundError
-from stratalog.log.directory import check_log_directory, holds_log, partition_folders
-from stratalog.log.verify import LogReport, is_log_file, repair_log, verify_log
+from stratalog.log.folder.directory_state import check_log_directory, holds_log, partition_folders
+from stratalog.log.log_check import LogReport, is_log_file, repair_log, verify_log
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     CLUSTER_METADATA_TOPIC,
@@ -27,13 +27,13 @@ from stratalog.model.names import (
     TopicPartition,
     parse_partition_folder,
 )
-from stratalog.reading.open import open_host
-from stratalog.reading.parts import ComponentHost, split_scheme
-from stratalog.reading.topics import TopicTable
+from stratalog.reading.component_host import ComponentHost, split_scheme
+from stratalog.reading.open_reader import open_host
+from stratalog.reading.topic_table import TopicTable
 from stratalog.segment.recover import Progress
-from stratalog.segment.verify import Problem, ProblemKind
+from stratalog.segment.segment_check import Problem, ProblemKind
 from stratalog.spi.commands import config_option, tier_option
-from stratalog.spi.segments import SegmentStore
+from stratalog.spi.segment_store import SegmentStore
 
 CHECKPOINTS: Final = {
     RECOVERY_POINTS_FILE: "recovery point",

@@ -15,18 +15,18 @@ from stratalog.cli.options import TierPlace
 from stratalog.cli.output import Output, printable, size_text
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, LogDirNotFoundError, StorageError, StoreError
-from stratalog.log.directory import partition_folders
-from stratalog.log.folder import read_epochs
-from stratalog.log.split import open_pieces
+from stratalog.log.folder.directory_state import partition_folders
+from stratalog.log.folder.folder import read_epochs
+from stratalog.log.load.overflow import open_pieces
 from stratalog.model.names import TopicPartition
-from stratalog.reading.open import open_host, open_tier
+from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
 from stratalog.spi.layouts import SegmentSource, StoredSegment
-from stratalog.spi.segments import SegmentStore
-from stratalog.tier.closed import SegmentReader
-from stratalog.tier.log import TierLog
-from stratalog.tier.scrub import Finding, Flaw
+from stratalog.spi.segment_store import SegmentStore
 from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.tier_check import Finding, Flaw
+from stratalog.tier.upload.closed_segment import SegmentReader
 
 _STATE_VERSION: Final = 1
 _MENDABLE: Final = frozenset({Flaw.MISSING, Flaw.SIZE, Flaw.FILE, Flaw.LOG})

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
-from stratalog.cleaning.explain import RangeFate
+from stratalog.cleaning.explain.explain import RangeFate
 from stratalog.cli.options import Place, json_option, place_options, typed_bytes
 from stratalog.cli.output import Output
 

@@ -9,8 +9,8 @@ from typing import TypedDict, Unpack
 
 from stratalog.client.consumer import Consumer
 from stratalog.client.coordinator import Coordinator
-from stratalog.client.logs import Logs
-from stratalog.client.offsets import GroupOffsets
+from stratalog.client.group_offsets import GroupOffsets
+from stratalog.client.log_access import Logs
 from stratalog.client.producer import Producer, ProducerOptions
 from stratalog.client.statetopic import Compact
 from stratalog.client.transaction import Transaction

@@ -13,8 +13,8 @@ from typing import Final
 
 from stratalog.client.cursor import Cursor
 from stratalog.client.delivery import NS_IN_MS
-from stratalog.client.logs import Logs, partitions_of
-from stratalog.client.offsets import Committable, CommittedOffset, GroupOffsets
+from stratalog.client.group_offsets import Committable, CommittedOffset, GroupOffsets
+from stratalog.client.log_access import Logs, partitions_of
 from stratalog.env.clock import Clock
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork

@@ -16,15 +16,13 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
-from stratalog.client.logs import Logs
+from stratalog.client.log_access import Logs
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, is_ours, new_producer_id
 from stratalog.client.statetopic import Compact, StateTopic
 from stratalog.env import Env
 from stratalog.errors import InvalidTxnStateError, ProducerFencedError, StorageError, UnknownTopicError
 from stratalog.log.log import Log
-from stratalog.model.names import TopicPartition
-from stratalog.model.records import Record
-from stratalog.model.transactions_topic import (
+from stratalog.model.messages.transactions_topic import (
     TRANSACTIONS_TOPIC,
     TransactionPartitions,
     TransactionState,
@@ -33,6 +31,8 @@ from stratalog.model.transactions_topic import (
     transaction_key,
     transaction_value,
 )
+from stratalog.model.names import TopicPartition
+from stratalog.model.records import Record
 
 VALUE_VERSION: Final = 0  # every release reads it
 _LOGGER: Final = logging.getLogger("stratalog.client")

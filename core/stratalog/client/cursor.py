@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from stratalog.client.logs import Logs
+from stratalog.client.log_access import Logs
 from stratalog.errors import StorageError
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation

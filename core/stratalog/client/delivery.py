@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
-from stratalog.client.logs import Logs
+from stratalog.client.log_access import Logs
 from stratalog.client.pending import PendingBatch, RecordMetadata
 from stratalog.client.sequences import Sequences
 from stratalog.errors import (
@@ -24,8 +24,8 @@ from stratalog.errors import (
     StorageError,
     UnknownTopicError,
 )
+from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
-from stratalog.log.write import AppendResult
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record
 from stratalog.segment.components import Components

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 from stratalog.client.delivery import NS_IN_MS, Delivery, DeliveryOptions
-from stratalog.client.logs import Logs, partitions_of
-from stratalog.client.offsets import Committable, GroupOffsets
+from stratalog.client.group_offsets import Committable, GroupOffsets
+from stratalog.client.log_access import Logs, partitions_of
 from stratalog.client.partitioner import StickyPartitioner, partition_of_key
 from stratalog.client.pending import Accumulator, RecordMetadata
 from stratalog.client.sender import Sender

@@ -17,19 +17,19 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from stratalog.client.logs import Logs, partitions_of
+from stratalog.client.log_access import Logs, partitions_of
 from stratalog.client.partitioner import partition_of_name
 from stratalog.errors import CorruptBatchError, InvalidRecordError, StorageError, TopicExistsError, UnknownTopicError
+from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
-from stratalog.log.write import AppendResult
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, ScanStop
-from stratalog.model.control import ControlType, EndMarker
+from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import Isolation
 from stratalog.model.records import Fields, Record
 from stratalog.segment.components import Components
-from stratalog.segment.control import read_control
+from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import scan
 
 PARTITIONS: Final = 50

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Self, Unpack
 
-from stratalog.cleaning.compaction import CompactionResult
-from stratalog.cleaning.dryrun import RoundPreview
-from stratalog.cleaning.erase import erase
-from stratalog.cleaning.erased import EraseResult
-from stratalog.cleaning.explain import Explanation, explain
-from stratalog.cleaning.plan import CompactionPlan
-from stratalog.cleaning.proof import ErasureCheck, check_erasure, proof_of
-from stratalog.cleaning.runner import RetentionResult
+from stratalog.cleaning.compact.compaction_round import CompactionResult
+from stratalog.cleaning.erase.erase_key import erase
+from stratalog.cleaning.erase.erasure_proof import ErasureCheck, check_erasure, proof_of
+from stratalog.cleaning.erase.erasure_report import EraseResult
+from stratalog.cleaning.explain.explain import Explanation, explain
+from stratalog.cleaning.explain.preview import RoundPreview
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan
+from stratalog.cleaning.plan.retention import RetentionResult
 from stratalog.client.clients import ProducerKeywords
 from stratalog.client.consumer import Consumer
 from stratalog.client.producer import Producer
-from stratalog.engine.logs import EngineLogs
-from stratalog.engine.metrics import EngineState, samples
-from stratalog.engine.offload import OffloadResult, TierLag
-from stratalog.engine.schedule import DutyStatus
+from stratalog.engine.duties.engine_metrics import EngineState, samples
+from stratalog.engine.duties.scheduler import DutyStatus
+from stratalog.engine.engine_logs import EngineLogs
+from stratalog.engine.tiering.offload_log import OffloadResult, TierLag
 from stratalog.errors import ConfigError, UnknownTopicError
-from stratalog.log.extras import ExtrasResult
+from stratalog.log.change.extra_indexes import ExtrasResult
 from stratalog.model.metrics import Sample
 from stratalog.model.names import TopicPartition
-from stratalog.tier.collect import CollectReport
+from stratalog.tier.upkeep.collect import CollectReport
 
 
 class Engine(EngineLogs):

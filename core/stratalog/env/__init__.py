@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, field
 
 from stratalog.env.clock import Clock, SystemClock
-from stratalog.env.files import PosixVfs, Vfs
+from stratalog.env.vfs import PosixVfs, Vfs
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from itertools import count
 from operator import itemgetter
 from typing import Final, TypeVar
 
-from stratalog.env.files import Vfs
 from stratalog.env.forks import ends_with_fork
+from stratalog.env.vfs import Vfs
 from stratalog.errors import ClosedError
 from stratalog.errors.system import HANDLE_ERRNOS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stratalog.epochs.cache import EpochCache
+from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.model.batches import NO_EPOCH
 from stratalog.model.offsets import EpochEntry
 

@@ -130,7 +130,7 @@ from stratalog.errors.places import (
     SystemLimitError,
     TierUnavailableError,
 )
-from stratalog.errors.records import (
+from stratalog.errors.record_errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTimestampError,

@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import FencedEpochError, StorageError
-from stratalog.log.away import forget_tier, note_tier, rejoined
-from stratalog.log.bulk import append_segments
-from stratalog.log.cleaned import CleaningState
-from stratalog.log.delete import drop_segments, remove_left
-from stratalog.log.extras import ExtrasResult, make_extras
-from stratalog.log.lifetime import close_segments, end
-from stratalog.log.marks import Marks, end_round
-from stratalog.log.remote import RemoteLog
-from stratalog.log.replace import replace_segments
-from stratalog.log.roll import roll
-from stratalog.log.sync import flush, is_sync_due
-from stratalog.log.writer import LogWriter
+from stratalog.log.change.append_segments import append_segments
+from stratalog.log.change.delete import drop_segments, remove_left
+from stratalog.log.change.extra_indexes import ExtrasResult, make_extras
+from stratalog.log.change.replace_segments import replace_segments
+from stratalog.log.durability.sync import flush, is_sync_due
+from stratalog.log.folder.write_rounds import Marks, end_round
+from stratalog.log.log_writer import LogWriter
+from stratalog.log.open_log import close_segments, end
+from stratalog.log.read.tier_view import RemoteLog
+from stratalog.log.state.cleaning_state import CleaningState
+from stratalog.log.state.roll import roll
+from stratalog.log.state.tier_link import forget_tier, note_tier, rejoined
 from stratalog.model.events import EpochFenced
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
@@ -132,7 +132,7 @@ class Log(LogWriter):
         return replace_segments(self._state, made, old, ticket)
 
     def append_segments(self, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None = None) -> None:
-        """Add finished segments behind the end: all of them, or none; see ``append_segments`` of ``log/bulk.py``."""
+        """Add finished segments behind the end: all of them, or none; see ``append_segments`` of ``log/change/append_segments.py``."""
         append_segments(self._state, made, end, mark)
 
     def marks(self) -> Marks:

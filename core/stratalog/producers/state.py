@@ -18,7 +18,7 @@ from stratalog.errors import (
     TransactionCoordinatorFencedError,
 )
 from stratalog.model.batches import NO_PRODUCER, RecordBatch
-from stratalog.model.control import ControlType, EndMarker
+from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.producers.transactions import CompletedTransaction
 

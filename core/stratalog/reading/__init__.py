@@ -6,10 +6,10 @@ offsets into splits, ``scan`` reads one of them in any process; ``plan_checks`` 
 
 from __future__ import annotations
 
-from stratalog.reading.checks import Check, Checked, CheckPlan, check, plan_checks
-from stratalog.reading.scan import Damage, Lost, Scanned, scan
-from stratalog.reading.source import ReadSource
-from stratalog.reading.splits import OffsetRange, Piece, Split, plan_splits
+from stratalog.reading.check_jobs import Check, Checked, CheckPlan, check, plan_checks
+from stratalog.reading.read_source import ReadSource
+from stratalog.reading.split_plan import OffsetRange, Piece, Split, plan_splits
+from stratalog.reading.split_scan import Damage, Lost, Scanned, scan
 
 __all__ = [
     "Check",

@@ -11,12 +11,12 @@ from stratalog.config.topic import TopicConfig
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptCheckpointError, UnknownTopicError
-from stratalog.log.reader import LogReader
-from stratalog.log.view import LogView
+from stratalog.log.read.log_reader import LogReader
+from stratalog.log.read.view import LogView
 from stratalog.model.arguments import CheckedArguments
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.reading.parts import ComponentHost
+from stratalog.reading.component_host import ComponentHost
 from stratalog.segment.components import Components
 from stratalog.tier.tier import Tier
 

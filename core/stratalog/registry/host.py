@@ -45,8 +45,8 @@ from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import TierLayout
 from stratalog.spi.objects import ObjectStore
 from stratalog.spi.providers import Provider
-from stratalog.spi.segments import SegmentStore
-from stratalog.spi.services import Command, Service
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.spi.service_contract import Command, Service
 
 _LOGGER: Final = logging.getLogger("stratalog.registry")
 _PREFIX: Final = f"{hooks.PROJECT}_"

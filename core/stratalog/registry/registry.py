@@ -9,10 +9,10 @@ from stratalog.config.keys import Section
 from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError
 from stratalog.model.events import Event
-from stratalog.registry import kinds
+from stratalog.registry import component_kinds
+from stratalog.registry.component_kinds import Kind
 from stratalog.registry.host import Host
-from stratalog.registry.kinds import Kind
-from stratalog.registry.load import LoadedPlugin, explained, load_plugins
+from stratalog.registry.plugin_loader import LoadedPlugin, explained, load_plugins
 from stratalog.registry.plugins import PluginInfo, PluginStatus
 from stratalog.registry.resolve import Catalogue, Offer, Shelf, check_requires
 from stratalog.spi.cleanup import CleanupPolicy
@@ -23,8 +23,8 @@ from stratalog.spi.hooks import PROJECT
 from stratalog.spi.indexes import IndexFormat
 from stratalog.spi.layouts import TierLayout
 from stratalog.spi.objects import ObjectStore
-from stratalog.spi.segments import SegmentStore
-from stratalog.spi.services import Command, Service
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.spi.service_contract import Command, Service
 
 
 class Registry:
@@ -75,35 +75,35 @@ class Registry:
 
     def record_formats(self) -> Catalogue[RecordFormat]:
         """What formats of records are on offer."""
-        return self._catalogue(kinds.RECORD_FORMATS)
+        return self._catalogue(component_kinds.RECORD_FORMATS)
 
     def codecs(self) -> Catalogue[Codec]:
         """What codecs are on offer."""
-        return self._catalogue(kinds.CODECS)
+        return self._catalogue(component_kinds.CODECS)
 
     def index_formats(self) -> Catalogue[IndexFormat[object]]:
         """What index formats are on offer."""
-        return self._catalogue(kinds.INDEX_FORMATS)
+        return self._catalogue(component_kinds.INDEX_FORMATS)
 
     def extra_indexes(self) -> Catalogue[ExtraIndex]:
         """What EXTRA indexes are on offer."""
-        return self._catalogue(kinds.EXTRA_INDEXES)
+        return self._catalogue(component_kinds.EXTRA_INDEXES)
 
     def segment_stores(self) -> Catalogue[SegmentStore]:
         """What stores for log directories are on offer."""
-        return self._catalogue(kinds.SEGMENT_STORES)
+        return self._catalogue(component_kinds.SEGMENT_STORES)
 
     def object_stores(self) -> Catalogue[ObjectStore]:
         """What stores for tiers are on offer."""
-        return self._catalogue(kinds.OBJECT_STORES)
+        return self._catalogue(component_kinds.OBJECT_STORES)
 
     def tier_layouts(self) -> Catalogue[TierLayout]:
         """What layouts of segments in a tier are on offer."""
-        return self._catalogue(kinds.TIER_LAYOUTS)
+        return self._catalogue(component_kinds.TIER_LAYOUTS)
 
     def cleanup_policies(self) -> Catalogue[CleanupPolicy]:
         """What cleanup policies are on offer."""
-        return self._catalogue(kinds.CLEANUP_POLICIES)
+        return self._catalogue(component_kinds.CLEANUP_POLICIES)
 
     def topic_sections(self) -> dict[str, Section]:
         """The topic settings that providers have, as they are by default, by provider name.
@@ -112,7 +112,7 @@ class Registry:
             PluginClashError: providers of one name have different ones.
         """
         found: dict[str, Section] = {}
-        for kind in kinds.KINDS:
+        for kind in component_kinds.KINDS:
             for offer in self._catalogue(kind).offers():
                 section, name = offer.provider.topic_section, offer.provider.name
                 if section is None:
@@ -124,7 +124,7 @@ class Registry:
     def engine_settings(self) -> dict[str, frozenset[str]]:
         """Names of the settings of each ``[plugins.NAME]`` section, by ``NAME``."""
         found = dict[str, frozenset[str]]()
-        for kind in kinds.KINDS:
+        for kind in component_kinds.KINDS:
             for offer in self._catalogue(kind).offers():
                 section, name = offer.provider.engine_section, offer.provider.name
                 if section is not None:
@@ -133,7 +133,7 @@ class Registry:
 
     def services(self) -> Catalogue[Service]:
         """What services are on offer."""
-        return self._catalogue(kinds.SERVICES)
+        return self._catalogue(component_kinds.SERVICES)
 
     def commands(self) -> Shelf[Command]:
         """What further commands are on offer. Asks the plugins anew; only the command line calls it."""
@@ -152,7 +152,7 @@ class Registry:
         Raises:
             UnknownComponentError: something is missing or too old; the text says what to install or upgrade.
         """
-        check_requires(labels, [self._catalogue(kind) for kind in kinds.KINDS if kind.writes_bytes])
+        check_requires(labels, [self._catalogue(kind) for kind in component_kinds.KINDS if kind.writes_bytes])
 
     # --- listeners -------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from stratalog.env.deadlines import DeadlineCalls
 from stratalog.errors import PluginClashError, PluginImportError, UnknownComponentError
+from stratalog.registry.component_kinds import Kind
 from stratalog.registry.guard import Guard
-from stratalog.registry.kinds import Kind
 from stratalog.spi.hooks import PROJECT
 from stratalog.spi.providers import OpenContext, Provider
 

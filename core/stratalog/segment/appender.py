@@ -12,14 +12,14 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import ClosedError, OutOfResourcesError, StorageError
 from stratalog.model.batches import BatchTable, Buffer, RecordBatch
 from stratalog.model.offsets import TimestampOffset
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import MAX_RELATIVE_OFFSET
-from stratalog.segment.rebuild import appended, rebuilt_entries
+from stratalog.segment.index_entries import appended, rebuilt_entries
 from stratalog.segment.search import batch_at
 from stratalog.segment.segment import MAX_FILE_BYTES, Segment
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexRole
-from stratalog.spi.segments import IndexFile
+from stratalog.spi.segment_store import IndexFile
 
 
 def roll_after_ms(config: TopicConfig) -> int:

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.offsets import OffsetPosition
+from stratalog.segment.batch_lookup import LARGEST_BYTES, places, shows
 from stratalog.segment.components import Components
 from stratalog.segment.framing import FRAME_BYTES, walk
-from stratalog.segment.pick import LARGEST_BYTES, places, shows
 from stratalog.segment.readable import ReadableSegment, ReadOn
 from stratalog.segment.search import NEAR_BYTES, WINDOW_BYTES, batch_at, find_batch
 from stratalog.spi.indexes import IndexRole

@@ -14,13 +14,13 @@ from stratalog.errors import StorageError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, Buffer
 from stratalog.model.names import CLEANED_SUFFIX, EXTRA_SUFFIX, LOG_SUFFIX, SPOOL_SUFFIX, segment_file
 from stratalog.model.offsets import TimestampOffset
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
-from stratalog.segment.rebuild import appended
+from stratalog.segment.index_entries import appended
 from stratalog.segment.segment import Segment
 from stratalog.spi.indexes import IndexRole
-from stratalog.spi.segments import LogFiles
+from stratalog.spi.segment_store import LogFiles
 
 NONE_ABORTED: Final[Mapping[int, AbortedTransaction]] = {}
 

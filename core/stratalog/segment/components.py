@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
+from stratalog.env.byte_cache import ByteCache
 from stratalog.errors import CorruptBatchError, StorageError, UnknownComponentError
 from stratalog.model.offers import Offers
 from stratalog.registry.guard import Guard
-from stratalog.segment.cache import ByteCache
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.extra import ExtraIndex
 from stratalog.spi.formats import RecordFormat

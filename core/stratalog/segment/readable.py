@@ -6,7 +6,7 @@ from typing import Protocol
 
 from stratalog.model.batches import Buffer
 from stratalog.model.offsets import OffsetPosition
-from stratalog.model.segments import FileSlice
+from stratalog.model.segment_info import FileSlice
 from stratalog.spi.indexes import IndexRole
 
 

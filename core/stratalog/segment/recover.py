@@ -12,11 +12,11 @@ from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable
 from stratalog.model.offsets import TimestampOffset
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.index_entries import appended
 from stratalog.segment.readable import ReadableSegment
-from stratalog.segment.rebuild import appended
 from stratalog.spi.indexes import IndexRole
 
 Replay = Callable[[Chunk, BatchTable], Mapping[int, AbortedTransaction]]

@@ -14,7 +14,7 @@ from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.batches import NO_TIMESTAMP, BatchTable, RecordBatch
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, RecordColumns
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.readable import ReadableSegment

@@ -12,14 +12,14 @@ from stratalog.errors import CorruptIndexError, SegmentGoneError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import LOG_SUFFIX, segment_file
 from stratalog.model.offsets import TimestampOffset
-from stratalog.model.segments import FileSlice
+from stratalog.model.segment_info import FileSlice
 from stratalog.segment.components import Components
-from stratalog.segment.extra import stored_extras
+from stratalog.segment.extra_index_file import stored_extras
+from stratalog.segment.index_entries import rebuilt_entries
 from stratalog.segment.readable import ReadOn
-from stratalog.segment.rebuild import rebuilt_entries
 from stratalog.segment.search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
-from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile
+from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
 
 MAX_FILE_BYTES: Final = (1 << 31) - 1  # of an index: nothing grows larger
 DOUBTED: Final = frozenset({"damaged"})  # no label: an EXTRA index that was there could not be read

@@ -13,7 +13,7 @@ from typing import Any, Final
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import UnknownComponentError
 from stratalog.model.batches import Buffer
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 

@@ -5,11 +5,11 @@ A plugin imports from ``stratalog`` and from here, nothing else.
 
 from __future__ import annotations
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Clock, Env, Vfs
-from stratalog.env.files import FileStat
 from stratalog.env.handles import HandlePool
+from stratalog.env.vfs import FileStat
 from stratalog.errors import (
     BucketNotFoundError,
     ClosedError,
@@ -98,7 +98,7 @@ from stratalog.model.metrics import Metric, MetricKind, Sample, exposition
 from stratalog.model.names import LOCK_FILE, TopicId, TopicPartition
 from stratalog.model.offsets import EpochEnd, EpochEntry, LogOffsets, OffsetPosition, TimestampOffset
 from stratalog.model.records import Fields, Headers, Record, RecordColumns, int32_column, int64_column
-from stratalog.model.segments import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
+from stratalog.model.segment_info import AbortedTransaction, FileKind, FileSlice, ObjectSlice, SegmentInfo
 from stratalog.spi.cleanup import (
     Action,
     CleanupPolicy,
@@ -138,8 +138,8 @@ from stratalog.spi.objects import (
     UnfinishedUpload,
 )
 from stratalog.spi.providers import OpenContext, Provider, Section, key
-from stratalog.spi.segments import IndexFile, LogFiles, SegmentFile, SegmentStore
-from stratalog.spi.services import (
+from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile, SegmentStore
+from stratalog.spi.service_contract import (
     AppendedRecords,
     Command,
     EngineHandle,

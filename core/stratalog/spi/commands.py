@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from stratalog.config.files import CONFIG_VARIABLE, load_settings
+from stratalog.config.settings_sources import CONFIG_VARIABLE, load_settings
 from stratalog.errors import ConfigError
 
 CONFIG_FILE: Final = "stratalog.toml"

@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from stratalog.config.topic import TopicConfig
 from stratalog.model.batches import BatchTable, Buffer
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 
 Entry = TypeVar("Entry")
 

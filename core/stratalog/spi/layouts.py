@@ -15,7 +15,7 @@ from typing import Final, Protocol, Self
 from stratalog.config.keys import Section
 from stratalog.errors import CorruptObjectError, UnknownComponentError
 from stratalog.model.batches import Buffer
-from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
+from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.objects import ByteSource, ObjectInfo
 
 MAC_BYTES: Final = 32

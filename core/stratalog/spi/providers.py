@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.config.keys import Section, key
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from stratalog.errors import CorruptObjectError, InvalidTopicError
 from stratalog.model.names import TopicId, TopicPartition, check_topic
 from stratalog.model.offsets import EpochEntry
-from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
+from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
 from stratalog.spi.layouts import FURTHER_OBJECTS, StoredSegment
 
 MAX_KEY_BYTES: Final = 1024  # S3's bound

@@ -8,13 +8,13 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.env import Env
-from stratalog.env.files import PosixVfs
 from stratalog.env.handles import HandlePool
+from stratalog.env.vfs import PosixVfs
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.providers import OpenContext, Provider
-from stratalog.spi.segments import SegmentStore
+from stratalog.spi.segment_store import SegmentStore
 
 Rule = Callable[[str, str], None]
 """Told of an operation and a path; what it raises makes the operation fail."""

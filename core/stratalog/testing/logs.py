@@ -7,30 +7,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stratalog.config.engine import Limits
-from stratalog.config.files import Settings
+from stratalog.config.engine_settings import Limits
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env, PosixVfs, Vfs
 from stratalog.env.clock import ManualClock
 from stratalog.env.closing import Closeable
-from stratalog.log.load import RecoveryProgress, load
-from stratalog.log.loaded import LoadedLog, LoadRequest
+from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
+from stratalog.log.load.log_loader import RecoveryProgress, load
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
-from stratalog.log.state import make_view
+from stratalog.log.read.log_reader import LogReader
+from stratalog.log.state.log_state import make_view
 from stratalog.model.batches import Buffer, TimestampType
-from stratalog.model.control import ControlType, EndMarker
 from stratalog.model.events import Event
+from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.model.names import LOG_SUFFIX, TopicId, TopicPartition, partition_folder, segment_file
 from stratalog.model.offsets import Durability, Watermark
 from stratalog.model.records import Record
-from stratalog.reading.parts import ComponentHost
+from stratalog.reading.component_host import ComponentHost
 from stratalog.reading.reader import StaticLog
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
-from stratalog.segment.control import CONTROL_MAGIC, control_batch
+from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch
 from stratalog.spi.formats import BatchHeader
-from stratalog.spi.segments import LogFiles
+from stratalog.spi.segment_store import LogFiles
 
 LOG: Final = TopicPartition("t", 0)
 TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")

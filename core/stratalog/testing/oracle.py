@@ -16,7 +16,7 @@ from typing import Any, Final
 from stratalog.model.batches import NO_PRODUCER, RecordBatch, TimestampType
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Record
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import ProducerEntry
 
 _LAST_SEQUENCE: Final = (1 << 31) - 1

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from stratalog.env.files import PosixVfs
+from stratalog.env.vfs import PosixVfs
 
 SECTOR_BYTES: Final = 512
 _AT_A_SECTOR: Final = 0.5  # share of cuts

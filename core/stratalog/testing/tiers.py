@@ -9,21 +9,21 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Final
 
-from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.model.names import TopicId, TopicPartition
 from stratalog.model.offsets import EpochEntry
-from stratalog.model.segments import FileKind, ObjectSlice, SegmentInfo
-from stratalog.registry.kinds import TIER_LAYOUTS
+from stratalog.model.segment_info import FileKind, ObjectSlice, SegmentInfo
+from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, BytesSource, ObjectStore
 from stratalog.spi.providers import Provider, Section
 from stratalog.testing.simobjects import SimBucket, SimObjectStore
-from stratalog.tier.layers import TierStore
-from stratalog.tier.layouts import LayoutTable
-from stratalog.tier.pages import PageCache, Pages
+from stratalog.tier.manifest.pages import PageCache, Pages
+from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 
 LOG: Final = TopicPartition("orders", 0)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, Self
 
-from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.env import Env
+from stratalog.env.byte_cache import CacheMetrics
 from stratalog.env.closing import Closeable
 from stratalog.env.forks import ends_with_fork
 from stratalog.errors import ClosedError, ConfigError, CorruptManifestError, StoreError, UnknownComponentError
@@ -25,22 +26,21 @@ from stratalog.model.names import (
     segments_prefix,
 )
 from stratalog.registry.guard import Guard
-from stratalog.segment.cache import CacheMetrics
 from stratalog.spi.layouts import StoredSegment
 from stratalog.spi.objects import ObjectStore
-from stratalog.tier.authenticity import Authenticity
-from stratalog.tier.cache import CacheFolder
-from stratalog.tier.fetch import Fetcher
-from stratalog.tier.layers import LIST_LIMIT, TierStore
-from stratalog.tier.layouts import LayoutTable
-from stratalog.tier.log import TierLog
-from stratalog.tier.loghead import TierParts
-from stratalog.tier.metrics import StoreMetrics
-from stratalog.tier.pages import PageCache
-from stratalog.tier.probe import ProbeResult, probe
-from stratalog.tier.reach import TierReach
-from stratalog.tier.rebuild import Rebuilder, RebuildProgress, RebuildReport
-from stratalog.tier.root import ChangeKind
+from stratalog.tier.log_head import TierParts
+from stratalog.tier.manifest.authenticity import Authenticity
+from stratalog.tier.manifest.pages import PageCache
+from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.read.disk_cache import CacheFolder
+from stratalog.tier.read.fetcher import Fetcher
+from stratalog.tier.store.availability import TierReach
+from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.probe import ProbeResult, probe
+from stratalog.tier.store.request_metrics import StoreMetrics
+from stratalog.tier.store.store import LIST_LIMIT, TierStore
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.manifest_rebuild import Rebuilder, RebuildProgress, RebuildReport
 
 _LOGGER: Final = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from being published twice.
 
 from __future__ import annotations
 
-from stratalog.tier.root import WriteMark
-from stratalog.writing.bulk import BulkWriter, Stage
-from stratalog.writing.target import WriteTarget
-from stratalog.writing.values import MergePlan, Published, Rewritten, Span, StagedSegment
+from stratalog.tier.manifest.root import WriteMark
+from stratalog.writing.bulk_writer import BulkWriter, Stage
+from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
+from stratalog.writing.write_target import WriteTarget
 
 __all__ = [
     "BulkWriter",

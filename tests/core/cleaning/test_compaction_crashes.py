@@ -13,9 +13,9 @@ import pytest
 import cleaning_logs
 from cleaning_logs import Script
 from stratalog.errors import StorageError
-from stratalog.log import folder
+from stratalog.log.folder import folder
+from stratalog.log.folder.swap_recovery import SwapPlan, plan_swap
 from stratalog.log.log import Log
-from stratalog.log.swap import SwapPlan, plan_swap
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine
-from stratalog.cleaning.runner import RetentionResult, apply_retention
+from stratalog.cleaning.plan.retention import RetentionResult, apply_retention
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock

@@ -12,8 +12,8 @@ import pytest
 
 import cleaning_logs
 from cleaning_logs import Script
-from stratalog.cleaning.erase import erase
-from stratalog.cleaning.runner import apply_retention
+from stratalog.cleaning.erase.erase_key import erase
+from stratalog.cleaning.plan.retention import apply_retention
 from stratalog.errors import StorageError
 from stratalog.log.log import Log
 from stratalog.model.records import Record

@@ -17,17 +17,17 @@ import pytest
 import stratalog
 from sim_tier import URI
 from stratalog import Engine, Record
-from stratalog.cleaning.tierpart import TierSource
+from stratalog.cleaning.compact.tier_range import TierSource
 from stratalog.cli.app import run
 from stratalog.errors import CorruptionError, FencedEpochError, StoreTimeoutError
 from stratalog.model.events import SegmentEvicted
-from stratalog.model.segments import FileKind
+from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.simobjects import Fault, SimRequest
-from stratalog.tier import tree
-from stratalog.tier.collect import GRACE_MS
-from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import CONFIG, TieredLogs, append, committed, filled, letters, remote_of
 
 KEY = base64.b64encode(bytes(32)).decode()
@@ -363,9 +363,9 @@ def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
 def test_a_full_map_takes_several_rounds_and_many_segments_several_commits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stratalog.cleaning.tierpart.MOST_ENTRIES", 2)
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
-    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_ENTRIES", 2)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
     logs = TieredLogs(tmp_path, settings={"log.cleaner.dedupe.buffer.size": 1 << 20})
     engine = logs.engine()
     log = filled(engine, segment_bytes=400)
@@ -390,9 +390,9 @@ ENTRIES: Final = (TierSource, RemoteSegment, StoredSegment)
 
 def test_a_round_never_holds_the_list_of_all_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It once did: 100,000 entries are hundreds of megabytes."""
-    monkeypatch.setattr("stratalog.cleaning.tierpart.MOST_ENTRIES", 4)
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 4)
-    monkeypatch.setattr("stratalog.tier.pages.PageCache.__init__.__defaults__", (2,))
+    monkeypatch.setattr("stratalog.cleaning.compact.tier_range.MOST_ENTRIES", 4)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 4)
+    monkeypatch.setattr("stratalog.tier.manifest.pages.PageCache.__init__.__defaults__", (2,))
     gc.collect()
     of_others = {id(found) for found in gc.get_objects() if type(found) in ENTRIES}  # of other tests' modules
     logs = TieredLogs(tmp_path)

@@ -18,15 +18,15 @@ import pytest
 import stratalog
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record
-from stratalog.cleaning.tierpart import TierPart
+from stratalog.cleaning.compact.tier_range import TierPart
 from stratalog.errors import StorageError, StoreError
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.testing.powerloss import PowerLossVfs
 from stratalog.testing.simobjects import Fault, SimBucket, random_faults
-from stratalog.tier.collect import GRACE_MS
-from stratalog.tier.layers import TierStore
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upkeep.collect import GRACE_MS
 from tiered_logs import CONFIG, TieredLogs, remote_of
 
 SEEDS, PLANTED_SEEDS, STEPS, KEYS = 3, 10, 34, 7

@@ -11,11 +11,11 @@ import pytest
 
 from stratalog.cli import bench
 from stratalog.cli.app import run
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.engine.engine import Engine
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, StoreError
-from stratalog.reading.open import open_settled
+from stratalog.reading.open_reader import open_settled
 from stratalog.reading.reader import Reader
 from stratalog.spi import ObjectInfo
 from stratalog.testing.simobjects import SimObjectStore

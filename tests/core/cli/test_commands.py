@@ -539,7 +539,7 @@ def test_notes_of_an_error_are_told(stratalog: Run, filled: Path, monkeypatch: p
     def refused(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("stratalog.engine.duties.apply_retention", refused)
+    monkeypatch.setattr("stratalog.engine.duties.duties.apply_retention", refused)
     people, machines = stratalog("retention", "--dir", filled), stratalog("retention", "--dir", filled, "--json")
     assert (people.code, machines.code) == (2, 2)
     notes = [f"orders-0: {error}", f"orders-1: {error}", "0 of 2 logs are done, 2 failed"]

@@ -9,7 +9,7 @@ import pytest
 
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
-from stratalog.engine.logdir import LogDir
+from stratalog.engine.open.log_dir import LogDir
 from stratalog.errors import DiskFullError
 
 

@@ -18,9 +18,9 @@ from crc32c import crc32c
 from stratalog import Record, open_engine
 from stratalog.cli.app import run
 from stratalog.cli.dump import sheet
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.model.control import (
+from stratalog.model.messages.control import (
     ControlRecord,
     ControlType,
     EndMarker,
@@ -34,9 +34,9 @@ from stratalog.model.control import (
     SnapshotHeader,
     control_key,
 )
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
-from stratalog.segment.control import control_batch
+from stratalog.segment.control_batches import control_batch
 from stratalog.spi.formats import BatchHeader
 
 Item = dict[str, Any]

@@ -11,10 +11,16 @@ import pytest
 
 from stratalog import Record
 from stratalog.cli.app import run
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.model.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, Assignment, Subscription, TopicPartitions
-from stratalog.model.offsets_topic import (
+from stratalog.model.messages.consumer_protocol import (
+    ASSIGNMENT,
+    SUBSCRIPTION,
+    Assignment,
+    Subscription,
+    TopicPartitions,
+)
+from stratalog.model.messages.offsets_topic import (
     CommitKey,
     GroupKey,
     GroupMember,
@@ -25,14 +31,14 @@ from stratalog.model.offsets_topic import (
     offsets_key,
     offsets_value,
 )
-from stratalog.model.transactions_topic import (
+from stratalog.model.messages.transactions_topic import (
     TRANSACTION_KEY,
     TRANSACTION_STATE,
     TransactionKey,
     TransactionPartitions,
     TransactionState,
 )
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 from stratalog.spi.formats import BatchHeader
 
 Item = dict[str, Any]

@@ -10,8 +10,8 @@ import pytest
 from dump_runs import DumpRunner, rows, written
 from stratalog import Record, open_engine
 from stratalog.producers.snapshot import ProducerEntry, encode_snapshot
-from stratalog.segment.extra import pack_extras
-from stratalog.segment.identity import Identity
+from stratalog.segment.extra_index_file import pack_extras
+from stratalog.segment.segment_identity import Identity
 
 STAMP = 1_700_000_000_000
 TOPIC_ID = "ycPimMYYSL631dT2bPZDbA"

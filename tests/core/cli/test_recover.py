@@ -10,7 +10,7 @@ import pytest
 
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
-from stratalog.model.control import ControlType
+from stratalog.model.messages.control import ControlType
 from stratalog.testing.logs import LogBed, records
 
 Call = Callable[..., tuple[int, list[dict[str, object]], str]]

@@ -13,8 +13,8 @@ from stratalog.cli.app import run
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError
-from stratalog.tier import tree
-from stratalog.tier.collect import GRACE_MS
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.upkeep.collect import GRACE_MS
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_a_damaged_root_is_named_and_the_others_are_listed(
 def test_pages_can_be_looked_into(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
-    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
         engine.create_topic("t")

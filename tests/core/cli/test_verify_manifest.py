@@ -12,15 +12,15 @@ import stratalog
 from stratalog import Record
 from stratalog.cli.app import run
 from stratalog.errors import FencedEpochError
-from stratalog.tier import tree
+from stratalog.tier.manifest import entry_tree
 
 SEGMENTS = 14
 
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
-    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
 
 
 class Place:

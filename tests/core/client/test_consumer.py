@@ -10,7 +10,7 @@ import pytest
 
 from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.client.consumer import Consumer
-from stratalog.client.offsets import CommittedOffset, GroupOffsets
+from stratalog.client.group_offsets import CommittedOffset, GroupOffsets
 from stratalog.client.partitioner import partition_of_name
 from stratalog.env.clock import ManualClock
 from stratalog.errors import (
@@ -22,7 +22,7 @@ from stratalog.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from stratalog.model.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, OffsetCommit, parse_offsets_record
 
 ONE = TopicPartition("one", 0)
 T = [TopicPartition("t", partition) for partition in range(3)]

@@ -11,7 +11,7 @@ import pytest
 
 from stratalog import Record
 from stratalog.client.delivery import RETRY_BACKOFF_MS, Delivery, DeliveryOptions
-from stratalog.client.logs import Logs
+from stratalog.client.log_access import Logs
 from stratalog.client.pending import PendingBatch, RecordMetadata
 from stratalog.client.sequences import LAST_EPOCH, ProducerId, Sequences, is_ours, new_producer_id
 from stratalog.config.topic import TopicConfig
@@ -23,8 +23,8 @@ from stratalog.errors import (
     StorageError,
     UnknownTopicError,
 )
+from stratalog.log.append.commit import AppendResult
 from stratalog.log.log import Log
-from stratalog.log.write import AppendResult
 from stratalog.model.batches import Buffer
 from stratalog.testing.logs import LOG, LogBed
 

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from stratalog import CommittedOffset, Engine, Producer, TopicPartition, open_engine
 from stratalog.client.statetopic import CONFIG
 from stratalog.errors import ProducerFencedError, TransactionAbortedError
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
+from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC
 from stratalog.model.names import LOCK_FILE
-from stratalog.model.offsets_topic import OFFSETS_TOPIC
-from stratalog.model.transactions_topic import TRANSACTIONS_TOPIC
 
 IDS = st.sampled_from(["a", "b"])
 PARTITIONS = st.integers(0, 1)

@@ -9,13 +9,13 @@ import pytest
 from stratalog import Engine, Record, TopicPartition, open_engine
 from stratalog.client import statetopic
 from stratalog.client.clients import Clients
-from stratalog.client.offsets import CommittedOffset
+from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.statetopic import PARTITIONS
 from stratalog.env import Env
-from stratalog.env.files import PosixVfs
-from stratalog.model.offsets_topic import OFFSETS_TOPIC
-from stratalog.model.transactions_topic import TRANSACTIONS_TOPIC, transaction_key
+from stratalog.env.vfs import PosixVfs
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC
+from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC, transaction_key
 
 COMPACT_RECORDS = 300
 RECORD_BYTES = 250  # of the largest of these records, with its batch

@@ -13,7 +13,7 @@ import pytest
 from stratalog import Engine, TopicPartition, open_engine
 from stratalog.client.clients import Clients
 from stratalog.client.coordinator import partitions_in
-from stratalog.client.offsets import CommittedOffset
+from stratalog.client.group_offsets import CommittedOffset
 from stratalog.client.partitioner import partition_of_name
 from stratalog.client.producer import Producer
 from stratalog.client.sequences import LAST_EPOCH, ProducerId
@@ -31,7 +31,7 @@ from stratalog.errors import (
     UnknownTopicError,
 )
 from stratalog.log.log import Log
-from stratalog.model.transactions_topic import TRANSACTIONS_TOPIC, TransactionState, TransactionStatus
+from stratalog.model.messages.transactions_topic import TRANSACTIONS_TOPIC, TransactionState, TransactionStatus
 from stratalog.testing.faults import FaultyVfs
 
 WAIT_S = 30

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import stratalog
-from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import Key, Section
 from stratalog.config.topic import NO_EFFECT, TopicConfig
 

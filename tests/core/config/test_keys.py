@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.keys import LONG_MAX, LONG_MIN, Section, flat_names, key
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError, UnknownSettingError

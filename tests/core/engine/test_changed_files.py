@@ -20,7 +20,7 @@ import pytest
 from stratalog import Engine, Reader, Record, TopicPartition, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.errors import StorageError
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import CLEAN_SHUTDOWN_FILE
 from stratalog.reading import OffsetRange, ReadSource, plan_splits, scan
 

@@ -10,15 +10,15 @@ import pytest
 from outages import Place
 from sim_tier import URI, SimTier
 from stratalog import Reader, Record, TopicPartition, open_engine, open_reader
-from stratalog.engine.restore import restore
+from stratalog.engine.restore.restore import restore
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError
 from stratalog.model.events import EpochFenced
 from stratalog.testing.simobjects import Fault, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
-from stratalog.tier.collect import GRACE_MS
-from stratalog.tier.root import ChangeKind
+from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.upkeep.collect import GRACE_MS
 
 T0 = TopicPartition("t", 0)
 

@@ -15,12 +15,12 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import PluginError, UnknownComponentError
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.names import EXTRA_SUFFIX
-from stratalog.model.segments import FileKind
+from stratalog.model.segment_info import FileKind
 from stratalog.spi import StoredSegment
 from stratalog.testing.simobjects import SimBucket, SimRequest
-from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.read.fetcher import RemoteSegment
 from tiered_logs import remote_of
 
 VALUE = b"." * 5000

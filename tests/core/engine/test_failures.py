@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Record, open_engine, open_reader
-from stratalog.engine.create import create_partition
+from stratalog.engine.topics.new_topic import create_partition
 from stratalog.env import Env
 from stratalog.epochs.checkpoint import format_offsets
 from stratalog.errors import (
@@ -80,7 +80,7 @@ def test_a_directory_of_which_only_some_logs_were_looked_at_stays_unclean(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("stratalog.engine.loading.load", interrupted)
+        patch.setattr("stratalog.engine.open.log_loading.load", interrupted)
         with pytest.raises(KeyboardInterrupt):
             open_engine(crashed)
     assert append_one(crashed) == [b"kept", b"new"]
@@ -211,7 +211,7 @@ def test_a_crash_while_a_topic_is_made_leaves_no_partition_without_its_settings(
         shutil.copytree(tmp_path / "data", copies[-1])
         create_partition(*arguments)  # type: ignore[arg-type]  # handed on as they came
 
-    monkeypatch.setattr("stratalog.engine.changes.create_partition", copied)
+    monkeypatch.setattr("stratalog.engine.topics.topic_changes.create_partition", copied)
     with open_engine(tmp_path / "data") as engine:
         made = engine.create_topic("orders", partitions=2, config={"retention.ms": 5})
     with open_engine(copies[1]) as engine:
@@ -283,7 +283,7 @@ def test_a_store_that_refuses_ends_a_duty_at_once(tmp_path: Path, monkeypatch: p
     one_at_a_time = {"log.dirs": [str(tmp_path / "data")], "remote.log.manager.copier.thread.pool.size": 1}
     with open_engine(config=one_at_a_time, tier=(tmp_path / "bucket").as_uri()) as engine:
         engine.create_topic("orders", partitions=3)
-        monkeypatch.setattr("stratalog.engine.tiering.offload_log", refused)
+        monkeypatch.setattr("stratalog.engine.tiering.tier_duties.offload_log", refused)
         with pytest.raises(StorePermissionError):
             engine.offload()
     assert len(asked) == 1
@@ -301,7 +301,7 @@ def test_what_ended_a_duty_is_raised_and_not_what_failed_before(
     one_at_a_time = {"log.dirs": [str(tmp_path / "data")], "remote.log.manager.copier.thread.pool.size": 1}
     with open_engine(config=one_at_a_time, tier=(tmp_path / "bucket").as_uri()) as engine:
         engine.create_topic("orders", partitions=3)
-        monkeypatch.setattr("stratalog.engine.tiering.offload_log", refused)
+        monkeypatch.setattr("stratalog.engine.tiering.tier_duties.offload_log", refused)
         with pytest.raises(StorePermissionError) as caught:
             engine.offload()
     assert [note.partition(":")[0] for note in caught.value.__notes__[:2]] == ["orders-1", "orders-0"]
@@ -368,7 +368,7 @@ def test_checkpoints_that_are_written_late_do_not_replace_newer_ones(
         engine.create_topic("orders")
         log = engine.log("orders", 0)
         log.append([Record(value=b"x")] * 3)
-        monkeypatch.setattr("stratalog.engine.logdir.format_offsets", formatted)
+        monkeypatch.setattr("stratalog.engine.open.log_dir.format_offsets", formatted)
         first = threads.submit(engine.flush)
         known.wait()
         log.append([Record(value=b"x")])
@@ -392,7 +392,7 @@ def test_an_object_that_is_gone_is_the_trouble_of_its_log_alone(
     (tmp_path / "bucket").mkdir()
     with open_engine(tmp_path / "data", tier=(tmp_path / "bucket").as_uri()) as engine:
         engine.create_topic("orders", partitions=12)
-        monkeypatch.setattr("stratalog.engine.tiering.offload_log", refused)
+        monkeypatch.setattr("stratalog.engine.tiering.tier_duties.offload_log", refused)
         with pytest.raises(ObjectNotFoundError) as caught:
             engine.offload()
     assert len(asked) == 12

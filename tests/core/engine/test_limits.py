@@ -14,10 +14,10 @@ import pytest
 
 from forged_roots import forge_root, root_paths
 from stratalog import Engine, Record, open_engine, open_reader
-from stratalog.config.engine import Limits
-from stratalog.config.files import Settings
+from stratalog.config.engine_settings import Limits
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.restore import Wanted, restore
+from stratalog.engine.restore.restore import Wanted, restore
 from stratalog.errors import (
     ConfigError,
     CorruptManifestError,
@@ -27,13 +27,13 @@ from stratalog.errors import (
 )
 from stratalog.model.names import TopicPartition, log_prefix, segments_prefix
 from stratalog.model.offsets import MAX_EPOCH, next_epoch
-from stratalog.model.segments import FileKind
-from stratalog.reading.open import open_host, open_tier
+from stratalog.model.segment_info import FileKind
+from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
-from stratalog.tier.scrub import Flaw
 from stratalog.tier.tier import Tier
-from stratalog.writing.target import WriteTarget
+from stratalog.tier.upkeep.tier_check import Flaw
+from stratalog.writing.write_target import WriteTarget
 
 MOST_BYTES: Final = 48 << 20
 HUGE_BYTES: Final = 3 << 30

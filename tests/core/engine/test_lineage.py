@@ -15,16 +15,16 @@ import pytest
 
 from replication import replicate
 from stratalog import Engine, Record, open_engine, open_reader
-from stratalog.cleaning.summary import summarise
-from stratalog.engine.offload import lag_bytes
+from stratalog.cleaning.plan.log_summary import summarise
+from stratalog.engine.tiering.offload_log import lag_bytes
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError, OutOfOrderSequenceError, StorageError
 from stratalog.log.log import Log
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.spi.formats import BatchHeader
-from stratalog.tier import tree
-from stratalog.tier.collect import GRACE_MS
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.upkeep.collect import GRACE_MS
 
 START_MS = 1_700_000_000_000
 TIERED = {"segment.bytes": 600, "local.retention.bytes": 1, "retention.bytes": -1, "file.delete.delay.ms": 0}
@@ -179,7 +179,7 @@ def test_records_of_an_earlier_leader_are_not_taken_out_of_the_tier_unasked(
 def test_an_elected_leader_cuts_the_tier_back_where_that_is_wanted(
     pair: tuple[Engine, Engine], replicas: Replicas, page_items: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree, "PAGE_ITEMS", page_items)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", page_items)
     a, b = pair
     parted = diverged(a, b)
     lost = {value for offset, _, value in held(log_of(a)) if offset >= parted}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import Engine, Record, open_engine
-from stratalog.engine.metrics import METRICS
+from stratalog.engine.duties.engine_metrics import METRICS
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ClosedError, StorageError

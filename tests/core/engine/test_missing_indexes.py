@@ -11,7 +11,7 @@ import pytest
 
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.errors import UnknownComponentError
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.spi import ExtraIndex, IndexFormat, OpenContext, Provider, hookimpl
 from stratalog_formats.indexes.offset import OffsetIndex
 from stratalog_formats.indexes.time import TimeIndex

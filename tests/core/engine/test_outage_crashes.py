@@ -18,8 +18,8 @@ from outages import CONFIG, Place, fill, numbers, tiered
 from stratalog import Engine, Record
 from stratalog.env.clock import ManualClock
 from stratalog.errors import FencedEpochError, StorageError, StoreError, TierUnavailableError
-from stratalog.log import away
 from stratalog.log.log import Log
+from stratalog.log.state import tier_link
 from stratalog.testing.powercut import PowerCutVfs
 from stratalog.testing.simobjects import Fault, SimBucket
 
@@ -124,7 +124,7 @@ def test_no_loss_of_power_moves_the_start_of_a_log(tmp_path: Path, seed: int) ->
 
 def test_a_log_that_forgets_the_note_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: without the note a log begins at its first local segment in some state."""
-    monkeypatch.setattr(away, "write_note", lambda *_: None)
+    monkeypatch.setattr(tier_link, "write_note", lambda *_: None)
     wrong = 0
     for seed in range(SEEDS):
         story = Story(tmp_path / str(seed), seed)

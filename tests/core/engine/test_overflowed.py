@@ -11,7 +11,7 @@ import pytest
 from stratalog import Record, open_engine, open_reader
 from stratalog.cli.app import run
 from stratalog.epochs.checkpoint import format_offsets
-from stratalog.log.directory import format_topic_id
+from stratalog.log.folder.directory_state import format_topic_id
 from stratalog.model.names import (
     CLEAN_SHUTDOWN_FILE,
     HIGH_WATERMARKS_FILE,

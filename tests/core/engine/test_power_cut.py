@@ -90,7 +90,7 @@ def test_what_was_called_durable_survives_and_the_rest_goes_from_the_end(tmp_pat
 def test_a_harness_that_forgets_a_sync_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: appends that are called durable without a sync are lost in some state."""
     for waiting in ("sync_records", "wait_until_durable"):
-        monkeypatch.setattr(f"stratalog.log.append.{waiting}", lambda *_: None)
+        monkeypatch.setattr(f"stratalog.log.append.append.{waiting}", lambda *_: None)
     lost = 0
     for seed in range(4):
         script = Script(tmp_path / str(seed), seed)

@@ -14,7 +14,7 @@ from stratalog import Record, TopicId, open_engine
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, LogDirLockedError, StorageError, TopicExistsError
-from stratalog.log.directory import format_topic_id
+from stratalog.log.folder.directory_state import format_topic_id
 from stratalog.testing.faults import FaultyVfs
 
 ONE = [Record(value=b"v")]

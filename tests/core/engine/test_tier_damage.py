@@ -14,7 +14,7 @@ from sim_tier import URI
 from stratalog import Record, open_reader
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptionError
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.spi.formats import BatchHeader
 from tiered_logs import TieredLogs, remote_of
 

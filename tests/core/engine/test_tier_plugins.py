@@ -33,7 +33,7 @@ from stratalog.spi import (
 )
 from stratalog.spi.objects import BytesSource
 from stratalog.testing.tiers import PairLayout
-from stratalog.tier.scrub import Flaw
+from stratalog.tier.upkeep.tier_check import Flaw
 
 TOPIC = TopicPartition("t", 0)
 LIES = ("stores three bytes", "flips a bit", "claims zeros", "raises")

@@ -16,11 +16,11 @@ from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import CorruptBatchError, CorruptObjectError, ObjectNotFoundError
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.batches import Buffer
 from stratalog.spi.formats import BatchHeader
 from stratalog.spi.indexes import IndexRole
-from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.read.fetcher import RemoteSegment
 
 START_MS = 1_700_000_000_000
 ISOLATIONS = ("read_uncommitted", "read_committed")

@@ -16,8 +16,8 @@ from stratalog.model.events import Backpressure
 from stratalog.model.names import TopicPartition
 from stratalog.spi import hookimpl
 from stratalog.testing.simobjects import Fault, SimBucket
-from stratalog.tier import tree
-from stratalog.tier.layers import TierStore
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.store.store import TierStore
 
 LOG = TopicPartition("t", 0)
 
@@ -143,7 +143,7 @@ def test_both_tiers_count_once_for_size_retention(tmp_path: Path, sim: Listening
 def test_retention_of_a_large_tier_reads_one_page(
     tmp_path: Path, sim: ListeningTier, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 4)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 4)
     with opened(tmp_path, sim, clock) as engine:
         engine.create_topic("t", config={"retention.bytes": -1, "local.retention.bytes": 1})
         fill(engine, 30)

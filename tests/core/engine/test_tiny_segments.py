@@ -11,7 +11,7 @@ import pytest
 from stratalog import Engine, open_engine
 from stratalog.cli.app import run
 from stratalog.spi import TinySegments, hookimpl
-from stratalog.tier.cost import upload_writes
+from stratalog.tier.upkeep.cost import upload_writes
 
 MIB = 1 << 20
 

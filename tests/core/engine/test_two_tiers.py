@@ -18,22 +18,23 @@ import pytest
 
 from sim_tier import URI, SimTier
 from stratalog import Engine, Record, open_engine
-from stratalog.cleaning import runner
+from stratalog.cleaning.plan import retention
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import StorageError, StoreError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_prefix
-from stratalog.model.segments import FileKind
+from stratalog.model.segment_info import FileKind
 from stratalog.spi import ByteSource, ObjectInfo
 from stratalog.spi.layouts import StoredSegment
 from stratalog.testing.faults import FaultyVfs
 from stratalog.testing.simobjects import Fault, SimBucket, random_faults
-from stratalog.tier import collect, tree
-from stratalog.tier.collect import GRACE_MS
-from stratalog.tier.layers import TierStore
-from stratalog.tier.manifest import parse_root
-from stratalog.tier.pagejson import parse_page
-from stratalog.tier.root import PageRef, Root, object_keys
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.manifest.page_codec import parse_page
+from stratalog.tier.manifest.root import PageRef, Root, object_keys
+from stratalog.tier.manifest.root_codec import parse_root
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upkeep import collect
+from stratalog.tier.upkeep.collect import GRACE_MS
 
 STATES, STEPS, PLANTED_SEEDS = 20_000, 70, 14
 REOPENED_SHARE = 0.002
@@ -175,7 +176,7 @@ class Story:
                 assert found is not None
                 return parse_page(found[0], LOG, root.topic_id, ref)
 
-        return tree.walk(root, Objects())  # type: ignore[arg-type] # the pages, round the store
+        return entry_tree.walk(root, Objects())  # type: ignore[arg-type] # the pages, round the store
 
     def open_again(self) -> None:
         """A new engine on what is left."""
@@ -200,8 +201,8 @@ class Story:
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
-    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
 
 
 def test_nothing_is_lost_nothing_appears_nothing_dangles(tmp_path: Path) -> None:
@@ -216,8 +217,8 @@ def test_nothing_is_lost_nothing_appears_nothing_dangles(tmp_path: Path) -> None
 
 def evict_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Redpanda #29674: local retention goes ahead of the upload."""
-    cut = runner._cut
-    patch.setattr(runner, "_cut", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
+    cut = retention._cut
+    patch.setattr(retention, "_cut", lambda actions, limit: cut(actions, 1 << 40 if limit else limit))
 
 
 def collect_the_head(patch: pytest.MonkeyPatch) -> None:

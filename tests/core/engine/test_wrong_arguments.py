@@ -17,7 +17,7 @@ import pytest
 
 import stratalog
 from stratalog import Engine, Record
-from stratalog.client.offsets import GroupOffsets
+from stratalog.client.group_offsets import GroupOffsets
 from stratalog.errors import ConfigError, StorageError, WrongTypeError
 from stratalog.writing import WriteTarget
 

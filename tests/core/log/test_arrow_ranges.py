@@ -7,8 +7,8 @@ from struct import Struct
 import pytest
 
 from stratalog.errors import CorruptBatchError
-from stratalog.log.reader import LogReader
-from stratalog.model.control import ControlType
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
 from stratalog.testing.logs import LogBed, records
 from stratalog.testing.parts import seal

@@ -13,7 +13,7 @@ from stratalog.errors import (
     RecordTooLargeError,
     TransactionCoordinatorFencedError,
 )
-from stratalog.model.control import ControlType, control_key
+from stratalog.model.messages.control import ControlType, control_key
 from stratalog.model.records import Record
 from stratalog.testing.logs import LogBed, records
 

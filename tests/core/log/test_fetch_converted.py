@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stratalog.errors import UnsupportedCompressionError
-from stratalog.model.control import ControlType
+from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Fields
 from stratalog.segment.framing import scan
 from stratalog.testing.logs import LogBed, records

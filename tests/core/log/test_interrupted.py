@@ -18,11 +18,11 @@ from stratalog.model.records import Record
 from stratalog.testing.logs import LogBed
 
 MODULES = (
-    "log/append.py",
-    "log/write.py",
-    "log/row.py",
-    "log/roll.py",
-    "log/replay.py",
+    "log/append/append.py",
+    "log/append/commit.py",
+    "log/append/append_queue.py",
+    "log/state/roll.py",
+    "log/load/producer_replay.py",
     "segment/appender.py",
     "stratalog_local/segment_file.py",
 )

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from stratalog.config.topic import TopicConfig
-from stratalog.model.control import ControlType
+from stratalog.model.messages.control import ControlType
 from stratalog.model.names import segment_file
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.testing.logs import LogBed, offsets_in, records

@@ -14,8 +14,8 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import InvalidProducerEpochError, InvalidRecordError
 from stratalog.log.log import Log
-from stratalog.log.reader import LogReader
-from stratalog.model.control import ControlType
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.messages.control import ControlType
 from stratalog.model.offsets import LogOffsets, Watermark
 from stratalog.model.records import Record
 from stratalog.registry.registry import Registry

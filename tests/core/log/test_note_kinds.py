@@ -5,16 +5,16 @@ from typing import Any, cast
 
 import pytest
 
-from stratalog.epochs.cache import EpochCache
+from stratalog.epochs.epoch_cache import EpochCache
 from stratalog.errors import StorageError
-from stratalog.log.away import TierNote, read_note, write_note
-from stratalog.log.directory import read_topic_id, store_topic_id
-from stratalog.log.folder import store_epochs, store_snapshot, write_epochs, write_next_epoch
-from stratalog.log.marks import Pending, begin_round, read_marks
+from stratalog.log.folder.directory_state import read_topic_id, store_topic_id
+from stratalog.log.folder.folder import store_epochs, store_snapshot, write_epochs, write_next_epoch
+from stratalog.log.folder.write_rounds import Pending, begin_round, read_marks
+from stratalog.log.state.tier_link import TierNote, read_note, write_note
 from stratalog.model.names import LEADER_EPOCHS_FILE, TopicId
 from stratalog.model.offsets import EpochEntry
 from stratalog.producers.snapshot import ProducerEntry
-from stratalog.spi.segments import LogFiles
+from stratalog.spi.segment_store import LogFiles
 
 TOPIC_ID = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
 

@@ -10,8 +10,11 @@ import pytest
 
 from power_search import PowerSearch
 from stratalog.errors import StorageError
-from stratalog.log import append, load, replay, roll, sync
-from stratalog.log.state import LogState
+from stratalog.log.append import append
+from stratalog.log.durability import sync
+from stratalog.log.load import log_loader, producer_replay
+from stratalog.log.state import roll
+from stratalog.log.state.log_state import LogState
 from stratalog.segment import recover
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import walk
@@ -42,7 +45,7 @@ def roll_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     def begun(state: LogState, _: Segment, base: int) -> tuple[Segment, Appender]:
         segment, appender = roll.next_segment(state, base)
-        replay.write_snapshot(state.files, base, state.producers)
+        producer_replay.write_snapshot(state.files, base, state.producers)
         state.appender.finish()
         return segment, appender
 
@@ -56,7 +59,7 @@ def believe_all_bytes(patch: pytest.MonkeyPatch) -> None:
 
 def load_as_after_a_clean_stop(patch: pytest.MonkeyPatch) -> None:
     """What an unclean stop left is believed (KAFKA-10471: the marker outlived the loading)."""
-    patch.setattr(load._Loader, "_recover", load._Loader._tail)
+    patch.setattr(log_loader._Loader, "_recover", log_loader._Loader._tail)
 
 
 PLANTED = [

@@ -10,8 +10,8 @@ import pytest
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
-from stratalog.log.reader import LogReader
-from stratalog.model.control import ControlType
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.messages.control import ControlType
 from stratalog.model.names import LOG_SUFFIX
 from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LogBed, records

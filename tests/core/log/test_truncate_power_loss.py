@@ -11,8 +11,8 @@ import pytest
 
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import StorageError
+from stratalog.log.load.producer_replay import replay_range
 from stratalog.log.log import Log
-from stratalog.log.replay import replay_range
 from stratalog.model.records import Record
 from stratalog.producers.state import ProducerState
 from stratalog.registry.registry import Registry

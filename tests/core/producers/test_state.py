@@ -6,7 +6,7 @@ import pytest
 
 from stratalog.errors import InvalidProducerEpochError, InvalidTxnStateError, OutOfOrderSequenceError
 from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, RecordBatch
-from stratalog.model.control import ControlType, EndMarker
+from stratalog.model.messages.control import ControlType, EndMarker
 from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
 from stratalog.producers.state import ProducerState, SeenBatch
 from stratalog.producers.transactions import CompletedTransaction

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from stratalog.config.files import read_settings
+from stratalog.config.settings_sources import read_settings
 from stratalog.errors import UnknownSettingError
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 from stratalog.spi import ConfigError, ObjectStore, OpenContext, Provider, Section, hookimpl, key
 
 

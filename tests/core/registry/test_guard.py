@@ -5,13 +5,13 @@ from typing import cast
 
 import pytest
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.env import Env, PosixVfs
 from stratalog.env.handles import HandlePool
 from stratalog.env.threads import OwnThread
 from stratalog.errors import PluginError, StoreTimeoutError
+from stratalog.registry.component_kinds import CODECS
 from stratalog.registry.guard import Guard
-from stratalog.registry.kinds import CODECS
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi import Codec, OpenContext, Provider
 from stratalog.spi.codecs import CodecTable

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from stratalog.cleaning.runner import has_filter
+from stratalog.cleaning.plan.retention import has_filter
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import PluginError
 from stratalog.registry.guard import Guard

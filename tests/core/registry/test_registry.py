@@ -11,7 +11,7 @@ import pytest
 
 from stratalog.errors import PluginClashError, PluginError, PluginImportError, UnknownComponentError
 from stratalog.registry import PluginInfo, PluginStatus, Registry
-from stratalog.registry.kinds import KINDS
+from stratalog.registry.component_kinds import KINDS
 from stratalog.spi import Codec, Command, LogOpened, Provider, TopicPartition, hooks
 
 Install = Callable[..., None]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from stratalog.errors import PluginClashError, UnknownComponentError
-from stratalog.registry.kinds import CODECS, OBJECT_STORES
+from stratalog.registry.component_kinds import CODECS, OBJECT_STORES
 from stratalog.registry.resolve import Catalogue, Offer, check_requires
 from stratalog.spi import Codec, Provider
 

@@ -15,11 +15,11 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
 from stratalog.errors import CorruptBatchError, DiskFullError, StorageError
-from stratalog.log.roll import new_appender
+from stratalog.log.state.roll import new_appender
 from stratalog.model.batches import RecordBatch
-from stratalog.model.control import ControlType
+from stratalog.model.messages.control import ControlType
 from stratalog.model.records import Record
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.appender import Appender
 from stratalog.segment.framing import scan, walk
 from stratalog.segment.search import find_timestamp

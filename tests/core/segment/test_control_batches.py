@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from stratalog.model.batches import CONTROL_BIT, BatchTable, ScanStop
-from stratalog.model.control import ControlRecord, ControlType, EndMarker, KraftVersion, SnapshotFooter
+from stratalog.model.messages.control import ControlRecord, ControlType, EndMarker, KraftVersion, SnapshotFooter
 from stratalog.model.records import Record
-from stratalog.segment.control import CONTROL_MAGIC, control_batch, read_control, without_markers
+from stratalog.segment.control_batches import CONTROL_MAGIC, control_batch, read_control, without_markers
 from stratalog.segment.framing import scan
 from stratalog.testing.logs import LogBed
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import BatchTable, Buffer, ScanStop
 from stratalog.segment.components import FormatTable

@@ -9,7 +9,7 @@ import pytest
 
 from stratalog.config.topic import TopicConfig
 from stratalog.model.batches import BatchTable, Buffer
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import decode_snapshot
 from stratalog.segment.framing import Chunk
 from stratalog.segment.recover import recovered

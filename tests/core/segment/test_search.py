@@ -14,10 +14,10 @@ from stratalog.errors import CorruptBatchError
 from stratalog.model.batches import Buffer, RecordBatch
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
 from stratalog.model.records import Record
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.appender import Appender
+from stratalog.segment.batch_lookup import read_batches
 from stratalog.segment.framing import walk
-from stratalog.segment.pick import read_batches
 from stratalog.segment.search import (
     aborted_transactions,
     batch_at,

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import SegmentGoneError
 from stratalog.model.batches import Buffer

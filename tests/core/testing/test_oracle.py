@@ -8,7 +8,7 @@ import pytest
 from stratalog import Record, TimestampType
 from stratalog.model.batches import RecordBatch
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.producers.snapshot import ProducerEntry
 from stratalog.testing.oracle import Dump, DumpedBatch, DumpedFile, DumpedRecord, parse_dump
 

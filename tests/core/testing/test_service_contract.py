@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stratalog import open_engine
-from stratalog.spi.services import EngineHandle, Service
+from stratalog.spi.service_contract import EngineHandle, Service
 from stratalog.testing.contracts import ServiceContract
 
 

@@ -16,9 +16,9 @@ from stratalog.registry.registry import Registry
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
 from stratalog.testing.simobjects import Fault, SimObjectStore
 from stratalog.testing.tiers import TierBed
-from stratalog.tier.archive import ArchivePlan, Archiver
-from stratalog.tier.collect import GRACE_MS, CollectReport
-from stratalog.tier.housekeeping import Housekeeping
+from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.takeover.archive import ArchivePlan, Archiver
+from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
 
 PREFIX = log_prefix(LOG, TOPIC_ID)
 

@@ -22,17 +22,17 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     2: ("at rest log start <= local log start <= log end, recovery point <= log end", (
         "core/log/test_log_rules.py::test_nothing_but_who_counts_the_replicas_moves_the_high_watermark",
         "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles",
-        "core/log/test_append.py::test_the_recovery_point_says_what_was_synced")),
-    3: ("records of any read have strictly ascending offsets", ("core/log/test_fetch.py::test_any_range_of_records",)),
-    4: ("an append of n records takes the next n offsets", ("core/log/test_append.py::test_offsets_follow_one_another",)),
+        "core/log/append/test_append.py::test_the_recovery_point_says_what_was_synced")),
+    3: ("records of any read have strictly ascending offsets", ("core/log/read/test_fetch.py::test_any_range_of_records",)),
+    4: ("an append of n records takes the next n offsets", ("core/log/append/test_append.py::test_offsets_follow_one_another",)),
     5: ("what is refused or a duplicate changes nothing", (
-        "core/log/test_append.py::test_a_refused_append_writes_nothing",
-        "core/log/test_append.py::test_a_retry_is_answered_and_not_written")),
+        "core/log/append/test_append.py::test_a_refused_append_writes_nothing",
+        "core/log/append/test_append.py::test_a_retry_is_answered_and_not_written")),
     6: ("batches carry the leader epoch of their append", (
         "core/log/test_log_rules.py::test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may",
-        "core/log/test_append.py::test_batches_carry_the_leader_epoch")),
+        "core/log/append/test_append.py::test_batches_carry_the_leader_epoch")),
     7: ("a follower holds what its leader holds", (
-        "core/log/test_follow.py::test_a_follower_becomes_byte_for_byte_what_its_leader_is",)),
+        "core/log/append/test_follower.py::test_a_follower_becomes_byte_for_byte_what_its_leader_is",)),
     8: ("a retry of one of the last five batches is answered with its offsets", (
         "core/producers/test_state.py::test_a_retry_of_the_last_five_batches_is_answered_with_their_offsets",)),
     9: ("an older batch, or one with other borders, is out of order", (
@@ -44,23 +44,23 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/producers/test_state.py::test_an_older_epoch_is_fenced_even_when_its_batch_is_remembered",
         "core/log/test_log_rules.py::test_who_is_fenced_and_who_has_no_key_writes_nothing")),
     12: ("no batch above max.message.bytes is accepted", (
-        "core/log/test_encoded.py::test_a_batch_above_the_limit_is_refused",
-        "core/log/test_encoded.py::test_what_grows_above_the_limit_is_split_unless_its_producer_counts")),
+        "core/log/prepare/test_prepare_batches.py::test_a_batch_above_the_limit_is_refused",
+        "core/log/prepare/test_prepare_batches.py::test_what_grows_above_the_limit_is_split_unless_its_producer_counts")),
     13: ("with LogAppendTime a batch has one time, that of the append", (
         "core/log/test_append_time.py::test_the_result_tells_the_time_that_is_stored",)),
     14: ("a compacted topic takes no null key", (
-        "core/log/test_validate.py::test_every_wrong_record_is_named",
+        "core/log/prepare/test_prepare_records.py::test_every_wrong_record_is_named",
         "core/log/test_log_rules.py::test_who_is_fenced_and_who_has_no_key_writes_nothing")),
     # --- segments and indexes
     15: ("bases ascend, and each record lies in its segment", (
         "core/log/test_log_rules.py::test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may",
-        "core/log/test_load.py::test_a_batch_whose_offset_lies_past_its_segment_is_told_and_nothing_behind_it_is_lost")),
+        "core/log/load/test_log_loader.py::test_a_batch_whose_offset_lies_past_its_segment_is_told_and_nothing_behind_it_is_lost")),
     16: ("no append makes a file larger than segment.bytes", (
         "core/log/test_log_rules.py::test_segments_hold_their_own_offsets_and_no_more_bytes_than_they_may",
-        "core/log/test_append.py::test_an_append_above_the_segments_size_is_refused_whole",
-        "core/log/test_append.py::test_a_segment_is_full_to_the_byte_and_no_further")),
+        "core/log/append/test_append.py::test_an_append_above_the_segments_size_is_refused_whole",
+        "core/log/append/test_append.py::test_a_segment_is_full_to_the_byte_and_no_further")),
     17: ("relative offsets fit 31 bits", (
-        "core/log/test_follow.py::test_one_fetch_may_span_more_than_a_segments_offsets",
+        "core/log/append/test_follower.py::test_one_fetch_may_span_more_than_a_segments_offsets",
         "core/segment/test_appender.py::test_offsets_stay_within_32_bits_of_the_base")),
     18: ("an offset index entry names the start of a batch", (
         "core/log/test_log_rules.py::test_index_entries_tell_the_truth",)),
@@ -74,48 +74,48 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "plugins/formats/test_indexes.py::test_the_closing_time_entry_is_written_at_the_roll")),
     22: ("without indexes every answer is the same", (
         "core/log/test_log_rules.py::test_without_index_files_every_answer_is_the_same",
-        "core/log/test_load.py::test_damaged_indexes_change_no_answer")),
+        "core/log/load/test_log_loader.py::test_damaged_indexes_change_no_answer")),
     23: ("rolling by time depends on record timestamps alone", (
-        "core/log/test_append.py::test_segments_roll_by_record_time",
+        "core/log/append/test_append.py::test_segments_roll_by_record_time",
         "core/segment/test_appender.py::test_records_time_decides")),
     # --- reads
     24: ("a read at any offset begins with the batch that holds it, or the next", (
-        "core/log/test_fetch.py::test_every_offset_is_fetched_with_the_batch_that_holds_it",
+        "core/log/read/test_fetch.py::test_every_offset_is_fetched_with_the_batch_that_holds_it",
         "core/log/test_log_rules.py::test_in_a_log_with_gaps_the_next_batch_comes")),
     25: ("no read goes past its isolation's bound", (
         "core/log/test_log_rules.py::test_no_reader_gets_past_the_bound_of_its_isolation",
-        "core/log/test_fetch.py::test_a_pending_transaction_holds_readers_back_until_its_marker")),
+        "core/log/read/test_fetch.py::test_a_pending_transaction_holds_readers_back_until_its_marker")),
     26: ("where there is data, at least one whole batch comes", (
-        "core/log/test_fetch.py::test_every_offset_is_fetched_with_the_batch_that_holds_it",)),
+        "core/log/read/test_fetch.py::test_every_offset_is_fetched_with_the_batch_that_holds_it",)),
     27: ("at the end nothing, beyond it out of range", (
-        "core/log/test_fetch.py::test_at_the_end_nothing_is_fetched",
-        "core/log/test_fetch.py::test_offsets_outside_the_log_are_out_of_range")),
+        "core/log/read/test_fetch.py::test_at_the_end_nothing_is_fetched",
+        "core/log/read/test_fetch.py::test_offsets_outside_the_log_are_out_of_range")),
     28: ("committed readers see what was committed, and no markers", (
-        "core/log/test_fetch.py::test_committed_readers_see_what_was_committed",)),
+        "core/log/read/test_fetch.py::test_committed_readers_see_what_was_committed",)),
     29: ("aborted transactions with data in an answer are listed", (
-        "core/log/test_fetch.py::test_committed_readers_see_what_was_committed",
-        "core/log/test_fetch.py::test_kafkas_example")),
+        "core/log/read/test_fetch.py::test_committed_readers_see_what_was_committed",
+        "core/log/read/test_fetch.py::test_kafkas_example")),
     30: ("a timestamp is answered with the first offset that is not older", (
-        "core/log/test_timestamps.py::test_the_answer_is_that_of_a_scan",
-        "core/log/test_timestamps.py::test_records_that_are_not_committed_are_no_answer",
-        "core/log/test_timestamps.py::test_the_first_record_that_is_not_older")),
+        "core/log/read/test_time_lookup.py::test_the_answer_is_that_of_a_scan",
+        "core/log/read/test_time_lookup.py::test_records_that_are_not_committed_are_no_answer",
+        "core/log/read/test_time_lookup.py::test_the_first_record_that_is_not_older")),
     # --- recovery
     31: ("a crash in an append leaves a prefix that ends with a batch", (
-        "core/log/test_load.py::test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch",
+        "core/log/load/test_log_loader.py::test_a_torn_tail_is_cut_at_every_byte_of_the_last_batch",
         "core/log/test_power_loss.py::test_what_is_durable_survives_a_power_loss_at_any_moment")),
     32: ("what is below the recovery point survives", (
         "core/log/test_power_loss.py::test_what_is_durable_survives_a_power_loss_at_any_moment",)),
-    33: ("damage cuts the log at its batch", ("core/log/test_load.py::test_damage_in_the_middle_cuts_what_follows",)),
-    34: ("opening and closing changes nothing", ("core/log/test_load.py::test_opening_and_closing_changes_nothing",)),
+    33: ("damage cuts the log at its batch", ("core/log/load/test_log_loader.py::test_damage_in_the_middle_cuts_what_follows",)),
+    34: ("opening and closing changes nothing", ("core/log/load/test_log_loader.py::test_opening_and_closing_changes_nothing",)),
     35: ("recovery is idempotent", (
-        "core/log/test_load.py::test_recovery_twice_is_recovery_once",
+        "core/log/load/test_log_loader.py::test_recovery_twice_is_recovery_once",
         "core/log/test_load_failures.py::test_a_load_that_fails_anywhere_can_be_done_again")),
     36: ("a replacement is whole or not there", (
         "core/cleaning/test_compaction_crashes.py::test_no_newest_record_is_lost_whenever_the_power_goes",
-        "core/log/test_swap.py::test_what_a_crash_left_is_finished_or_undone")),
+        "core/log/folder/test_swap_recovery.py::test_what_a_crash_left_is_finished_or_undone")),
     37: ("no temporary file survives a load", (
         "core/log/test_load_failures.py::test_an_interrupted_replacement_is_finished_or_undone",
-        "core/log/test_swap.py::test_every_other_deleted_file_goes")),
+        "core/log/folder/test_swap_recovery.py::test_every_other_deleted_file_goes")),
     38: ("producers from a snapshot and by replay are the same", (
         "core/log/test_log_rules.py::test_producers_are_the_same_from_snapshots_and_from_all_batches",)),
     39: ("a directory in use is not opened by a second process", (
@@ -123,9 +123,9 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/engine/test_surroundings.py::test_one_directory_under_two_names_has_one_owner")),
     # --- truncation and replication
     40: ("after truncating, nothing at or above the offset is left", (
-        "core/log/test_truncate.py::test_what_is_left_is_as_if_the_rest_had_never_been",)),
+        "core/log/change/test_truncate.py::test_what_is_left_is_as_if_the_rest_had_never_been",)),
     41: ("a leader's high watermark never falls", (
-        "core/log/test_leadership.py::test_the_high_watermark_stays_when_a_leader_becomes_a_follower_and_moves_as_the_leader_says",)),
+        "core/log/state/test_leadership.py::test_the_high_watermark_stays_when_a_leader_becomes_a_follower_and_moves_as_the_leader_says",)),
     42: ("it is never above the smallest log end in sync", (
         "core/log/test_replication.py::test_a_high_watermark_lags_by_one_fetch",)),
     43: ("with too few in sync it does not move", (
@@ -135,53 +135,53 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     45: ("after reconciliation epochs and records agree", (
         "core/log/test_replication.py::test_a_follower_cuts_what_another_leader_never_had",)),
     46: ("epochs and their starts ascend", (
-        "core/epochs/test_cache.py::test_epochs_and_offsets_ascend",
-        "core/log/test_leadership.py::test_a_new_epoch_begins_at_the_log_end_even_if_nothing_is_appended_in_it")),
+        "core/epochs/test_epoch_cache.py::test_epochs_and_offsets_ascend",
+        "core/log/state/test_leadership.py::test_a_new_epoch_begins_at_the_log_end_even_if_nothing_is_appended_in_it")),
     # --- retention
     47: ("retention takes a prefix, never past the high watermark", (
-        "core/cleaning/test_runner.py::test_no_segment_goes_that_reaches_above_the_high_watermark",
-        "core/cleaning/test_runner.py::test_a_prefix_may_end_inside_a_segment")),
+        "core/cleaning/plan/test_retention.py::test_no_segment_goes_that_reaches_above_the_high_watermark",
+        "core/cleaning/plan/test_retention.py::test_a_prefix_may_end_inside_a_segment")),
     48: ("size retention stops before it gets below the limit", (
         "plugins/compaction/test_delete.py::test_segments_go_while_the_log_stays_above_its_size",
         "plugins/compaction/test_delete.py::test_a_large_segment_shields_the_ones_after_it")),
     49: ("time retention leaves nothing too old", (
-        "core/cleaning/test_runner.py::test_segments_that_are_too_old_go",
-        "core/cleaning/test_runner.py::test_no_segment_goes_that_reaches_above_the_high_watermark")),
+        "core/cleaning/plan/test_retention.py::test_segments_that_are_too_old_go",
+        "core/cleaning/plan/test_retention.py::test_no_segment_goes_that_reaches_above_the_high_watermark")),
     50: ("without a tier the log start is the first segment's", (
-        "core/cleaning/test_runner.py::test_segments_that_are_too_old_go",
-        "core/cleaning/test_runner.py::test_what_lies_below_the_log_start_goes")),
+        "core/cleaning/plan/test_retention.py::test_segments_that_are_too_old_go",
+        "core/cleaning/plan/test_retention.py::test_what_lies_below_the_log_start_goes")),
     51: ("there is always one active segment", (
-        "core/log/test_delete.py::test_the_active_segment_is_rolled_before_it_goes",)),
-    52: ("a reader of a segment that goes finishes", ("core/log/test_delete.py::test_a_fetched_slice_outlives_its_segment",)),
+        "core/log/change/test_delete.py::test_the_active_segment_is_rolled_before_it_goes",)),
+    52: ("a reader of a segment that goes finishes", ("core/log/change/test_delete.py::test_a_fetched_slice_outlives_its_segment",)),
     # --- compaction
     53: ("the newest record of each key survives", (
         "core/cleaning/test_compaction_crashes.py::test_no_newest_record_is_lost_whenever_the_power_goes",
-        "core/cleaning/test_compaction.py::test_the_example_of_the_manual")),
+        "core/cleaning/compact/test_compaction_round.py::test_the_example_of_the_manual")),
     54: ("survivors are unchanged and in order", (
         "plugins/formats/test_retain.py::test_what_is_around_the_records_stays",
         "plugins/formats/test_retain.py::test_a_rewritten_batch_is_what_encoding_its_records_gives",
-        "core/cleaning/test_compaction.py::test_a_second_round_over_the_same_records_changes_nothing")),
+        "core/cleaning/compact/test_compaction_round.py::test_a_second_round_over_the_same_records_changes_nothing")),
     55: ("what is open, active or young is not touched", (
         "plugins/compaction/test_compact.py::test_nothing_from_the_last_stable_offset_on_is_touched_nor_the_segment_that_holds_it",
         "plugins/compaction/test_compact.py::test_young_segments_stay",
-        "core/cleaning/test_compaction.py::test_an_open_transaction_bounds_the_round")),
+        "core/cleaning/compact/test_compaction_round.py::test_an_open_transaction_bounds_the_round")),
     56: ("borders of batches stay", (
         "plugins/formats/test_retain.py::test_gaps_are_left_as_kafka_leaves_them",
         "plugins/formats/test_retain.py::test_an_emptied_batch_is_kafkas_to_the_byte")),
     57: ("a tombstone stays until its horizon", (
-        "core/cleaning/test_compaction.py::test_a_tombstone_stays_until_its_horizon",)),
+        "core/cleaning/compact/test_compaction_round.py::test_a_tombstone_stays_until_its_horizon",)),
     58: ("cleaning twice is cleaning once", (
-        "core/cleaning/test_compaction.py::test_a_second_round_over_the_same_records_changes_nothing",)),
+        "core/cleaning/compact/test_compaction_round.py::test_a_second_round_over_the_same_records_changes_nothing",)),
     59: ("a producer goes on after compaction", (
-        "core/cleaning/test_compaction.py::test_the_last_batch_of_a_producer_stays_without_records",
-        "core/cleaning/test_compaction.py::test_the_log_end_and_what_is_known_of_producers_survive_reopening")),
+        "core/cleaning/compact/test_compaction_round.py::test_the_last_batch_of_a_producer_stays_without_records",
+        "core/cleaning/compact/test_compaction_round.py::test_the_log_end_and_what_is_known_of_producers_survive_reopening")),
     60: ("aborted records go, committed readers see the same", (
-        "core/cleaning/test_compaction.py::test_aborted_data_of_a_transaction_that_ends_later_goes_and_hides_nothing",)),
+        "core/cleaning/compact/test_compaction_round.py::test_aborted_data_of_a_transaction_that_ends_later_goes_and_hides_nothing",)),
     61: ("the cleaner's checkpoint stays inside the log", (
-        "core/cleaning/test_compaction.py::test_a_truncation_takes_the_checkpoint_back",
+        "core/cleaning/compact/test_compaction_round.py::test_a_truncation_takes_the_checkpoint_back",
         "plugins/compaction/test_compact.py::test_a_checkpoint_that_the_log_does_not_bear_out_begins_again_at_the_log_start")),
     62: ("a small map takes more rounds to the same end", (
-        "core/cleaning/test_compaction.py::test_a_round_whose_map_is_full_ends_there_and_the_next_goes_on",)),
+        "core/cleaning/compact/test_compaction_round.py::test_a_round_whose_map_is_full_ends_there_and_the_next_goes_on",)),
     # --- the tier
     63: ("only closed segments below the last stable offset are copied", (
         "core/engine/test_tier_rules.py::test_only_closed_segments_below_the_last_stable_offset_go",)),
@@ -197,32 +197,32 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     67: ("an entry that is removed never comes back", (
         "core/tier/test_search.py::test_no_segment_is_lost_and_none_appears",)),
     68: ("what is not committed, or is deleted, is never read", (
-        "core/tier/test_offload.py::test_objects_come_before_the_root_that_names_them",
+        "core/tier/upload/test_uploader.py::test_objects_come_before_the_root_that_names_them",
         "core/tier/test_search.py::test_no_segment_is_lost_and_none_appears")),
     69: ("a copier that dies anywhere loses nothing and leaves nothing readable by halves", (
-        "core/tier/test_offload.py::test_any_request_may_fail_and_a_second_call_goes_on",
+        "core/tier/upload/test_uploader.py::test_any_request_may_fail_and_a_second_call_goes_on",
         "core/engine/test_two_tiers.py::test_nothing_is_lost_nothing_appears_nothing_dangles")),
     70: ("two copies of a range have different objects", (
         "core/engine/test_tier_rules.py::test_a_copy_that_is_made_again_has_another_key",)),
     71: ("the log start is raised before an object goes", (
-        "core/tier/test_collect.py::test_objects_go_with_the_last_root_that_names_them",
+        "core/tier/upkeep/test_collect.py::test_objects_go_with_the_last_root_that_names_them",
         "core/tier/test_search.py::test_no_segment_is_lost_and_none_appears")),
     72: ("what expires is a prefix", (
-        "core/tier/test_expire.py::test_segments_that_end_at_or_below_the_new_log_start_go",
-        "core/tier/test_tree.py::test_any_changes_leave_what_a_plain_list_would_hold")),
+        "core/tier/commit/test_trim_change.py::test_segments_that_end_at_or_below_the_new_log_start_go",
+        "core/tier/manifest/test_entry_tree.py::test_any_changes_leave_what_a_plain_list_would_hold")),
     73: ("size retention over both tiers stops before it gets below the limit", (
         "core/engine/test_tier_rules.py::test_both_tiers_count_once_for_size_retention",)),
     74: ("another lineage's records are never taken for ours", (
-        "core/tier/test_offload.py::test_a_range_that_another_leader_filled_is_not_taken_for_ours",
+        "core/tier/upload/test_uploader.py::test_a_range_that_another_leader_filled_is_not_taken_for_ours",
         "core/engine/test_lineage.py::test_what_an_elected_leader_wrote_stays_where_it_is_though_the_tier_has_its_offsets",
         "core/engine/test_lineage.py::test_who_wrote_what_was_lost_follows_and_reads_the_new_history")),
     75: ("a follower that begins from the tier has epochs, log start and producers", (
         "core/engine/test_lineage.py::test_a_follower_that_begins_from_the_tier_knows_what_its_leader_knew",)),
     76: ("deleting a topic removes every object of its id", (
-        "core/engine/test_tiering.py::test_a_deleted_topic_leaves_nothing_in_the_bucket",
-        "core/engine/test_tiering.py::test_another_engine_sweeps_what_a_crash_left_of_a_deleted_topic")),
+        "core/engine/tiering/test_tier_duties.py::test_a_deleted_topic_leaves_nothing_in_the_bucket",
+        "core/engine/tiering/test_tier_duties.py::test_another_engine_sweeps_what_a_crash_left_of_a_deleted_topic")),
     77: ("any range of a tiered segment is that range of the file", (
-        "core/tier/test_fetch.py::test_every_range_reads_the_original_bytes",
+        "core/tier/read/test_fetcher.py::test_every_range_reads_the_original_bytes",
         "../core/stratalog/testing/contracts/tier_layout.py::test_a_range_of_the_log_is_read_back")),
     78: ("a changed byte of an encrypted chunk is an error", (
         "../core/stratalog/testing/contracts/tier_layout.py::test_a_flipped_bit_is_harmless_or_a_typed_error",
@@ -233,13 +233,13 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
     80: ("the index cache is bounded", (
         "core/tier/test_tier_cache.py::test_it_stays_inside_its_bound_and_a_smaller_one_holds_after_a_restart",
         "core/tier/test_tier_cache.py::test_what_was_put_is_there_after_a_restart",
-        "core/segment/test_cache.py::test_what_was_used_longest_ago_goes_first_and_the_bound_holds")),
+        "core/env/test_byte_cache.py::test_what_was_used_longest_ago_goes_first_and_the_bound_holds")),
     81: ("entries tile their range at every commit", (
-        "core/tier/test_tree.py::test_any_changes_leave_what_a_plain_list_would_hold",
-        "core/tier/test_manifest.py::test_a_root_that_breaks_its_promises_is_not_made")),
+        "core/tier/manifest/test_entry_tree.py::test_any_changes_leave_what_a_plain_list_would_hold",
+        "core/tier/manifest/test_root_codec.py::test_a_root_that_breaks_its_promises_is_not_made")),
     82: ("a replacement is one commit", (
-        "core/tier/test_tree.py::test_replacing_rewrites_only_the_pages_that_it_touches",
-        "core/tier/test_replace.py::test_of_two_that_replace_the_same_the_second_changes_nothing")),
+        "core/tier/manifest/test_entry_tree.py::test_replacing_rewrites_only_the_pages_that_it_touches",
+        "core/tier/upload/test_replacer.py::test_of_two_that_replace_the_same_the_second_changes_nothing")),
     83: ("a deleted key does not come back", (
         "core/cleaning/test_tier_compaction.py::test_tombstones_go_from_both_parts_in_time",
         "core/cleaning/test_tier_compaction_crashes.py::test_nothing_is_lost_and_nothing_dangles_wherever_it_ends",
@@ -249,8 +249,8 @@ INVARIANTS: Final[dict[int, tuple[str, tuple[str, ...]]]] = {
         "core/cleaning/test_tier_compaction.py::test_every_layout",
         "core/engine/test_life.py::test_whatever_is_done_the_log_holds_what_it_should")),
     85: ("a crash leaves at most objects that nobody names, and they go", (
-        "core/tier/test_collect.py::test_uploads_that_were_never_committed_go_once_a_higher_epoch_has_begun",
-        "core/tier/test_tree.py::test_any_changes_leave_what_a_plain_list_would_hold")),
+        "core/tier/upkeep/test_collect.py::test_uploads_that_were_never_committed_go_once_a_higher_epoch_has_begun",
+        "core/tier/manifest/test_entry_tree.py::test_any_changes_leave_what_a_plain_list_would_hold")),
 }  # fmt: skip
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.config.engine import Limits
-from stratalog.model.segments import FileKind
+from stratalog.config.engine_settings import Limits
+from stratalog.model.segment_info import FileKind
 from stratalog.spi.indexes import IndexRole
 from stratalog.testing.simobjects import SimObjectStore
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
-from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.tier import Tier
 
 CHUNK_BYTES = 4096

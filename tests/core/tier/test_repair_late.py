@@ -14,7 +14,7 @@ from stratalog.segment.components import Components
 from stratalog.testing.logs import LogBed
 from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
-from stratalog.tier.scrub import Finding
+from stratalog.tier.upkeep.tier_check import Finding
 from stratalog_formats.layouts.single import SingleLayout
 
 PREFIX = log_prefix(LOG, TOPIC_ID)

@@ -19,25 +19,26 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorageError, StoreError
-from stratalog.log.remote import RemoteView
+from stratalog.log.read.tier_view import RemoteView
 from stratalog.model.batches import Buffer
 from stratalog.model.names import log_prefix, manifest_key, manifest_prefix
 from stratalog.spi.layouts import SegmentSource
 from stratalog.spi.objects import ByteSource, Created, ObjectInfo
 from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, random_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
-from stratalog.tier import manifest, offload, tree
-from stratalog.tier.collect import GRACE_MS, Collector
-from stratalog.tier.commit import Committer, Decide, Outcome
-from stratalog.tier.expire import ExpireReport
-from stratalog.tier.fields import sha256_of
-from stratalog.tier.head import HeadFinder, Moment
-from stratalog.tier.layers import TierStore
-from stratalog.tier.log import TierLog
-from stratalog.tier.manifest import encode_root, parse_root
-from stratalog.tier.orphans import OrphanCollector
-from stratalog.tier.root import Head, Root, object_keys
-from stratalog.tier.tree import walk
+from stratalog.tier.commit.committer import Committer, Decide, Outcome
+from stratalog.tier.commit.trim_change import ExpireReport
+from stratalog.tier.manifest import entry_tree, root_codec
+from stratalog.tier.manifest.entry_tree import walk
+from stratalog.tier.manifest.head import HeadFinder, Moment
+from stratalog.tier.manifest.json_fields import sha256_of
+from stratalog.tier.manifest.root import Head, Root, object_keys
+from stratalog.tier.manifest.root_codec import encode_root, parse_root
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.collect import GRACE_MS, Collector
+from stratalog.tier.upkeep.orphans import OrphanCollector
+from stratalog.tier.upload import uploader
 
 LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
 SEEDS = 800
@@ -296,8 +297,8 @@ def parsed(data: bytes) -> Root:
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that short stories have pages, and pages of pages."""
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
-    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
 
 
 def search(seeds: int, first: int = 0) -> str:
@@ -348,12 +349,12 @@ def _blind_create(good: tuple[Created, ...]) -> Callable[[Committer, Head, bytes
 def go_on_though_fenced(patch: pytest.MonkeyPatch) -> None:
     """A higher epoch stops nobody."""
     patch.setattr(Committer, "_check_fenced", lambda *_: None)
-    patch.setattr(manifest, "regression", lambda *_: "")
+    patch.setattr(root_codec, "regression", lambda *_: "")
 
 
 def mistake_others_records_for_ours(patch: pytest.MonkeyPatch) -> None:
     """A range that the tier has is skipped, whoever wrote it."""
-    patch.setattr(offload, "_check_lineage", lambda *_: None)
+    patch.setattr(uploader, "_check_lineage", lambda *_: None)
 
 
 def trust_an_old_head(patch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from stratalog.errors import FencedEpochError, StorageError, StoreError
 from stratalog.spi.layouts import SegmentSource
 from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, random_faults
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, source_bytes
-from stratalog.tier import manifest, tree
-from stratalog.tier.collect import GRACE_MS
-from stratalog.tier.commit import Committer
+from stratalog.tier.commit.committer import Committer
+from stratalog.tier.manifest import entry_tree, root_codec
+from stratalog.tier.upkeep.collect import GRACE_MS
 
 SEEDS = 2_000
 LOSSES = (Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED)
@@ -114,8 +114,8 @@ def judge(bed: TierBed, engines: tuple[Engine, Engine]) -> str:
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
-    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
 
 
 def search(seeds: int) -> str:
@@ -129,7 +129,7 @@ def test_nothing_is_acknowledged_twice() -> None:
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Committer, "_check_fenced", lambda *_: None)
-    patch.setattr(manifest, "regression", lambda *_: "")
+    patch.setattr(root_codec, "regression", lambda *_: "")
 
 
 def no_confirmation(patch: pytest.MonkeyPatch) -> None:

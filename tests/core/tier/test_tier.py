@@ -15,7 +15,7 @@ from stratalog.model.names import TopicId, TopicPartition, log_prefix
 from stratalog.spi.objects import Capability
 from stratalog.testing.simobjects import Fault, SimBucket, SimObjectStore
 from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
-from stratalog.tier.layers import LIST_LIMIT
+from stratalog.tier.store.store import LIST_LIMIT
 from stratalog.tier.tier import Tier, TierLogName
 
 OTHER_ID = TopicId("AAAAAAAAAAAAAAAAAAAAAg")

@@ -11,7 +11,7 @@ import pytest
 from stratalog.env import Env, PosixVfs
 from stratalog.env.clock import ManualClock
 from stratalog.testing.faults import FaultyVfs, failing
-from stratalog.tier.cache import CacheFolder, DiskCache
+from stratalog.tier.read.disk_cache import CacheFolder, DiskCache
 
 DATA = bytes(range(256)) * 4
 

@@ -14,17 +14,17 @@ from stratalog.errors import (
     StoreError,
 )
 from stratalog.model.records import Record, RecordColumns
-from stratalog.model.segments import FileKind
+from stratalog.model.segment_info import FileKind
 from stratalog.producers.snapshot import encode_snapshot
-from stratalog.reading.bucket import BucketReader
+from stratalog.reading.tier_reader import BucketReader
 from stratalog.registry.registry import Registry
 from stratalog.testing.simobjects import Fault
 from stratalog.testing.tiers import made_segment
-from stratalog.tier.bulk import Appending, EndMovedError
-from stratalog.tier.log import TierLog
-from stratalog.tier.root import MAX_MARKS, ChangeKind, WriteMark, marked
-from stratalog.writing.tiers import TierWriter
-from stratalog.writing.values import Rewritten, Span
+from stratalog.tier.commit.append_change import Appending, EndMovedError
+from stratalog.tier.manifest.root import MAX_MARKS, ChangeKind, WriteMark, marked
+from stratalog.tier.tier_log import TierLog
+from stratalog.writing.staged import Rewritten, Span
+from stratalog.writing.tier_writer import TierWriter
 from tier_writers import LOG, Bed, after
 
 FAULTS = [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.THROTTLED, Fault.DENIED]

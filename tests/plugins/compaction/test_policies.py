@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from cleaning_logs import LIMITS, local_plan
-from stratalog.cleaning.compaction import CleanerLimits, CompactionResult, compact
-from stratalog.cleaning.summary import summarise
-from stratalog.cleaning.throttle import Throttle
+from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
+from stratalog.cleaning.compact.throttle import Throttle
+from stratalog.cleaning.plan.log_summary import summarise
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import ConfigError
 from stratalog.log.log import Log

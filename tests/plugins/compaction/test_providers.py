@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import stratalog_compaction
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.env import Env, PosixVfs
 from stratalog.env.handles import HandlePool
 from stratalog.registry.registry import Registry

@@ -16,20 +16,20 @@ import pytest
 from crc32c import crc32c
 
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.logdir import CLEAN_SHUTDOWN
+from stratalog.engine.open.log_dir import CLEAN_SHUTDOWN
 from stratalog.epochs.checkpoint import format_epochs, format_offsets, parse_epochs, parse_offsets
-from stratalog.log.directory import format_topic_id
-from stratalog.model import schema
-from stratalog.model.control import ControlType, control_key, parse_control
-from stratalog.model.names import TopicId, TopicPartition
-from stratalog.model.offsets import EpochEntry
-from stratalog.model.offsets_topic import offsets_key, offsets_value, parse_offsets_record
-from stratalog.model.transactions_topic import (
+from stratalog.log.folder.directory_state import format_topic_id
+from stratalog.model.messages import schema
+from stratalog.model.messages.control import ControlType, control_key, parse_control
+from stratalog.model.messages.offsets_topic import offsets_key, offsets_value, parse_offsets_record
+from stratalog.model.messages.transactions_topic import (
     TRANSACTION_KEY,
     TRANSACTION_STATE,
     TransactionRecord,
     parse_transaction_record,
 )
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import EpochEntry
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
 from stratalog.spi import AbortedTransaction, Appended, CodecTable, OffsetPosition, RecordFormat, TimestampOffset
 from stratalog_formats.codecs.gzip import GzipCodec

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import twins
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import Env
 from stratalog.env.handles import HandlePool
 from stratalog.errors import CorruptBatchError, CorruptIndexError
 from stratalog.model.offsets import OffsetPosition, TimestampOffset
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat
 from stratalog.spi.providers import OpenContext

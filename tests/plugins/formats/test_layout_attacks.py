@@ -17,20 +17,20 @@ import pytest
 from forged_roots import forge_root, read_root, root_paths, write_root
 from stratalog import Engine, Record, open_engine, open_reader
 from stratalog.cli.app import run
-from stratalog.config.files import Settings, read_settings
+from stratalog.config.settings_sources import Settings, read_settings
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.restore import restore
+from stratalog.engine.restore.restore import restore
 from stratalog.env import Env
 from stratalog.env.clock import ManualClock
 from stratalog.errors import ConfigError, CorruptManifestError, CorruptObjectError, TamperedManifestError
 from stratalog.model.names import TIER_NOTE_FILE, TopicPartition
 from stratalog.reading import OffsetRange, ReadSource, plan_splits
-from stratalog.reading.open import open_host, open_tier
+from stratalog.reading.open_reader import open_host, open_tier
 from stratalog.segment.components import Components
-from stratalog.tier.head import WARM_HEAD_MS
-from stratalog.tier.log import TierLog
-from stratalog.tier.scrub import Flaw
+from stratalog.tier.manifest.head import WARM_HEAD_MS
 from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.tier_check import Flaw
 
 FIRST, SECOND = (base64.b64encode(bytes([number]) * 32).decode() for number in (1, 2))
 VALUES: Final = [b"0", b"1", b"2"]

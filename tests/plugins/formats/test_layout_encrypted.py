@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from stratalog.errors import UnknownComponentError
-from stratalog.registry.kinds import TIER_LAYOUTS
+from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.spi import (
     Buffer,
@@ -34,7 +34,7 @@ from stratalog.spi import (
 )
 from stratalog.testing.contracts import TierLayoutContract
 from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, OddChunks, a_segment, joined
-from stratalog.tier.layouts import LayoutTable
+from stratalog.tier.store.layout_table import LayoutTable
 from stratalog_formats.layouts import sealed
 from stratalog_formats.layouts.chunked import ChunkedLayout, ChunkedSection
 from stratalog_formats.layouts.encrypted import EncryptedLayout, EncryptedSection

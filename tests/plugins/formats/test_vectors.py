@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 from stratalog.segment.components import Components
 from stratalog.segment.framing import scan
 from stratalog.spi import BatchHeader, Fields, Headers, Record, ScanStop, TimestampType

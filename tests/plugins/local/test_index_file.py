@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.errors import DiskFullError, FileReplacedError, LogDirOfflineError
-from stratalog.spi.segments import IndexFile, LogFiles
+from stratalog.spi.segment_store import IndexFile, LogFiles
 from stratalog.testing.faults import StoreBench, failing
 from stratalog_local import stratalog_segment_stores
 

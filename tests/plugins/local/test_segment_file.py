@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.errors import DiskFullError, LogDirOfflineError, LogDirPermissionError, SegmentGoneError
-from stratalog.spi.segments import LogFiles
+from stratalog.spi.segment_store import LogFiles
 from stratalog.testing.faults import StoreBench, failing
 from stratalog_local import stratalog_segment_stores
 

@@ -12,7 +12,7 @@ import pytest
 
 from stratalog.env import PosixVfs
 from stratalog.errors import DiskFullError
-from stratalog.spi.segments import LogFiles, SegmentFile
+from stratalog.spi.segment_store import LogFiles, SegmentFile
 from stratalog.testing.faults import StoreBench, failing
 from stratalog_local.segment_file import AHEAD_BYTES, LARGE_BYTES
 

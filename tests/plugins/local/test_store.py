@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stratalog.config.engine import Limits
+from stratalog.config.engine_settings import Limits
 from stratalog.errors import (
     ClosedError,
     ConfigError,

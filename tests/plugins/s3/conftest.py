@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from requirement import Requirement, missing
-from stratalog.config.engine import EngineConfig
+from stratalog.config.engine_settings import EngineConfig
 from stratalog.spi import CodecTable, Env, HandlePool, Limits, ObjectStore, OpenContext, Section
 from stratalog.testing.faultproxy import FaultProxy, fault_proxy
 from stratalog.testing.s3 import LocalS3
-from stratalog.tier.layers import TierStore
+from stratalog.tier.store.store import TierStore
 from stratalog_s3 import stratalog_object_stores
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 from versitygw import Gateway, NoGatewayError, gateway

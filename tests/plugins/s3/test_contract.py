@@ -12,7 +12,7 @@ from stratalog.env.clock import ManualClock
 from stratalog.spi import BytesSource, Env, ObjectStore
 from stratalog.testing.contracts.object_store import ObjectStoreContract
 from stratalog.testing.s3 import LocalS3
-from stratalog.tier.collect import GRACE_MS
+from stratalog.tier.upkeep.collect import GRACE_MS
 
 OpenStore = Callable[..., ObjectStore]
 

@@ -15,7 +15,7 @@ import pytest
 import stratalog_s3
 from s3_faults import FAULTS, FOR_GOOD
 from s3_uploads import left_upload
-from stratalog.config.engine import EngineConfig
+from stratalog.config.engine_settings import EngineConfig
 from stratalog.spi import (
     BytesSource,
     Created,
@@ -31,8 +31,8 @@ from stratalog.testing.contracts.tier_layout import DATA, FILES, MemoryObjects, 
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
 from stratalog.testing.s3 import LocalS3
 from stratalog.testing.tiers import LOG, TierBed, made_segment
-from stratalog.tier.layers import TierStore
-from stratalog.tier.probe import probe
+from stratalog.tier.store.probe import probe
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
 from stratalog_s3.location import parse_location

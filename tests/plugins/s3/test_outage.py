@@ -17,7 +17,7 @@ from stratalog.errors import StoreUntrustedError, TierUnavailableError
 from stratalog.log.log import Log
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
 from stratalog.testing.s3 import LocalS3
-from stratalog.tier.reach import RETRY_MS
+from stratalog.tier.store.availability import RETRY_MS
 
 ALWAYS: Final = 1_000_000
 DEADLINE_MS: Final = 3_000  # of a server that does not answer

@@ -14,23 +14,23 @@ from typing import Final
 import pytest
 
 from s3_faults import ANSWERED, FAULTS, FOR_GOOD
-from stratalog.config.engine import EngineConfig
+from stratalog.config.engine_settings import EngineConfig
 from stratalog.config.topic import TopicConfig
-from stratalog.engine.offload import segment_source
-from stratalog.log.reader import LogReader
+from stratalog.engine.tiering.offload_log import segment_source
+from stratalog.log.read.log_reader import LogReader
 from stratalog.model.records import Record
-from stratalog.reading.bucket import tier_view
 from stratalog.reading.reader import StaticLog
+from stratalog.reading.tier_reader import tier_view
 from stratalog.registry.registry import Registry
 from stratalog.segment.components import Components
 from stratalog.spi import Env, ObjectStore, StorageError, StoreError
 from stratalog.testing.faultproxy import Fault, FaultProxy, Misdeed
 from stratalog.testing.logs import LOG, TOPIC_ID, LogBed
 from stratalog.testing.tiers import TierBed
-from stratalog.tier.fetch import Fetcher
-from stratalog.tier.layers import TierStore
-from stratalog.tier.probe import ProbeResult
-from stratalog.tier.reach import TierReach
+from stratalog.tier.read.fetcher import Fetcher
+from stratalog.tier.store.availability import TierReach
+from stratalog.tier.store.probe import ProbeResult
+from stratalog.tier.store.store import TierStore
 from stratalog.tier.tier import Tier
 from stratalog_formats.layouts.single import SingleLayout
 

@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from stratalog.config.engine import EngineConfig, Limits
+from stratalog.config.engine_settings import EngineConfig, Limits
 from stratalog.config.topic import TopicConfig
 from stratalog.env import PosixVfs
-from stratalog.registry.kinds import TIER_LAYOUTS
+from stratalog.registry.component_kinds import TIER_LAYOUTS
 from stratalog.registry.registry import Registry
 from stratalog.registry.resolve import Catalogue, Offer
 from stratalog.segment.components import Components
@@ -22,11 +22,11 @@ from stratalog.spi import Env, ObjectStore, Provider, StorageError, TierLayout
 from stratalog.testing.logs import LogBed
 from stratalog.testing.powercut import PowerCutVfs
 from stratalog.testing.tiers import LOG, TOPIC_ID, made_segment
-from stratalog.tier import tree
-from stratalog.tier.layouts import LayoutTable
-from stratalog.tier.log import TierLog
-from stratalog.tier.scrub import Finding, Flaw
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.store.layout_table import LayoutTable
 from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.tier_check import Finding, Flaw
 from stratalog_formats.layouts.single import SingleLayout
 
 OpenStore = Callable[..., ObjectStore]
@@ -38,8 +38,8 @@ POWER_SHARE: Final = 0.15  # of the changes, before which the power is cut
 
 @pytest.fixture(autouse=True)
 def _small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "PAGE_ITEMS", 2)
-    monkeypatch.setattr(tree, "INLINE_PAGES", 2)
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from stratalog.engine.engine import Engine
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 from stratalog.env.clock import ManualClock
 from stratalog.model.records import Record
 from stratalog.spi import Buffer, Env, ObjectStore
 from stratalog.testing.s3 import LocalS3
-from stratalog.tier.cost import COMMIT_READS, COMMIT_WRITES, bill, upload_writes
-from stratalog.tier.fetch import RemoteSegment
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.upkeep.cost import COMMIT_READS, COMMIT_WRITES, bill, upload_writes
 from stratalog_s3.settings import MIN_PART_BYTES, S3Section
 
 OpenStore = Callable[..., ObjectStore]

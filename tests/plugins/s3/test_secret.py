@@ -10,9 +10,9 @@ from pathlib import Path
 import boto3
 import pytest
 
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 from stratalog.model.records import Record
-from stratalog.reading.open import open_reader
+from stratalog.reading.open_reader import open_reader
 from stratalog.spi import ConfigError, Env, ObjectStore, StorageError, StoreError, StorePermissionError
 from stratalog.testing.s3 import LocalS3
 from stratalog_s3.secret import SecretOptions

@@ -13,7 +13,7 @@ from stratalog.cli.dump.sheet import JsonList, Table, item, moment
 from stratalog.cli.dump.source import LogSource, Source, zeros_from
 from stratalog.errors import CorruptBatchError, CorruptionError, UnsupportedCompressionError
 from stratalog.model.batches import BatchTable, RecordBatch, TimestampType
-from stratalog.segment.control import read_control
+from stratalog.segment.control_batches import read_control
 from stratalog.segment.framing import FRAME, FRAME_BYTES, Chunk, walk
 
 _COLUMNS: Final = ("position", "size", "v", "offsets", "records", "codec", "epoch", "max_timestamp", "crc")

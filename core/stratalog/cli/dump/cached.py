@@ -8,7 +8,7 @@ from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.sheet import Sheet
 from stratalog.cli.dump.source import Source
 from stratalog.errors import CorruptObjectError
-from stratalog.tier.cache import unpack_item
+from stratalog.tier.read.disk_cache import unpack_item
 
 _COLUMNS: Final = ("tier", "key", "item", "position", "size_bytes")
 

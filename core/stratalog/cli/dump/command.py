@@ -30,9 +30,9 @@ from stratalog.cli.dump.texts import (
 from stratalog.cli.dump.tier import dump_manifest, dump_object, dump_page
 from stratalog.cli.options import NamedPath, json_option
 from stratalog.cli.output import Output
-from stratalog.config.files import Settings
+from stratalog.config.settings_sources import Settings
 from stratalog.errors import ConfigError, CorruptionError, StorageError
-from stratalog.reading.open import open_host
+from stratalog.reading.open_reader import open_host
 
 _SMALL: Final = {
     Kind.SNAPSHOT: dump_snapshot,

@@ -11,7 +11,7 @@ from stratalog.cli.dump.source import Source, whole
 from stratalog.cli.output import Output
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptionError
-from stratalog.reading.parts import ComponentHost
+from stratalog.reading.component_host import ComponentHost
 from stratalog.segment.components import Components
 
 

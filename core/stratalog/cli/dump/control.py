@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stratalog.cli.dump.values import pairs, plain_object
 from stratalog.errors import InvalidRecordError
-from stratalog.model.control import ControlRecord, EndMarker, parse_control
+from stratalog.model.messages.control import ControlRecord, EndMarker, parse_control
 
 
 def control_item(key: bytes | None, value: bytes | None) -> dict[str, object]:

@@ -13,16 +13,16 @@ from typing import Any, Final, Protocol, TypeAlias
 from stratalog.cli.dump.values import Style, lines, pairs, plain_object, put_bytes, shown
 from stratalog.cli.output import printable
 from stratalog.errors import InvalidRecordError
-from stratalog.model.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION
-from stratalog.model.offsets_topic import OFFSETS_TOPIC, GroupMember, GroupMetadata, parse_offsets_record
-from stratalog.model.records import Record
-from stratalog.model.structures import Schema
-from stratalog.model.transactions_topic import (
+from stratalog.model.messages.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION
+from stratalog.model.messages.offsets_topic import OFFSETS_TOPIC, GroupMember, GroupMetadata, parse_offsets_record
+from stratalog.model.messages.structures import Schema
+from stratalog.model.messages.transactions_topic import (
     TRANSACTIONS_TOPIC,
     TransactionState,
     TransactionStatus,
     parse_transaction_record,
 )
+from stratalog.model.records import Record
 
 _INDENT: Final = "|     "
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from crc32c import crc32c
 
-from stratalog.cleaning.digests import NEVER_MS, DigestSection, unpack_digest
+from stratalog.cleaning.compact.segment_digests import NEVER_MS, DigestSection, unpack_digest
 from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.sheet import Sheet, moment
 from stratalog.cli.dump.source import PIECE_BYTES, Source

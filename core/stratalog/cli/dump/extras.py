@@ -8,7 +8,7 @@ from stratalog.cli.dump.context import Context
 from stratalog.cli.dump.sheet import Sheet
 from stratalog.cli.dump.source import Source
 from stratalog.errors import CorruptIndexError
-from stratalog.segment.extra import unpack_extras
+from stratalog.segment.extra_index_file import unpack_extras
 
 _COLUMNS: Final = ("index", "position", "size_bytes", "valid")
 

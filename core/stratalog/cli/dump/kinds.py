@@ -45,7 +45,7 @@ from stratalog.model.names import (
     parse_segment_key,
     segments_prefix,
 )
-from stratalog.tier.cache import is_cached_name
+from stratalog.tier.read.disk_cache import is_cached_name
 
 
 class Kind(StrEnum):

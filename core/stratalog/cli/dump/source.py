@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from stratalog.env.files import Vfs
+from stratalog.env.vfs import Vfs
 from stratalog.errors import ConfigError, LogDirError
 from stratalog.model.batches import Buffer
-from stratalog.model.segments import FileSlice
+from stratalog.model.segment_info import FileSlice
 from stratalog.spi.indexes import IndexRole
 
 PIECE_BYTES: Final = 1 << 20

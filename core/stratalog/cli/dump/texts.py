@@ -14,7 +14,7 @@ from stratalog.epochs.checkpoint import parse_epochs, parse_offsets
 from stratalog.errors import CorruptCheckpointError, InvalidTopicError
 from stratalog.model.names import TopicId
 from stratalog.producers.snapshot import ProducerEntry, decode_snapshot
-from stratalog.reading.topics import parse_topics
+from stratalog.reading.topic_table import parse_topics
 
 _PROPERTY_COLUMNS: Final = ("key", "value")
 _META_VERSIONS: Final = frozenset({"0", "1"})

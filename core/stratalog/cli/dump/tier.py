@@ -17,13 +17,13 @@ from stratalog.cli.dump.source import BytesSource, RangeSource, Source, whole
 from stratalog.cli.dump.texts import dump_epochs, dump_snapshot
 from stratalog.errors import CorruptionError, CorruptManifestError, CorruptObjectError, StorageError
 from stratalog.model.names import TopicId, TopicPartition, log_prefix, parse_log_prefix
-from stratalog.model.segments import FileKind
+from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import FURTHER_OBJECTS, StoredSegment, TierLayout
 from stratalog.spi.objects import ObjectInfo
-from stratalog.tier.fields import sha256_of
-from stratalog.tier.manifest import parse_root
-from stratalog.tier.pagejson import read_page
-from stratalog.tier.root import PageRef, Root
+from stratalog.tier.manifest.json_fields import sha256_of
+from stratalog.tier.manifest.page_codec import read_page
+from stratalog.tier.manifest.root import PageRef, Root
+from stratalog.tier.manifest.root_codec import parse_root
 
 _INDEXES: Final = {
     FileKind.OFFSET_INDEX: Kind.INDEX,

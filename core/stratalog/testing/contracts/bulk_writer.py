@@ -12,10 +12,10 @@ import pytest
 from stratalog.errors import ConfigError, OffsetsOutOfOrderError, TopicExistsError, UnknownTopicError
 from stratalog.model.names import TopicPartition
 from stratalog.model.records import Record, RecordColumns
-from stratalog.reading.open import open_settled
-from stratalog.tier.root import WriteMark
-from stratalog.writing.target import WriteTarget
-from stratalog.writing.values import StagedSegment
+from stratalog.reading.open_reader import open_settled
+from stratalog.tier.manifest.root import WriteMark
+from stratalog.writing.staged import StagedSegment
+from stratalog.writing.write_target import WriteTarget
 
 LOG: Final = TopicPartition("orders", 1)
 SEGMENT_BYTES: Final = 20_000

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from stratalog.cleaning.plan import check_rewrite, rewriters
-from stratalog.cleaning.runner import check_filter, check_prefix
+from stratalog.cleaning.plan.compaction_plan import check_rewrite, rewriters
+from stratalog.cleaning.plan.retention import check_filter, check_prefix
 from stratalog.config.topic import TopicConfig
 from stratalog.model.names import TopicPartition
 from stratalog.model.offsets import LogOffsets

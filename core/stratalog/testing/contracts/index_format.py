@@ -14,7 +14,7 @@ import pytest
 from stratalog.config.topic import TopicConfig
 from stratalog.errors import CorruptIndexError
 from stratalog.model.batches import BatchTable, Buffer, ScanStop
-from stratalog.model.segments import AbortedTransaction
+from stratalog.model.segment_info import AbortedTransaction
 from stratalog.spi.indexes import Appended, IndexFormat, IndexRole
 
 BASE = 1000

@@ -13,7 +13,7 @@ from stratalog.errors import DecompressedSizeError, InvalidRecordError
 from stratalog.model.batches import ScanStop, TimestampType
 from stratalog.model.records import Fields, Record, RecordColumns
 from stratalog.segment.components import FormatTable
-from stratalog.segment.convert import convert
+from stratalog.segment.down_convert import convert
 from stratalog.spi.codecs import Codec, CodecTable
 from stratalog.spi.formats import BatchHeader, RecordFormat, Verdict
 from stratalog.testing.contracts.record_bed import LIMIT_BYTES, START_MS, RecordFormatBed, Row

@@ -8,7 +8,7 @@ from typing import Protocol
 import pytest
 
 from stratalog.errors import CorruptIndexError, PluginError, ReadOnlyError, SegmentGoneError
-from stratalog.spi.segments import LogFiles, SegmentStore
+from stratalog.spi.segment_store import LogFiles, SegmentStore
 
 LOG = "orders-0"
 SEGMENT = "00000000000000000000.log"

@@ -9,9 +9,9 @@ from typing import Final
 
 import pytest
 
-from stratalog.engine.open import open_engine
+from stratalog.engine.open_engine import open_engine
 from stratalog.env.clock import SystemClock
-from stratalog.spi.services import EngineHandle, Service
+from stratalog.spi.service_contract import EngineHandle, Service
 
 STOP_WITHIN_NS: Final = 30_000_000_000
 

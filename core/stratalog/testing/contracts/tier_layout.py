@@ -17,7 +17,7 @@ import pytest
 from stratalog.errors import ConfigError, CorruptObjectError, ObjectNotFoundError, StorageError
 from stratalog.model.batches import Buffer
 from stratalog.model.names import is_segment_key, log_prefix, segment_key
-from stratalog.model.segments import FileKind
+from stratalog.model.segment_info import FileKind
 from stratalog.spi.layouts import HashedLog, RangeReader, SegmentSource, StoredSegment, TierLayout
 from stratalog.spi.objects import ByteSource, ObjectInfo
 from stratalog.spi.stored import stored_from_json, stored_to_json

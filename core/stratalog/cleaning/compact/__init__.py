@@ -1,0 +1,1 @@
+"""Compact a log in two passes."""

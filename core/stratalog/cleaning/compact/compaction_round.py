@@ -1,0 +1,269 @@
+"""Compacting logs: one round over a part of a log that is due.
+
+A policy that raises, or wants what cannot be, costs its log the compaction and nothing else: the log is left alone from
+then on, as one with a damaged segment is.
+
+Source: apache/kafka LogCleaner, LogCleanerManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from stratalog.cleaning.compact.segment_digests import SegmentDigests
+from stratalog.cleaning.compact.segment_range import LocalPart, Rewritable, RewriteStats, RewriteStoppedError, S
+from stratalog.cleaning.compact.throttle import Throttle
+from stratalog.cleaning.compact.tier_range import Traffic, open_tier_part
+from stratalog.cleaning.compact.two_pass import Rewriting
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
+from stratalog.cleaning.plan.uncleanable import give_up
+from stratalog.errors import (
+    ClosedError,
+    CorruptionError,
+    FencedEpochError,
+    LogDirOfflineError,
+    OutOfResourcesError,
+    PluginError,
+    StorageError,
+    StoreError,
+)
+from stratalog.log.log import Log
+from stratalog.model.events import LogCleaned
+from stratalog.model.names import TopicPartition
+from stratalog.spi.cleanup import CleanupPolicy, RecordFilter, Rewrite, RewriteJob
+from stratalog.tier.tier_log import TierLog
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerLimits:
+    """What one thread of the cleaner may use; see the settings ``log.cleaner.*``."""
+
+    memory_bytes: int
+    load_factor: float
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionResult:
+    """What a round did, or would do, to one log.
+
+    Offsets in [``start``, ``end``) were rewritten; the dirty ones begin at ``dirty_start``, and the next round begins at
+    ``end``: below the planned end if the filter's memory was full, which ``reason`` says. ``map_load`` is the share of
+    that memory that was filled. ``error`` is why nothing was done, or why it
+    ended early: the log is uncleanable then, or, if ``stopped``, tried again at the next round. ``part`` is as in the plan,
+    ``traffic`` is what came from the tier, and what went there.
+    """
+
+    log: TopicPartition
+    start: int
+    dirty_start: int
+    end: int
+    dirty_ratio: float
+    reason: str
+    stats: RewriteStats = field(default_factory=RewriteStats)
+    map_load: float = 0.0
+    elapsed_ms: int = 0
+    stopped: str = ""
+    error: StorageError | None = None
+    part: str = "local"
+    traffic: Traffic = field(default_factory=Traffic)
+
+
+def compact(
+    plan: CompactionPlan,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    throttle: Throttle,
+    check: Callable[[], None],
+    now_ms: int,
+) -> CompactionResult:
+    """One round over one log; what is wrong is in the result."""
+    log, rewrite = plan.log, plan.rewrite
+    assert rewrite is not None
+    clock, ticket = log.parts.env.clock, log.cleaning.changes
+    began_ns = clock.monotonic_ns()
+    round_ = _Round(plan, job_of(log, rewrite, limits, now_ms), rewriters(policies), limits, throttle, check, ticket)
+    stopped = ""
+    error: StorageError | None = None
+    try:
+        round_.run()
+    except RewriteStoppedError as reason:
+        stopped = str(reason)
+    except OutOfResourcesError as limit:
+        error, stopped = limit, limit.reason
+    except LogDirOfflineError as offline:
+        error, stopped = offline, "the log directory is out of service"
+        log.fail(offline)
+    except FencedEpochError as fenced:
+        error, stopped = fenced, "another writer owns the log"
+    except StoreError as store:
+        error, stopped = store, "the store failed"
+    except ClosedError as closed:
+        stopped = str(closed)
+    except StorageError as wrong:
+        error = wrong
+    except Exception as wrong:  # noqa: BLE001 - a filter is a plugin's, and the other logs go on
+        error = PluginError(f"compaction of {log.name} failed: {wrong!r}")
+        error.__cause__ = wrong
+    result = CompactionResult(
+        log=log.name,
+        start=rewrite.start,
+        dirty_start=rewrite.dirty_start,
+        end=round_.end,
+        dirty_ratio=rewrite.dirty_ratio,
+        reason=reason_of(rewrite, rewrite.end if error is not None or stopped else round_.end, limits),
+        stats=round_.stats,
+        map_load=round_.load,
+        elapsed_ms=(clock.monotonic_ns() - began_ns) // 1_000_000,
+        stopped=stopped,
+        error=error,
+        part=plan.part,
+        traffic=round_.traffic,
+    )
+    _conclude(log, result, ticket)
+    return result
+
+
+@dataclass(slots=True)
+class _Round:
+    """One round over one part of a log, and what is known of it however it ends."""
+
+    plan: CompactionPlan
+    job: RewriteJob
+    policies: Mapping[str, CleanupPolicy]
+    limits: CleanerLimits
+    throttle: Throttle
+    check: Callable[[], None]
+    ticket: int
+    end: int = 0
+    load: float = 0.0
+    stats: RewriteStats = field(default_factory=RewriteStats)
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def run(self) -> None:
+        """Both passes, unless somebody else is at the same part."""
+        self.end = self.job.dirty_start
+        log, tier = self.plan.log, self.plan.tier
+        lock = log.cleaning.busy if tier is None else log.cleaning.tier_busy
+        if not lock.acquire(blocking=False):
+            raise RewriteStoppedError(f"{log.name} is being offloaded, or compacted by somebody else")
+        try:
+            digests = SegmentDigests(log) if tier is None else None
+            if digests is not None:
+                self.job = replace(self.job, secret=digests.secret)
+            filters = [policy.record_filter(self.job) for policy in self.policies.values()]
+            self.end = self._local(filters, digests) if tier is None else self._tiered(tier, filters)
+            self.load = max((found.load for found in filters), default=0.0)
+        finally:
+            lock.release()
+
+    def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
+        log = self.plan.log
+        check_settled(log)
+        log.flush()  # else a loss of power could take the marker of a transaction whose records outdate something here
+        rewriting = self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job))
+        rewriting.digests = digests
+        return rewriting.run()
+
+    def _tiered(self, tier: TierLog, filters: Sequence[RecordFilter]) -> int:
+        log, state = self.plan.log, self.plan.log.cleaning
+        part = open_tier_part(log, tier, self.traffic, f"compaction: {self.plan.reason}")
+        try:
+            rewriting = self._rewriting(part, filters, keeps_tombstones=has_older(log, self.job))
+            rewriting.is_copied = True
+            end = rewriting.run()
+            part.commit(end)
+        except CorruptionError as error:
+            part.forget(error.file)
+            if state.tier_doubt == str(error):
+                raise
+            state.tier_doubt = str(error)
+            raise RewriteStoppedError(f"damaged, perhaps on its way here: {error}") from error
+        finally:
+            part.abandon()
+        state.tier_doubt = ""
+        return end
+
+    def _rewriting(
+        self, part: Rewritable[S], filters: Sequence[RecordFilter], *, keeps_tombstones: bool
+    ) -> Rewriting[S]:
+        return Rewriting(
+            part,
+            self.job,
+            filters,
+            keeps_tombstones,
+            self.limits.read_bytes,
+            self.throttle,
+            self.check,
+            self.ticket,
+            stats=self.stats,
+        )
+
+
+def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
+    """Why a round is or was due, and if it ends before its bounds, why that is and what else there is."""
+    if end >= rewrite.end:
+        return rewrite.reason
+    return (
+        f"{rewrite.reason}; too many keys for one round: its memory is full at offset {end}, the next one goes on there up "
+        f"to {rewrite.end}. log.cleaner.dedupe.buffer.size gives it {limits.memory_bytes} bytes; of what is in a tier, "
+        "`stratalog spark compact` takes any number of keys at once"
+    )
+
+
+def check_settled(log: Log) -> None:
+    """Raise RewriteStoppedError while the tier may have, or be about to have, more than is known.
+
+    What would be rewritten here could be what was committed there; and tombstones would go above records that stay.
+    """
+    if not log.settle_remote():
+        raise RewriteStoppedError(
+            f"whether the last commit to the tier of {log.name} took effect shows with the next one"
+        )
+
+
+def has_older(log: Log, job: RewriteJob) -> bool:
+    """Whether records come before those of a round: neither tombstones nor markers may go then.
+
+    A tier has them, or retention is about to delete them, and may yet be told otherwise.
+    """
+    view = log.view()
+    remote = view.remote
+    start = None if remote is None else remote.segments.start_offset
+    if start is not None and start < job.start:
+        return True
+    log_start = view.offsets.log_start
+    return any(segment.base_offset < job.start and segment.end_offset > log_start for segment in view.segments)
+
+
+def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:
+    """What filters are told of a round."""
+    bounds = (rewrite.start, rewrite.end, rewrite.dirty_start)
+    return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
+
+
+def _conclude(log: Log, result: CompactionResult, ticket: int) -> None:
+    if result.error is not None and not result.stopped:
+        give_up(log, result.error, result.part)
+    if result.error is not None or result.stopped:
+        return
+    if result.part == "local":
+        log.cleaned_up_to(result.end, ticket)
+    stats = result.stats
+    log.notify(
+        LogCleaned(
+            log=log.name,
+            bytes_before=stats.bytes_read,
+            bytes_after=stats.bytes_written,
+            records_before=stats.records_read,
+            records_after=stats.records_kept,
+            segments_before=stats.segments_before,
+            segments_after=stats.segments_after,
+            dirty_start=result.dirty_start,
+            end=result.end,
+            map_load=result.map_load,
+            elapsed_ms=result.elapsed_ms,
+            part=result.part,
+        )
+    )

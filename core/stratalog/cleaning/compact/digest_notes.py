@@ -1,0 +1,105 @@
+"""What a round notes of the segments it reads, so that later rounds can spare them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stratalog.cleaning.compact import unchanged_segments
+from stratalog.cleaning.compact.segment_digests import NEVER_MS, Digest, Digests
+from stratalog.cleaning.compact.transaction_filter import is_special
+from stratalog.cleaning.compact.unchanged_segments import Looks, Steady, SteadyState
+from stratalog.cleaning.compact.verdicts import AT_HORIZON
+from stratalog.model.batches import DELETE_HORIZON_BIT, BatchTable
+from stratalog.spi.cleanup import RecordFilter
+
+
+class Notes:
+    """Of one group of segments, the digest of the segment that stands for it afterwards.
+
+    There is none where the next round will drop or change something, as the marker of a transaction that is empty now,
+    nor of segments that the round has not looked at to their end.
+
+    Args:
+        digests: where it is written; None: nowhere.
+        filters: of the round; all must make digests.
+        base_offset: of the group.
+        state: of the pass.
+        is_whole: whether filters judge all records of the group, and what stays is due at a time that is known.
+    """
+
+    def __init__(
+        self,
+        digests: Digests[Any] | None,
+        filters: Sequence[RecordFilter],
+        base_offset: int,
+        state: SteadyState,
+        *,
+        is_whole: bool,
+    ) -> None:
+        self._digests, self._filters = digests, filters
+        self._state, self._steady = state, Steady()
+        self._due_ms = NEVER_MS
+        is_wanted = bool(filters) and all(found.digest_kind for found in filters)
+        self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
+
+    def look_at(self, table: BatchTable, looks: Looks, *, is_plain: bool = False) -> None:
+        """Told of every table; batches get the horizon if they need one and have none.
+
+        ``is_plain`` says that none of them does, and that none stays empty.
+        """
+        if self._digests is None or (is_plain and not is_special(table)):
+            return
+        if table.magic >= 2 and not self._state.look_at(table, looks, self._steady):
+            self.abandon()
+        if self._writer is None:
+            return
+        for row, words in enumerate(looks.verdicts):
+            if AT_HORIZON in bytes(words):
+                has_one = table.attributes[row] & DELETE_HORIZON_BIT
+                self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else looks.horizon_ms)
+
+    def pass_over(self, found: Steady) -> None:
+        """A segment is not read: what comes behind is as if it had been."""
+        found.pass_over(self._state.met)
+
+    def old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
+        """Told of a table of a format without horizons: tombstones that ``stay`` go by the segment's time.
+
+        ``is_last_kept``: its last record stays for this round's sake alone.
+        """
+        self._steady.has_old_tombstones |= stay
+        if is_last_kept:
+            self.abandon()
+
+    def collect(self, *, end: bool) -> None:
+        """Take what filters have summed up so far."""
+        if self._digests is None:
+            return
+        for found in self._filters:
+            for section in found.digest(end=end):
+                if self._writer is not None:
+                    self._writer.add(found.digest_kind, section)
+
+    def take_over(self, digest: Digest) -> None:
+        """Add what is known of a segment that was not looked at."""
+        if self._writer is None or self._digests is None:
+            return
+        self._due_ms = min(self._due_ms, digest.due_ms)
+        self._steady.join(digest.steady)
+        for kind, section in self._digests.sections(digest):
+            self._writer.add(kind, section)
+
+    def seal(self) -> None:
+        """All were read: the digest is that of the segment that is there now."""
+        self.collect(end=True)
+        if self._writer is not None:
+            if self._steady:
+                self._writer.add(unchanged_segments.KIND, self._steady.encode())
+            self._writer.seal(self._due_ms)
+
+    def abandon(self) -> None:
+        """Write no digest."""
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None

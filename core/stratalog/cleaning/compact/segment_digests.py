@@ -1,0 +1,248 @@
+"""Files beside compacted segments that tell later rounds which of them need not be read.
+
+What they say of records is the filters' own. Nothing here is needed: a file that is missing, damaged, or of another
+segment than the one that is there now costs its segment being read. docs/formats/digest.md has the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, TypeVar
+
+from crc32c import crc32c
+
+from stratalog.cleaning.compact import unchanged_segments
+from stratalog.cleaning.compact.unchanged_segments import Steady
+from stratalog.config.keys import LONG_MAX
+from stratalog.errors import FileReplacedError, OutOfResourcesError, SegmentGoneError
+from stratalog.log.log import Log
+from stratalog.model.batches import Buffer
+from stratalog.model.names import DIGEST_SUFFIX, parse_segment_file, segment_file
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.segment import Segment
+from stratalog.segment.segment_identity import Identity
+from stratalog.spi.cleanup import RecordFilter
+from stratalog.spi.segment_store import LogFiles, SegmentFile
+
+S_contra = TypeVar("S_contra", bound=ReadableSegment, contravariant=True)
+
+NEVER_MS: Final = LONG_MAX
+_MAGIC: Final = b"STLGDIG2"
+_NEW: Final = ".new"
+_SECTION: Final = struct.Struct("<IIB")  # size, CRC, length of the kind
+_TRAILER: Final = struct.Struct("<IIqqqqIq16sI8s")
+_SECRET_BYTES: Final = 16
+_MAX_DIRECTORY_BYTES: Final = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class DigestSection:
+    """Where a section is (bytes), whose it is, and its CRC-32C."""
+
+    kind: str
+    position: int
+    size_bytes: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a file says: ``due_ms`` is when a tombstone of the segment has its time, ``secret`` that of its hashes.
+
+    ``steady`` is what it needs to find in a round besides, read with the sections.
+    """
+
+    identity: Identity
+    due_ms: int
+    secret: bytes
+    sections: tuple[DigestSection, ...]
+    steady: Steady = field(default_factory=Steady)
+
+
+class Digests(Protocol[S_contra]):
+    """The digests of a log, or of a part of it, for one round."""
+
+    def sparing(self, segment: S_contra, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
+        """The digest of a segment by which no filter drops anything of it, and no tombstone has its time; else None."""
+
+    def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
+        """What a digest holds, for that of the segment that its own and others become."""
+
+    def begin(self, base_offset: int) -> DigestWriter | None:
+        """Begin the digest of a segment; None if nothing is to be written."""
+
+
+class SegmentDigests:
+    """The digests of one log's local part. Used by the thread of the round.
+
+    Args:
+        log: whose.
+        writable: whether files may be written and removed.
+
+    Attributes:
+        secret: what filters hash keys with: that of the files there are, or a new one.
+    """
+
+    def __init__(self, log: Log, *, writable: bool = True) -> None:
+        self._log, self.writable = log, writable
+        self._found = dict[int, Digest]()
+        segments = log.view().segments
+        self._files: LogFiles | None = segments[0].files if segments else None
+        names = [] if self._files is None else [found.name for found in self._files.list() if found.is_file]
+        bases = {segment.base_offset for segment in segments[:-1]}
+        for name in names:
+            parsed = parse_segment_file(name.removesuffix(_NEW))
+            if self._files is None or parsed is None or parsed.suffix != DIGEST_SUFFIX or parsed.state:
+                continue
+            digest = None if name.endswith(_NEW) else _read(self._files, name)
+            if digest is not None and parsed.base_offset in bases:
+                self._found[parsed.base_offset] = digest
+            elif writable:  # left by a crash, or by whoever deleted its segment
+                self._files.remove(name)
+        known = next(iter(self._found.values()), None)
+        drawn = log.parts.env.chance.getrandbits(8 * _SECRET_BYTES).to_bytes(_SECRET_BYTES, "little")
+        self.secret = drawn if known is None else known.secret
+
+    def sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
+        """The digest of a segment by which no filter drops anything of it, and no tombstone has its time; else None."""
+        digest = self._found.get(segment.base_offset)
+        if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:
+            return None
+        kinds = {section.kind for section in digest.sections}
+        if not filters or any(found.digest_kind not in kinds for found in filters):
+            return None
+        if digest.identity != Identity.of(segment):
+            return None
+        with contextlib.closing(self._files.open_segment(_name(segment.base_offset))) as file:
+            for section in digest.sections:
+                data = file.read(section.position, section.size_bytes)
+                if crc32c(data) != section.crc:
+                    return None
+                if section.kind == unchanged_segments.KIND:
+                    digest = replace(digest, steady=Steady.decode(data))
+                if not all(found.spares(data) for found in filters if found.digest_kind == section.kind):
+                    return None
+        return digest
+
+    def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
+        """What a digest holds, for that of the segment that its own and others become."""
+        assert self._files is not None
+        with contextlib.closing(self._files.open_segment(_name(digest.identity.base_offset))) as file:
+            for section in digest.sections:
+                if section.kind == unchanged_segments.KIND:  # that of several is not theirs one behind the other
+                    continue
+                yield section.kind, file.read(section.position, section.size_bytes)
+
+    def begin(self, base_offset: int) -> DigestWriter | None:
+        """Begin the file of a segment; None if nothing is to be written."""
+        if self._files is None or not self.writable:
+            return None
+        return DigestWriter(self._log, self._files, base_offset, self.secret)
+
+
+class DigestWriter:
+    """Writes one file, which takes the place of an older one when it is complete. A full disk only ends it.
+
+    Nothing is synced: what a power loss leaves does not have its checksums.
+    """
+
+    def __init__(self, log: Log, files: LogFiles, base_offset: int, secret: bytes) -> None:
+        self._log, self._files, self._secret = log, files, secret
+        self._base, self._name = base_offset, _name(base_offset)
+        self._file: SegmentFile | None = None
+        self._is_given_up = False
+        self._directory = bytearray()
+        self._count = 0
+
+    def add(self, kind: str, section: Buffer) -> None:
+        """Write a section; ``kind`` says whose it is."""
+        name = kind.encode("ascii")
+        if self._append(section):
+            self._directory += _SECTION.pack(memoryview(section).nbytes, crc32c(section), len(name)) + name
+            self._count += 1
+
+    def seal(self, due_ms: int) -> None:
+        """Complete the file: it is that of the segment that is there now."""
+        segment = next((found for found in self._log.view().segments if found.base_offset == self._base), None)
+        try:
+            found = None if segment is None else Identity.of(segment)
+        except SegmentGoneError:
+            found = None
+        if found is None:  # truncated or deleted at this very moment
+            self.abandon()
+            return
+        bounds = (found.base_offset, found.end_offset, found.size_bytes, found.modified_ms, found.tail_crc)
+        body = _TRAILER.pack(len(self._directory), self._count, *bounds, due_ms, self._secret, 0, _MAGIC)
+        crc = crc32c(body, crc32c(self._directory))
+        trailer = _TRAILER.pack(len(self._directory), self._count, *bounds, due_ms, self._secret, crc, _MAGIC)
+        if self._append(self._directory + trailer) and self._file is not None:
+            self._file.close()
+            self._files.rename(self._name + _NEW, self._name)
+
+    def abandon(self) -> None:
+        """Remove what was written; adding more does nothing."""
+        self._is_given_up = True
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            self._files.remove(self._name + _NEW)
+
+    def _append(self, data: Buffer) -> bool:
+        if self._is_given_up:
+            return False
+        try:
+            if self._file is None:
+                self._files.remove(self._name + _NEW)
+                self._file = self._files.open_segment(self._name + _NEW, create=True)
+            self._file.append([data])
+        except (FileReplacedError, OutOfResourcesError):  # a digest saves time only, and the space is for records
+            self.abandon()
+            return False
+        return True
+
+
+def _name(base_offset: int) -> str:
+    return segment_file(base_offset, DIGEST_SUFFIX)
+
+
+def _read(files: LogFiles, name: str) -> Digest | None:
+    """What a file says; None if it is not a digest, is damaged at its end, or went away with its segment."""
+    try:
+        with contextlib.closing(files.open_segment(name)) as file:
+            return unpack_digest(file.read, file.size_bytes)
+    except SegmentGoneError:
+        return None
+
+
+def unpack_digest(read: Callable[[int, int], Buffer], size_bytes: int) -> Digest | None:
+    """Read what stands at the end of a file; None if that is no digest, or damaged. ``read`` takes position and size."""
+    body = size_bytes - _TRAILER.size
+    if body < 0:
+        return None
+    trailer = bytes(read(body, _TRAILER.size))
+    if len(trailer) != _TRAILER.size:  # cut off meanwhile
+        return None
+    directory_bytes, count, *bounds, due_ms, secret, crc, magic = _TRAILER.unpack(trailer)
+    if magic != _MAGIC or directory_bytes > min(body, _MAX_DIRECTORY_BYTES):
+        return None
+    directory = bytes(read(body - directory_bytes, directory_bytes))
+    unsealed = _TRAILER.pack(directory_bytes, count, *bounds, due_ms, secret, 0, magic)
+    if crc32c(unsealed, crc32c(directory)) != crc:
+        return None
+    try:
+        return Digest(Identity(*bounds), due_ms, secret, tuple(_sections(directory, count)))
+    except (struct.error, UnicodeDecodeError):  # its CRC is right, yet it was not written by us
+        return None
+
+
+def _sections(directory: bytes, count: int) -> Iterator[DigestSection]:
+    at = position = 0
+    for _ in range(count):
+        size_bytes, crc, length = _SECTION.unpack_from(directory, at)
+        at += _SECTION.size
+        yield DigestSection(directory[at : at + length].decode("ascii"), position, size_bytes, crc)
+        at += length
+        position += size_bytes

@@ -1,0 +1,329 @@
+"""The committed part of a log as a round of compaction finds it: local copies are read where there are any.
+
+What is written anew goes into the tier.
+
+Order: the new objects; then local copies of what is replaced leave local disk; then the commit. So no local copy ever
+differs from what the tier has in its place, and whatever ends the process in between loses nothing: the tier has all of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.cleaning.compact.segment_range import RewriteStoppedError
+from stratalog.config.topic import TopicConfig
+from stratalog.epochs.checkpoint import format_epochs
+from stratalog.errors import FencedEpochError, SegmentGoneError
+from stratalog.log.change.extra_indexes import packed_extras_of
+from stratalog.log.log import Log
+from stratalog.log.read.tier_view import merged_epochs
+from stratalog.model.batches import Buffer
+from stratalog.model.events import SegmentEvicted
+from stratalog.model.segment_info import FileKind, FileSlice
+from stratalog.segment.cleaned_segment import CleanedSegment, SpooledSegment
+from stratalog.segment.components import Components
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upload.closed_segment import INDEX_KINDS
+from stratalog.tier.upload.replacer import MOST_ENTRIES, Replacement, Replacer
+
+_HASHED_BYTES: Final = 1 << 20
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Bytes of ``.log`` files that came from the tier, and that went there."""
+
+    downloaded_bytes: int = 0
+    uploaded_bytes: int = 0
+
+
+class TierSource:
+    """A committed segment. A ReadableSegment: its local copy is read while there is one."""
+
+    __slots__ = ("_local", "_traffic", "remote")
+
+    def __init__(self, remote: RemoteSegment, local: Segment | None, traffic: Traffic) -> None:
+        self.remote, self._local, self._traffic = remote, local, traffic
+
+    @property
+    def stored(self) -> StoredSegment:
+        """The manifest's entry."""
+        return self.remote.stored
+
+    @property
+    def base_offset(self) -> int:
+        """The first offset it may hold."""
+        return self.remote.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset after it."""
+        return self.remote.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the ``.log`` file."""
+        return self.remote.size_bytes
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest record timestamp, -1 if no record has one."""
+        return self.remote.max_timestamp_ms
+
+    @property
+    def age_from_ms(self) -> int:
+        """What retention by time goes by."""
+        return self.remote.age_from_ms
+
+    @property
+    def label(self) -> str:
+        """The file that is read, or the object."""
+        return self.remote.label if self._local is None else self._local.label
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Up to ``size_bytes`` from ``position``; errors as those of a segment in a tier."""
+        if self._local is not None:
+            try:
+                return self._local.read(position, size_bytes)
+            except SegmentGoneError:  # it left local disk meanwhile
+                self._local = None
+        data = self.remote.read(position, size_bytes)
+        self._traffic.downloaded_bytes += len(data)
+        return data
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """The same; bytes in memory need no pinning."""
+        return FileSlice.of(self.read(position, size_bytes), position)
+
+    def index_entries(self, role: IndexRole) -> Buffer:
+        """The entries of an index, as the tier has them."""
+        return self.remote.index_entries(role)
+
+    def forget(self) -> bool:
+        """Drop what is cached, as it may have been damaged on the way; a damaged copy is not read again."""
+        if self._local is None:
+            return self.remote.forget()
+        self._local = None
+        return True
+
+
+class TierPart:
+    """A ``Rewritable``. For one thread; what was made is committed by ``commit``, or given up by ``abandon``.
+
+    Args:
+        log: whose; it leads.
+        traffic: told of bytes.
+        replacer: puts segments in the place of others; None where nothing will be.
+        kind: of the commits.
+        reason: of the commits, for people.
+        notes: whether ``placed`` is kept.
+
+    Attributes:
+        placed: what the commits replaced so far.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        traffic: Traffic,
+        replacer: Replacer | None = None,
+        *,
+        kind: ChangeKind = ChangeKind.COMPACT,
+        reason: str = "",
+        notes: bool = False,
+    ) -> None:
+        self._notes = notes
+        self.name, self.parts, self.config, self.producers = log.name, log.parts, log.config, log.producers
+        self._log, self._traffic, self._replacer, self._kind, self._reason = log, traffic, replacer, kind, reason
+        self._made = list[Replacement]()
+        self.placed: tuple[Replacement, ...] = ()
+        view = log.view()
+        assert view.remote is not None
+        self._end = view.remote.end_offset
+        self._remote, self._doubt = view.remote, log.cleaning.tier_doubt
+        self._copies = {segment.base_offset: segment for segment in view.segments[:-1]}
+        self._behind = [segment for segment in view.segments if segment.end_offset > self._end]
+
+    def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
+        """Those that end above ``offset``, ascending: the list of the tier's is read page by page."""
+        for found in self._remote.segments.from_offset(offset):
+            if isinstance(found, RemoteSegment):
+                yield TierSource(found, _copy_of(found, self._copies, self._doubt), self._traffic)
+        yield from (segment for segment in self._behind if segment.end_offset > offset)
+
+    def modified_ms(self, segment: ReadableSegment) -> int:
+        """When its ``.log`` file was last written."""
+        return _entry(segment).info.modified_ms
+
+    def index_bytes(self, segment: ReadableSegment, role: IndexRole) -> int:
+        """The size of an index, as it is stored."""
+        place = _entry(segment).slices.get(INDEX_KINDS[role])
+        return 0 if place is None else place.size_bytes
+
+    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+        """Begin a segment beside the log: a layout must know what it uploads before it begins."""
+        return self._log.new_spooled(base_offset)
+
+    def replace(self, made: CleanedSegment, old: Sequence[ReadableSegment], ticket: int) -> bool:
+        """Upload a finished segment, unless it is the very one that is there; errors as ``Replacer.upload``."""
+        del ticket
+        assert isinstance(made, SpooledSegment)
+        entries = tuple(_entry(segment) for segment in old)
+        try:
+            if (
+                len(entries) == 1
+                and made.size_bytes == entries[0].info.size_bytes
+                and digest_of(made) == entries[0].sha256
+            ):
+                return True
+            stored = self._writer().upload(source_of(made, old, self._log.parts, self._log.config))
+        finally:
+            made.discard()
+        self._traffic.uploaded_bytes += made.size_bytes
+        self._made.append(Replacement(entries, stored))
+        if len(self._made) >= MOST_ENTRIES:
+            self.commit()
+        return True
+
+    def commit(self, first_dirty_offset: int | None = None, *, always: bool = False) -> None:
+        """Put what was made in the place of what it was made of.
+
+        Args:
+            first_dirty_offset: how far the log is compacted now; None leaves that as it is.
+            always: even if nothing was made.
+
+        Raises:
+            FencedEpochError: another writer owns the log, which takes no appends here any more.
+            RewriteStoppedError: the log leads in another epoch by now.
+            StoreError: the store failed; whether it was committed shows when the head is read again.
+        """
+        if not self._made and first_dirty_offset is None and not always:
+            return
+        log, replacer = self._log, self._writer()
+        if log.leader_epoch != replacer.leader_epoch:
+            raise RewriteStoppedError(f"{log.name} is led in another epoch by now")
+        self._evict()
+        made, self._made = self._made, []  # what becomes of it is the root's to say from here on
+        try:
+            placed = replacer.replace(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
+            self.placed += placed if self._notes else ()
+        except FencedEpochError as error:
+            if log.leader_epoch != replacer.leader_epoch:
+                raise RewriteStoppedError(f"{log.name} is led in another epoch by now") from error
+            with log.stopped_if_fenced():
+                raise
+        finally:
+            log.refresh_remote()
+
+    def forget(self, label: str) -> None:
+        """Drop what is cached of the segment with this label."""
+        for segment in self.from_offset(0):
+            if segment.label == label:
+                segment.forget()
+
+    def abandon(self) -> None:
+        """Delete what was uploaded and not committed."""
+        made, self._made = self._made, []
+        if made:
+            self._writer().discard([found.new for found in made])
+
+    def _writer(self) -> Replacer:
+        assert self._replacer is not None
+        return self._replacer
+
+    def _evict(self) -> None:
+        """Take local copies off local disk up to the end of what is about to be replaced, if that has any."""
+        spans = [(found.old[0].info.base_offset, found.old[-1].info.end_offset) for found in self._made]
+        copies = [found for found in self._log.view().segments[:-1] if found.end_offset <= self._end]
+        stale = [
+            copy.end_offset
+            for copy in copies
+            if any(copy.base_offset < end and start < copy.end_offset for start, end in spans)
+        ]
+        for gone in self._log.drop_local(max(stale)) if stale else ():
+            self._log.notify(
+                SegmentEvicted(log=self._log.name, base_offset=gone.base_offset, size_bytes=gone.size_bytes)
+            )
+
+
+def source_of(
+    made: SpooledSegment, old: Sequence[ReadableSegment], parts: Components, config: TopicConfig
+) -> SegmentSource:
+    """What stands for ``old`` from now on, with all that travels with it."""
+    infos = [_entry(segment).info for segment in old]
+    epochs = merged_epochs(info.leader_epochs for info in infos)
+    info = dataclasses.replace(
+        infos[-1],
+        base_offset=infos[0].base_offset,
+        size_bytes=made.size_bytes,
+        max_timestamp_ms=made.largest.timestamp_ms,
+        leader_epochs=epochs,
+    )
+    files = {INDEX_KINDS[role]: bytes(entries) for role, entries in made.entries.items() if entries}
+    last = old[-1]
+    assert isinstance(last, TierSource)
+    snapshot = last.remote.read_file(FileKind.SNAPSHOT)  # what producers did below its end is as true as it was
+    if snapshot:
+        files[FileKind.SNAPSHOT] = snapshot
+    files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
+    extras = packed_extras_of(made, info, parts, config)
+    if extras:
+        files[FileKind.EXTRA] = extras
+    return SegmentSource(info, made, files)
+
+
+def open_tier_part(
+    log: Log,
+    tier: TierLog,
+    traffic: Traffic,
+    reason: str,
+    kind: ChangeKind = ChangeKind.COMPACT,
+    *,
+    notes: bool = False,
+) -> TierPart:
+    """The committed part of a log as the tier has it now, to be rewritten; ``notes`` as of ``TierPart``.
+
+    Raises:
+        FencedEpochError: another writer owns the log, which takes no appends here any more.
+        StoreError: the store failed.
+    """
+    layout = log.config.tier_layout
+    with log.stopped_if_fenced():
+        replacer = tier.replacer(layout=layout, leader_epoch=log.leader_epoch, section=log.config.sections.get(layout))
+        tier.refresh()
+        replacer.begin()
+    log.refresh_remote()
+    return TierPart(log, traffic, replacer, kind=kind, reason=reason, notes=notes)
+
+
+def digest_of(made: SpooledSegment) -> str:
+    """The SHA-256 of the records, hex."""
+    found = hashlib.sha256()
+    for piece in made.chunks(_HASHED_BYTES):
+        found.update(piece)
+    return found.hexdigest()
+
+
+def _entry(segment: ReadableSegment) -> StoredSegment:
+    assert isinstance(segment, TierSource)  # what is behind the tier's end is only looked at
+    return segment.stored
+
+
+def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) -> Segment | None:
+    """The local copy of a committed segment, if its bounds and size are those of the tier's, and it is not in doubt."""
+    found = local.get(remote.base_offset)
+    if found is None or (found.end_offset, found.size_bytes) != (remote.end_offset, remote.size_bytes):
+        return None
+    if found.label in doubt:
+        return None
+    return found

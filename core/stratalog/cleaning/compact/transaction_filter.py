@@ -1,0 +1,123 @@
+"""Which batches of transactions a pass over a log may drop, and which markers have nothing left to end.
+
+Source: apache/kafka CleanedTransactionMetadata.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
+from stratalog.model.messages.control import ControlType, EndMarker
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.segment.control_batches import read_control
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import transaction_index
+
+_SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
+
+
+def is_special(table: BatchTable) -> bool:
+    """Whether there is a batch of a transaction, or a marker."""
+    return table.magic >= 2 and any(attributes & _SPECIAL for attributes in set(table.attributes))
+
+
+@dataclass(slots=True)
+class _Aborted:
+    """A transaction that a later marker aborts; ``seen`` is whether a batch of it was met."""
+
+    entry: AbortedTransaction
+    seen: bool = False
+
+
+class AbortedAhead:
+    """The aborted transactions of a log, told of as a pass comes to their segments; each index is read once.
+
+    Args:
+        segments: from the pass's first one on, ascending.
+        parts: the log's components.
+    """
+
+    def __init__(self, segments: Iterator[ReadableSegment], parts: Components) -> None:
+        self._segments, self._parts = segments, parts
+        self._stable = 0  # up to here all aborted transactions are known
+
+    def show(self, segment: ReadableSegment, to: TransactionPass) -> None:
+        """Tell of all with data in a segment, maybe of later ones too; segments in their order.
+
+        Source: apache/kafka TransactionIndex.collectAbortedTxns; the stop rule rests on the stored last stable offset.
+        """
+        while self._stable < segment.end_offset:
+            found = next(self._segments, None)
+            if found is None:
+                return
+            if found.end_offset <= segment.base_offset:
+                continue
+            entries = list(transaction_index(found, self._parts))
+            to.expect(entry for entry in entries if entry.last_offset >= segment.base_offset)
+            self._stable = max((entry.last_stable_offset for entry in entries), default=self._stable)
+
+
+@dataclass(slots=True)
+class TransactionPass:
+    """What one pass knows of transactions; it is told of every batch, in order.
+
+    Attributes:
+        parts: the log's components.
+        keeps_markers: no marker may go, and each stays in the index: a tier may hold data of its transaction.
+        committed: the producers of whose committed transactions data was met, and no marker yet.
+        kept: the abort markers that stay, with the index entries of their transactions, by the marker's offset.
+    """
+
+    parts: Components
+    keeps_markers: bool = False
+    kept: dict[int, AbortedTransaction] = field(default_factory=dict)
+    _coming: list[tuple[int, int, AbortedTransaction]] = field(default_factory=list)  # a heap, by first offset
+    _aborted: dict[int, _Aborted] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
+
+    def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Tell of aborted transactions before their first batch; the same one may be told of again."""
+        for entry in aborted:
+            heapq.heappush(self._coming, (entry.first_offset, entry.last_offset, entry))
+
+    def rows(self, table: BatchTable, data: Buffer) -> list[bool]:
+        """For each batch of a table whether it can be dropped: aborted data, or a marker whose transaction is empty."""
+        return [self._is_dropped(batch, data) for batch in table]
+
+    def _is_dropped(self, batch: RecordBatch, data: Buffer) -> bool:
+        while self._coming and self._coming[0][0] <= batch.last_offset:
+            entry = heapq.heappop(self._coming)[2]
+            if entry.last_offset < batch.base_offset:
+                continue  # its marker was passed over
+            self._aborted.setdefault(entry.producer_id, _Aborted(entry))
+        if batch.is_control:
+            return self._ends_nothing(batch, data)
+        if not batch.is_transactional or batch.producer_id == NO_PRODUCER:
+            return False
+        found = self._aborted.get(batch.producer_id)
+        if found is None or found.entry.last_offset < batch.base_offset:
+            self.committed.add(batch.producer_id)
+            return False
+        found.seen = True
+        return True
+
+    def _ends_nothing(self, batch: RecordBatch, data: Buffer) -> bool:
+        if batch.record_count <= 0:
+            return not self.keeps_markers  # emptied by an earlier round
+        control = read_control(data, batch, self.parts)
+        if not isinstance(control, EndMarker):
+            return False
+        if control.kind is ControlType.COMMIT:
+            had_data = batch.producer_id in self.committed
+            self.committed.discard(batch.producer_id)
+            return not (had_data or self.keeps_markers)
+        found = self._aborted.pop(batch.producer_id, None)
+        if found is None or not (found.seen or self.keeps_markers):
+            return not self.keeps_markers
+        self.kept[batch.last_offset] = found.entry
+        return False

@@ -1,0 +1,1 @@
+"""Erase the records of one key."""

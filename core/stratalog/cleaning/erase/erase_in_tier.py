@@ -1,0 +1,94 @@
+"""Forgetting a key in a tier: committed segments that hold it are replaced, and the history before that ends.
+
+What older roots name stays in the bucket for the collector's grace time, as readers may be under way; nobody is given it any
+more (``as_of`` refuses). ``tier.history.ms`` does not hold for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stratalog.cleaning.compact.segment_range import RewriteStoppedError
+from stratalog.cleaning.compact.tier_range import TierPart, TierSource, Traffic, open_tier_part
+from stratalog.cleaning.erase.erasure_report import ErasedSegment, Remnant
+from stratalog.cleaning.erase.key_removal import records_of, write_without
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.log.log import Log
+from stratalog.tier.manifest.root import ChangeKind, object_keys
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.collect import GRACE_MS
+
+_REASON = "erasure of a key"
+
+
+def erase_in_tier(
+    log: Log, tier: TierLog, key: bytes, done: list[ErasedSegment], remnants: list[Remnant], *, dry_run: bool
+) -> None:
+    """Forget a key in what a log that leads has committed; what is done by the time of an error is told.
+
+    Raises:
+        FencedEpochError: another writer owns the log, which takes no appends here any more.
+        StorageError: a segment cannot be written, or the log leads in another epoch by now.
+        StoreError: the store failed: do it again.
+    """
+    log.refresh_remote()
+    if tier.root is None:
+        return
+    if dry_run:
+        done += [_told(found, count) for found, count in _holding(log, TierPart(log, Traffic()), key, remnants)]
+        return
+    part = open_tier_part(log, tier, Traffic(), _REASON, ChangeKind.ERASE, notes=True)
+    told = dict[int, ErasedSegment]()
+    try:
+        for found, count in _holding(log, part, key, remnants):
+            made = log.new_spooled(found.base_offset)
+            try:
+                after = write_without(log, found, key, made)
+                told[found.base_offset] = replace(_told(found, count), bytes_after=made.size_bytes, sha256_after=after)
+                made.finish(part.modified_ms(found))
+                part.replace(made, [found], 0)
+            finally:
+                made.discard()
+        part.commit(always=True)
+    except RewriteStoppedError as stopped:
+        raise StorageError(f"{stopped}: erase again") from stopped
+    finally:
+        part.abandon()
+        for placed in part.placed:
+            objects = tuple(sorted(placed.new.keys))
+            done.append(replace(told[placed.new.info.base_offset], objects_after=objects))
+            tier.fetcher.forget(placed.old[0])
+    remnants += _left(log, tier, {key for placed in part.placed for key in placed.old[0].keys})
+
+
+def _holding(log: Log, part: TierPart, key: bytes, remnants: list[Remnant]) -> Iterator[tuple[TierSource, int]]:
+    """The committed segments that hold the key, with how many records; damaged ones are told of."""
+    for segment in part.from_offset(0):
+        if not isinstance(segment, TierSource):
+            continue
+        try:
+            count = records_of(log, segment, key)
+        except CorruptionError as wrong:
+            remnants.append(Remnant("damaged segment", segment.label, reason=str(wrong)))
+            continue
+        if count:
+            yield segment, count
+
+
+def _told(segment: TierSource, count: int) -> ErasedSegment:
+    stored = segment.stored
+    size_bytes, objects = segment.size_bytes, tuple(sorted(stored.keys))
+    bounds = (segment.base_offset, segment.end_offset)
+    return ErasedSegment(*bounds, count, size_bytes, size_bytes, stored.sha256, "", "tier", objects)
+
+
+def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
+    """The objects that the head does not name, dropped from the caches of this process."""
+    until_ms = log.parts.env.clock.now_ms() + GRACE_MS
+    named = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
+    left = sorted(tier.stored_keys() - named)
+    tier.fetcher.forget_objects(left)
+    for key in left:
+        reason = "it held the key" if key in replaced else "of an older root, or never committed: not looked into"
+        yield Remnant("object", key, until_ms, reason)

@@ -1,0 +1,144 @@
+"""The proof of an erasure as JSON, and looking later whether it has come true.
+
+The key itself is not in it. Whoever has the key can tell that the proof is about it, by a slow hash with a salt of its own;
+a key that can be guessed can be guessed here too, one try in some hundredths of a second.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stratalog.cleaning.erase.erasure_report import EraseResult, Remnant
+from stratalog.cleaning.erase.key_removal import records_of
+from stratalog.errors import ConfigError, CorruptionError
+from stratalog.log.log import Log
+from stratalog.segment.readable import ReadableSegment
+from stratalog.tier.manifest.root import object_keys
+from stratalog.tier.tier_log import TierLog
+
+FORMAT: Final = "stratalog-erasure"
+FORMAT_VERSION: Final = 1
+_SALT_BYTES: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ErasureCheck:
+    """What is left of what a proof is about: ``remnants`` that are still there, and segments that still hold the key.
+
+    A record of the key that was written after the erasure is none of its business.
+    """
+
+    topic: str
+    partition: int
+    remnants: tuple[Remnant, ...]
+    holding: tuple[str, ...]
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether nothing is left that is known of."""
+        return not self.remnants and not self.holding
+
+
+def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
+    """The proof as a JSON object, to be kept."""
+    salt = log.parts.env.chance.randbytes(_SALT_BYTES)
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "topic": result.log.topic,
+        "partition": result.log.partition,
+        "topic_id": str(log.topic_id),
+        "key_salt": salt.hex(),
+        "key_scrypt": _hash_of(key, salt),
+        "end_offset": result.end,
+        "made_ms": result.made_ms,
+        "gone_ms": result.gone_ms,
+        "complete": result.is_complete,
+        "segments": [dataclasses.asdict(one) for one in result.segments],
+        "remnants": [dataclasses.asdict(_absolute(one)) for one in result.remnants],
+        "error": "" if result.error is None else str(result.error),
+    }
+
+
+def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierLog | None) -> ErasureCheck:
+    """Look whether what may have held a key is gone, and read the log, both tiers of it, for records of the key.
+
+    Raises:
+        ConfigError: the proof is none, or of another key or topic.
+        StoreError: the store failed.
+    """
+    _check_about(proof, log, key)
+    end, remnants = proof.get("end_offset"), proof.get("remnants")
+    if type(end) is not int or not isinstance(remnants, list):
+        raise ConfigError("the proof is not what stratalog erase --json printed")
+    if tier is not None:
+        tier.refresh()
+        log.refresh_remote()
+    there = set[str]()
+    if tier is not None and tier.root is not None:
+        there = tier.stored_keys() - object_keys(tier.entries(0, tier.root.end_offset, tier.root))
+        tier.fetcher.forget_objects(there)
+    left = [found for found in map(_remnant, remnants) if _is_there(found, log, there)]
+    holding = list[str]()
+    for segment in _stored(log):
+        try:
+            if records_of(log, segment, key, below=end):
+                holding.append(segment.label)
+        except CorruptionError as damage:
+            left.append(Remnant("damaged segment", segment.label, reason=str(damage)))
+    return ErasureCheck(log.name.topic, log.name.partition, tuple(left), tuple(holding))
+
+
+def _check_about(proof: Mapping[str, object], log: Log, key: bytes) -> None:
+    if (proof.get("format"), proof.get("format_version")) != (FORMAT, FORMAT_VERSION):
+        raise ConfigError(
+            f"this is no proof in the form {FORMAT} {FORMAT_VERSION}, as stratalog erase --json prints it"
+        )
+    about = (proof.get("topic"), proof.get("partition"), proof.get("topic_id"))
+    if about != (log.name.topic, log.name.partition, str(log.topic_id)):
+        raise ConfigError(f"the proof is about {about[0]}-{about[1]} {about[2]}, not about {log.name} {log.topic_id}")
+    try:
+        salt = bytes.fromhex(str(proof.get("key_salt")))
+    except ValueError as error:
+        raise ConfigError("the proof has no salt") from error
+    if not hmac.compare_digest(_hash_of(key, salt), str(proof.get("key_scrypt"))):
+        raise ConfigError(f"the proof about {log.name} is about another key")
+
+
+def _remnant(value: object) -> Remnant:
+    try:
+        if isinstance(value, dict):
+            return Remnant(str(value["kind"]), str(value["where"]), int(value["until_ms"]), str(value["reason"]))
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ConfigError("the proof names something that is no remnant")
+
+
+def _is_there(found: Remnant, log: Log, objects: set[str]) -> bool:
+    """Whether a remnant still is; segments of the log are read for themselves."""
+    if found.kind == "object":
+        return found.where in objects
+    return found.kind == "deleted file" and log.parts.env.files.stat(found.where) is not None
+
+
+def _stored(log: Log) -> Iterator[ReadableSegment]:
+    """Every segment of both tiers, copies included."""
+    view = log.view()
+    if view.remote is not None:
+        yield from view.remote.segments
+    yield from view.segments
+
+
+def _absolute(found: Remnant) -> Remnant:
+    is_file = found.kind in {"deleted file", "local copy"}
+    return dataclasses.replace(found, where=str(Path(found.where).absolute())) if is_file else found
+
+
+def _hash_of(key: bytes, salt: bytes) -> str:
+    return hashlib.scrypt(key, salt=salt, n=1 << 14, r=8, p=1).hex()

@@ -1,0 +1,87 @@
+"""A segment without the records of one key."""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from stratalog.cleaning.compact.verdicts import DROP, KEEP, by_batch
+from stratalog.errors import CorruptBatchError, CorruptionError
+from stratalog.log.log import Log
+from stratalog.model.batches import CONTROL_BIT, BatchTable, Buffer
+from stratalog.model.matching import rows_of_key
+from stratalog.model.records import Fields, RecordColumns
+from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.control_batches import CONTROL_MAGIC, without_markers
+from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode, transaction_index
+
+_HAS_KEY: Final = 1
+_TO_VERDICT: Final = bytes.maketrans(b"\0\1", KEEP + DROP)
+
+
+def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | None = None) -> int:
+    """How many records of the key a segment holds; ``below`` an offset, if one is given.
+
+    Raises:
+        CorruptionError: a batch, or what holds it, is damaged, and was not only on its way.
+    """
+    try:
+        return _counted(log, segment, key, below)
+    except CorruptionError:
+        if not segment.forget():
+            raise
+    return _counted(log, segment, key, below)
+
+
+def _counted(log: Log, segment: ReadableSegment, key: bytes, below: int | None) -> int:
+    count = 0
+    for chunk in walk(segment, 0, log.parts):
+        for table in chunk.tables:
+            for columns in _data_of(log, segment, chunk, table):
+                wanted = columns.count if below is None else bisect_left(columns.offset, below)
+                count += rows_of_key(columns, key).count(_HAS_KEY, 0, wanted)
+    return count
+
+
+def write_without(log: Log, segment: ReadableSegment, key: bytes, made: CleanedSegment) -> str:
+    """Write a segment without these records; the SHA-256 of what was written, hex. Errors as ``CleanedSegment.append``."""
+    ended = {entry.last_offset: entry for entry in transaction_index(segment, log.parts)}
+    digest = hashlib.sha256()
+    for chunk in walk(segment, 0, log.parts, below=segment.end_offset):
+        for table in chunk.tables:
+            judged = [rows_of_key(columns, key) for columns in _data_of(log, segment, chunk, table)]
+            if any(_HAS_KEY in found for found in judged):
+                data: Buffer = _retained(log, segment, chunk, table, judged)
+            else:
+                data = chunk.data[table.position[0] : table.position[-1] + table.size_bytes[-1]]
+            if data:
+                made.append(data, ended)
+                digest.update(data)
+    return digest.hexdigest()
+
+
+def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
+    """Offsets and keys of the records of a table but for markers."""
+    return decode(chunk, without_markers(table), segment, log.parts, Fields.OFFSET | Fields.KEY)
+
+
+def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, judged: Sequence[bytes]) -> bytes:
+    """The batches of a table without the records that have the key, as ``rows_of_key`` says; headers and markers stay."""
+    words = by_batch(without_markers(table), (found.translate(_TO_VERDICT) for found in judged))
+    control_bit = CONTROL_BIT if table.magic >= CONTROL_MAGIC else 0
+    verdicts: list[Buffer] = [
+        KEEP * count if attributes & control_bit else next(words)
+        for attributes, count in zip(table.attributes, table.record_count, strict=True)
+    ]
+    found = log.parts.formats.of(table.magic, segment.label, chunk.position)
+    keeps_headers = [True] * len(table) if table.magic >= 2 else None
+    limit_bytes = log.parts.limits.decompressed_bytes
+    try:
+        pieces = found.retain(chunk.data, table, verdicts, None, retain_empty=keeps_headers, limit_bytes=limit_bytes)
+        return b"".join(pieces)
+    except CorruptBatchError as error:
+        raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error

@@ -1,0 +1,1 @@
+"""Preview and explain what cleaning does."""

@@ -1,0 +1,248 @@
+"""Why each part of a log is there: what happens to it now or later, and because of which rule.
+
+The answers come from what carries the plans out: retention's dry run, a round of compaction that writes nothing, and the
+policies themselves, asked what they would want at a later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from stratalog.cleaning.compact.compaction_round import CleanerLimits
+from stratalog.cleaning.explain.preview import PlannedSegment, RoundPreview, preview
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan, plan_parts
+from stratalog.cleaning.plan.retention import apply_retention, plan_retention
+from stratalog.log.log import Log
+from stratalog.model.records import Fields
+from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
+from stratalog.tier.tier_log import TierLog
+
+HORIZON_MS: Final = 1000 * 365 * 86_400_000  # what nothing lets go within a thousand years is kept for good
+_LOOKED_AT: Final = 100  # segments whose time is looked for, the oldest first: each costs some 45 plans
+
+
+class Fate(StrEnum):
+    """What happens to a range at the next pass."""
+
+    DELETE = "delete"
+    EVICT = "evict"
+    COMPACT = "compact"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeFate:
+    """What happens to the segments that hold [start, end).
+
+    ``when_ms`` is when they are deleted if nothing is written meanwhile: now for what goes now, None if nothing lets
+    them go, or if so many segments are before them that it was not looked for. ``freed_bytes`` come back at the next
+    pass: from all tiers, or from local disk alone for EVICT.
+    """
+
+    start: int
+    end: int
+    where: str
+    fate: Fate
+    when_ms: int | None
+    reason: str
+    size_bytes: int
+    freed_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordFate:
+    """What happens to one record. ``newer_offset`` is that of the next record of its key, -1 if there is none."""
+
+    offset: int
+    fate: Fate
+    newer_offset: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A log, range by range, and the records that were asked for."""
+
+    ranges: tuple[RangeFate, ...]
+    records: tuple[RecordFate, ...]
+
+
+def explain(
+    log: Log,
+    policies: Mapping[str, CleanupPolicy],
+    tier: TierLog | None,
+    limits: CleanerLimits,
+    now_ms: int,
+    *,
+    offset: int | None = None,
+    key: bytes | None = None,
+) -> Explanation:
+    """What the next passes do; of the log with ``offset`` or ``key`` only ranges with such records, and these records.
+
+    Raises:
+        StorageError: what the passes would fail with.
+    """
+    asked = _offsets(log, offset, key)
+    summary, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
+    plans = plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms)
+    told = apply_retention(log, policies, tier, now_ms=now_ms, dry_run=True)
+    deleted = set(summary.segments[: told.deleted_segments])
+    rounds = [_round(plan, policies, limits, now_ms, sorted(asked)) for plan in plans]
+    rest = [one for one in summary.segments if one.is_local and not one.is_active and one not in deleted]
+    gone = Gone(deleted, set(rest[: told.evicted_segments]), "; ".join(told.reasons), now_ms)
+    kept = [action for action in (*total, *local) if isinstance(action, Keep)]
+    whens = _whens(summary, policies, log, now_ms)
+    ranges = tuple(_ranges(summary, gone, rounds, kept, whens))
+    records = tuple(_records(asked, ranges, rounds, is_by_key=bool(plans)))
+    if offset is not None or key is not None:
+        ranges = tuple(
+            one for one in ranges if any(one.start <= at < one.end for at in asked or (offset,) if at is not None)
+        )
+    return Explanation(ranges, records)
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """What retention takes at the next pass."""
+
+    deleted: set[SegmentSummary]
+    evicted: set[SegmentSummary]
+    reason: str
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What the next round of compaction does to a part of the log, if one is due."""
+
+    plan: CompactionPlan
+    seen: RoundPreview | None
+
+    def made_of(self, segment: SegmentSummary) -> PlannedSegment | None:
+        """What the round makes of a segment, and its neighbours perhaps; None if it leaves it alone."""
+        made = () if self.seen is None else self.seen.segments
+        return next((one for one in made if one.start <= segment.base_offset < one.end), None)
+
+
+def _round(
+    plan: CompactionPlan,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    now_ms: int,
+    watched: Sequence[int],
+) -> Round:
+    if plan.error is not None:
+        raise plan.error
+    return Round(plan, preview(plan, policies, limits, now_ms, watched))
+
+
+# --- ranges ----------------------------------------------------------------------------------------------------------
+
+
+def _ranges(
+    summary: LogSummary, gone: Gone, rounds: Sequence[Round], kept: Sequence[Keep], whens: Mapping[int, int]
+) -> list[RangeFate]:
+    found = list[RangeFate]()
+    for segment in summary.segments:
+        if segment.base_offset == segment.end_offset:
+            continue
+        part = "tier" if segment.is_remote else "local"
+        mine = next((one for one in rounds if one.plan.part == part), None)
+        rewrite = None if mine is None else mine.plan.rewrite
+        made = None if mine is None else mine.made_of(segment)
+        if segment in gone.deleted:
+            found.append(_fate(segment, Fate.DELETE, gone.now_ms, gone.reason, segment.size_bytes))
+        elif segment in gone.evicted:
+            when_ms = whens.get(segment.base_offset)
+            found.append(_fate(segment, Fate.EVICT, when_ms, gone.reason, segment.size_bytes))
+        elif made is not None and rewrite is not None:
+            if made.start == segment.base_offset:  # the others of its group are in the same range
+                one = _fate(segment, Fate.COMPACT, None, rewrite.reason, made.bytes_before - made.bytes_after)
+                found.append(replace(one, end=made.end, size_bytes=made.bytes_before))
+            if made.end == segment.end_offset:
+                found[-1] = replace(found[-1], when_ms=whens.get(segment.base_offset))
+        else:
+            reasons = [one.reason for one in kept if one.start < segment.end_offset and segment.base_offset < one.end]
+            if mine is not None and rewrite is None:
+                reasons.append(mine.plan.reason)
+            if rewrite is not None and segment.end_offset <= rewrite.end:
+                reasons.append("compacted, and nothing in it is outdated")
+            reason = "; ".join(dict.fromkeys(reasons))
+            found.append(_fate(segment, Fate.KEEP, whens.get(segment.base_offset), reason, 0))
+    return found
+
+
+def _fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str, freed_bytes: int) -> RangeFate:
+    places = ("local",) * segment.is_local + ("tier",) * segment.is_remote
+    where = "active" if segment.is_active else ", ".join(places)
+    return RangeFate(
+        segment.base_offset, segment.end_offset, where, fate, when_ms, reason, segment.size_bytes, freed_bytes
+    )
+
+
+def _whens(summary: LogSummary, policies: Mapping[str, CleanupPolicy], log: Log, now_ms: int) -> dict[int, int]:
+    """By base offset, when segments are deleted: policies are pure, so they can be asked about any time."""
+
+    def end(at_ms: int) -> int:
+        plans = (policy.plan(summary, log.config, at_ms) for policy in policies.values())
+        ends = (action.end for plan in plans for action in plan if isinstance(action, DeletePrefix))
+        return min(max(ends, default=0), summary.offsets.high_watermark)
+
+    found, low = dict[int, int](), now_ms
+    last_end = end(now_ms + HORIZON_MS)
+    for segment in summary.segments[:_LOOKED_AT]:
+        if segment.end_offset > last_end:
+            break
+        high = now_ms + HORIZON_MS
+        if end(low) >= segment.end_offset:
+            high = low
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if end(middle) >= segment.end_offset else (middle + 1, high)
+        found[segment.base_offset] = high
+    return found
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
+    """The offsets of the records that are asked for, each with that of the next one of its key (-1: there is none)."""
+    if offset is None and key is None:
+        return {}
+    wanted = key
+    if offset is not None:
+        record = next(log.records(offset, offset + 1, isolation="log_end"), None)
+        if record is None:
+            return {}
+        wanted = record.key
+        if wanted is None:
+            return {offset: -1}
+    found = list[int]()
+    for columns in log.columns(offset or 0, isolation="log_end", fields=Fields.OFFSET | Fields.KEY):
+        found += [at for at, one in zip(columns.offset, columns.keys(), strict=True) if one == wanted]
+    pairs = dict(zip(found, [*found[1:], -1], strict=False))
+    return pairs if offset is None else {offset: pairs[offset]}
+
+
+def _records(
+    asked: Mapping[int, int], ranges: Sequence[RangeFate], rounds: Sequence[Round], *, is_by_key: bool
+) -> list[RecordFate]:
+    found = list[RecordFate]()
+    kept = frozenset[int]().union(*(one.seen.kept for one in rounds if one.seen is not None))
+    for offset, newer in asked.items():
+        there = next((one for one in ranges if one.start <= offset < one.end), None)
+        if there is None:
+            continue
+        fate, reason = there.fate, there.reason
+        if fate is Fate.COMPACT and offset in kept:
+            fate, reason = Fate.KEEP, "the next round of compaction keeps it"
+        elif fate is Fate.COMPACT:
+            reason = f"the next round of compaction drops it: {reason}"
+        if is_by_key and newer >= 0:
+            reason += f"; offset {newer} has its key too"
+        found.append(RecordFate(offset, fate, newer, reason))
+    return found

@@ -1,0 +1,169 @@
+"""A round of compaction that writes nothing: the same passes over the same log, and what they would leave is counted."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar, cast
+
+from stratalog.cleaning.compact.compaction_round import CleanerLimits, has_older, job_of, reason_of
+from stratalog.cleaning.compact.segment_digests import Digests, SegmentDigests
+from stratalog.cleaning.compact.segment_range import LocalPart, Rewritable, RewriteStoppedError
+from stratalog.cleaning.compact.throttle import Throttle
+from stratalog.cleaning.compact.tier_range import TierPart, Traffic
+from stratalog.cleaning.compact.two_pass import Rewriting
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan, rewriters
+from stratalog.env import Clock
+from stratalog.errors import SegmentGoneError
+from stratalog.model.batches import Buffer
+from stratalog.model.records import Fields
+from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.components import Components
+from stratalog.segment.framing import scan
+from stratalog.segment.readable import ReadableSegment
+from stratalog.spi.cleanup import CleanupPolicy, RewriteJob
+
+S = TypeVar("S", bound=ReadableSegment)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSegment:
+    """One segment that a round makes in the place of others, which hold [start, end)."""
+
+    start: int
+    end: int
+    bytes_before: int
+    bytes_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundPreview:
+    """What a round would do. Segments that lose nothing are not among ``segments``.
+
+    ``kept`` are those of the watched offsets whose records would stay, of all that ``segments`` hold. ``reason`` is why
+    the round is due, and why it would end before all that is dirty, if so.
+    """
+
+    end: int
+    segments: tuple[PlannedSegment, ...]
+    kept: frozenset[int]
+    reason: str = ""
+
+
+def preview(
+    plan: CompactionPlan,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    now_ms: int,
+    watched: Sequence[int] = (),
+) -> RoundPreview | None:
+    """Do the round that is planned without writing; None if none is. That of a tier's part downloads what it would.
+
+    Args:
+        plan: of a log, or its tier's part.
+        policies: of its topic.
+        limits: of the round.
+        now_ms: when it would begin.
+        watched: offsets (ascending) whose fate is wanted.
+
+    Raises:
+        SegmentGoneError: the log was changed meanwhile: ask again.
+        StorageError: what the round would fail with.
+    """
+    rewrite = plan.rewrite
+    if rewrite is None:
+        return None
+    log = plan.log
+    job = job_of(log, rewrite, limits, now_ms)
+    older, clock = has_older(log, job), log.parts.env.clock
+    if plan.tier is None:
+        digests = SegmentDigests(log, writable=False)
+        job = replace(job, secret=digests.secret)
+        seen = _pretended(
+            LocalPart(log), digests, job, policies, limits, clock, keeps_tombstones=older, watched=watched
+        )
+    else:
+        tiered = TierPart(log, Traffic())
+        seen = _pretended(tiered, None, job, policies, limits, clock, keeps_tombstones=older, watched=watched)
+    return replace(seen, reason=reason_of(rewrite, seen.end, limits))
+
+
+def _pretended(
+    part: Rewritable[S],
+    digests: Digests[S] | None,
+    job: RewriteJob,
+    policies: Mapping[str, CleanupPolicy],
+    limits: CleanerLimits,
+    clock: Clock,
+    *,
+    keeps_tombstones: bool,
+    watched: Sequence[int],
+) -> RoundPreview:
+    pretending = _Pretended(part, watched)
+    filters = [policy.record_filter(job) for policy in rewriters(policies).values()]
+    throttle = Throttle(clock, float("inf"))
+    rewriting = Rewriting(pretending, job, filters, keeps_tombstones, limits.read_bytes, throttle, lambda: None, 0)
+    rewriting.digests = digests
+    try:
+        end = rewriting.run()
+    except RewriteStoppedError as stopped:
+        raise SegmentGoneError(str(stopped), str(part.name)) from stopped
+    return RoundPreview(end, tuple(pretending.made), frozenset(pretending.kept))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Stands where a segment would be written."""
+
+    parts: Components
+    watched: Sequence[int]
+    size_bytes: int = 0
+    kept: list[int] = field(default_factory=list)
+
+    def append(self, data: Buffer, aborted: object = None) -> None:
+        del aborted
+        size_bytes = memoryview(data).nbytes
+        self.size_bytes += size_bytes
+        if not self.watched:
+            return
+        parts = self.parts
+        for table in scan(parts.formats, data, 0, size_bytes, check_crc=False).tables:
+            form, limit_bytes = parts.formats.of(table.magic, "", 0), parts.limits.decompressed_bytes
+            for records in form.decode(data, table, fields=Fields.OFFSET, limit_bytes=limit_bytes):
+                there = set(records.offset)
+                first = bisect_left(self.watched, records.offset[0]) if records.count else len(self.watched)
+                last = records.offset[-1] if records.count else -1
+                self.kept += [
+                    offset for offset in self.watched[first : bisect_left(self.watched, last + 1)] if offset in there
+                ]
+
+    def finish(self, modified_ms: int) -> None:
+        """Nothing to finish."""
+
+    def discard(self) -> None:
+        """Nothing to remove."""
+
+
+class _Pretended(Generic[S]):
+    """A part of a log that is read, and into which nothing is put."""
+
+    def __init__(self, part: Rewritable[S], watched: Sequence[int]) -> None:
+        self.name, self.parts, self.config, self.from_offset = part.name, part.parts, part.config, part.from_offset
+        self.producers, self.modified_ms, self.index_bytes = part.producers, part.modified_ms, part.index_bytes
+        self._watched = watched
+        self.made: list[PlannedSegment] = []
+        self.kept: list[int] = []
+
+    def new_cleaned(self, base_offset: int) -> CleanedSegment:
+        """Something that counts."""
+        del base_offset
+        return cast(CleanedSegment, _Counted(self.parts, self._watched))
+
+    def replace(self, made: CleanedSegment, old: Sequence[S], ticket: int) -> bool:
+        """Take note of what would be replaced."""
+        del ticket
+        before = sum(segment.size_bytes for segment in old)
+        self.made.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, made.size_bytes))
+        self.kept += cast(_Counted, made).kept
+        return True

@@ -1,0 +1,1 @@
+"""Plan retention and compaction."""

@@ -1,0 +1,104 @@
+"""What a cleanup policy sees of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from stratalog.config.keys import LONG_MAX
+from stratalog.log.log import Log
+from stratalog.log.read.log_reader import LogReader, summaries
+from stratalog.log.read.view import LogView
+from stratalog.model.segment_info import share_bytes
+from stratalog.segment.search import batch_at
+from stratalog.spi.cleanup import LogSummary, SegmentSummary
+from stratalog.tier.manifest.pages import page_of
+from stratalog.tier.manifest.root import PageRef
+from stratalog.tier.read.paged_segments import PagedSegments
+
+
+def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSummary:
+    """All segments of both tiers, oldest first.
+
+    Args:
+        log: whose.
+        has_tier: whether closed segments go to a tier.
+        detailed_to: of a tier of very many segments, those of a page of the manifest that begins at or above this
+            offset stand as one: the page is not read.
+    """
+    view = log.view()
+    if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
+        listed = (*_coarse(view, view.remote.segments, detailed_to), *summaries(view._replace(remote=None)))
+        remote_end = view.remote.end_offset
+        segments = tuple(
+            replace(segment, is_remote=True)
+            if segment.is_local and not segment.is_active and segment.end_offset <= remote_end
+            else segment
+            for segment in listed
+        )
+    else:
+        segments = summaries(view)
+    dirty_start = log.cleaning.dirty_start if isinstance(log, Log) else None
+    return LogSummary(
+        log=log.name,
+        offsets=view.offsets,
+        segments=segments,
+        has_tier=has_tier,
+        dirty_start=dirty_start,
+        tier_dirty_start=0 if view.remote is None else view.remote.first_dirty_offset,
+    )
+
+
+def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
+    """The same, with what ``max.compaction.lag.ms`` goes by, if the topic sets it: that is read from the segments.
+
+    Of those that only the tier has it is read of the first dirty one: a request, unless it was read lately.
+    """
+    found = summarise(log, has_tier=has_tier)
+    if log.config.max_compaction_lag_ms == LONG_MAX:
+        return found
+    view, local_dirty = log.view(), found.dirty_start or 0
+    dirty = [
+        one
+        for one in found.segments
+        if not one.is_active and one.end_offset > (found.tier_dirty_start if one.is_remote else local_dirty)
+    ]
+    looked_at = {one.base_offset for one in dirty if one.is_local}
+    looked_at |= {one.base_offset for one in dirty[:1]}
+    return replace(
+        found,
+        segments=tuple(_with_first(one, view, log) if one.base_offset in looked_at else one for one in found.segments),
+    )
+
+
+def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSummary:
+    segment = view.segment_at(summary.base_offset)
+    first = None if segment is None else batch_at(segment, 0, log.parts)
+    return summary if first is None else replace(summary, first_timestamp_ms=first.max_timestamp_ms)
+
+
+def evictable(summary: LogSummary) -> LogSummary:
+    """The local part of a log alone: what local retention decides over."""
+    return replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
+
+
+def _coarse(view: LogView, remote: PagedSegments, detailed_to: int) -> Iterator[SegmentSummary]:
+    """What only the tier has; a local segment hides its copy."""
+    local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
+    for item in remote.coarse(detailed_to, local_start):
+        page = item if isinstance(item, PageRef) else page_of(item)
+        if page.base_offset >= local_start:
+            return
+        size_bytes = page.size_bytes
+        if page.end_offset > local_start:  # local disk has the rest, under other borders
+            size_bytes = share_bytes(size_bytes, page.base_offset, page.end_offset, page.base_offset, local_start)
+        yield SegmentSummary(
+            base_offset=page.base_offset,
+            end_offset=page.end_offset,
+            size_bytes=size_bytes,
+            age_from_ms=page.newest_ms,
+            is_local=False,
+            is_remote=True,
+            is_active=False,
+            is_page=isinstance(item, PageRef),
+        )

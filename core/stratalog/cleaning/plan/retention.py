@@ -1,0 +1,284 @@
+"""Carrying out what cleanup policies plan: they choose, this module deletes.
+
+Order: the tier's manifest first, then local files, then the tier's objects. A local segment of a tiered log goes only
+when a manifest root names it or the log start has passed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from stratalog.cleaning.plan.log_summary import evictable, summarise
+from stratalog.cleaning.plan.uncleanable import give_up
+from stratalog.errors import PluginError, StorageError
+from stratalog.log.log import Log
+from stratalog.model.events import SegmentEvicted, SegmentsDeleted
+from stratalog.model.names import TopicPartition
+from stratalog.segment.segment import Segment
+from stratalog.spi.cleanup import Action, CleanupPolicy, DeletePrefix, Keep, LogSummary, Rewrite
+from stratalog.tier.tier_log import TierLog
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionResult:
+    """What one pass did, or would do, to one log.
+
+    ``deleted_*`` are gone from every tier, ``evicted_*`` from local disk alone. ``reasons`` are the policies' words.
+    ``rolled``: local retention wants the active segment gone, so it was closed: the tier can have it now, and the next
+    pass takes it off local disk.
+    """
+
+    log: TopicPartition
+    log_start: int
+    deleted_segments: int
+    deleted_bytes: int
+    evicted_segments: int
+    evicted_bytes: int
+    reasons: tuple[str, ...]
+    rolled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Everything below ``end`` goes; 0 is nothing."""
+
+    end: int
+    reasons: tuple[str, ...]
+
+
+def plan_retention(
+    log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
+) -> tuple[LogSummary, Sequence[Action], Sequence[Action]]:
+    """What the policies see and want: for the whole log, and for its local part.
+
+    Of a tier of very many segments they see the oldest one by one, as far as anything goes, and the rest page by page.
+    """
+    summary = summarise(log, has_tier=has_tier)
+    while True:
+        total, local = _planned(log, policies, summary, now_ms)
+        end = _cut(total, summary.offsets.high_watermark).end
+        following = next((found for found in summary.segments if found.end_offset > end), None)
+        if following is None or not following.is_page:
+            return summary, total, local
+        summary = summarise(log, has_tier=has_tier, detailed_to=following.end_offset)
+
+
+def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
+    """The end (offset) of the segments that the next pass deletes; 0 if none, also if a policy fails: then none is."""
+    if summary.has_tier and not log.is_leader:
+        return 0  # its leader says
+    try:
+        actions = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
+    except StorageError:
+        return 0
+    end = _cut(actions, summary.offsets.high_watermark).end
+    return max((segment.end_offset for segment in summary.segments if segment.end_offset <= end), default=0)
+
+
+def _planned(
+    log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
+) -> tuple[Sequence[Action], Sequence[Action]]:
+    total = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
+    if not summary.has_tier:
+        return total, ()
+    local = evictable(summary)
+    return total, _wanted(policies, local, lambda policy: policy.local_plan(local, log.config, now_ms))
+
+
+def _wanted(
+    policies: Mapping[str, CleanupPolicy], summary: LogSummary, ask: Callable[[CleanupPolicy], Sequence[Action]]
+) -> list[Action]:
+    """What all of them want. A policy that is wrong costs the log its pass and nothing else."""
+    found = list[Action]()
+    for name, policy in policies.items():
+        try:
+            actions = tuple(ask(policy))
+        except PluginError as error:
+            raise PluginError(f"{summary.log}: {error}") from error
+        except StorageError:
+            raise
+        except Exception as error:  # a plugin may raise anything, and the other logs go on
+            raise PluginError(f"cleanup policy {name} failed on {summary.log}: {error!r}") from error
+        for action in actions:
+            try:
+                _check_action(policy, summary, action)
+            except PluginError as error:
+                raise PluginError(f"cleanup policy {name} is wrong about {summary.log}: {error}") from error
+        found += actions
+    return found
+
+
+def _check_action(policy: CleanupPolicy, summary: LogSummary, action: object) -> None:
+    if isinstance(action, DeletePrefix):
+        check_prefix(summary, action)
+    elif isinstance(action, Rewrite):
+        check_filter(policy, action)
+    elif not isinstance(action, Keep):
+        raise PluginError(f"{action!r} is no action: return Keep, DeletePrefix and Rewrite values")
+
+
+def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
+    """Raise PluginError unless a deletion begins with the log and ends inside it."""
+    start, end = summary.offsets.log_start, summary.offsets.log_end
+    first = summary.segments[0].base_offset if summary.segments else start
+    if action.start > max(first, start):
+        raise PluginError(f"{action} is no prefix: the log begins at {first}")
+    if action.end <= action.start:
+        raise PluginError(f"{action} is empty: end must be above start")
+    if action.end > end:
+        raise PluginError(f"{action} ends beyond the log, whose end offset is {end}")
+
+
+def has_filter(policy: CleanupPolicy) -> bool:
+    """True if a policy has a record filter, without which it cannot rewrite."""
+    return type(policy).record_filter is not CleanupPolicy.record_filter
+
+
+def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
+    """Raise PluginError if a policy without a record filter plans a rewrite."""
+    if not has_filter(policy):
+        raise PluginError(f"{action} needs a record filter: implement its method record_filter")
+
+
+def apply_retention(
+    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool = False
+) -> RetentionResult:
+    """One pass over one log.
+
+    Raises:
+        PluginError: a policy is wrong. Nothing was deleted, and unless this is a dry run, the log is uncleanable.
+    """
+    try:
+        return _applied(log, policies, tier, now_ms=now_ms, dry_run=dry_run)
+    except PluginError as error:
+        if not dry_run:
+            give_up(log, error)
+        raise
+
+
+def _applied(
+    log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool
+) -> RetentionResult:
+    before, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
+    follows_tier = tier is not None and not log.is_leader  # its leader says what goes, from the tier too
+    whole = _cut(() if follows_tier else total, before.offsets.high_watermark)
+    deleted = [
+        segment
+        for segment in before.segments
+        if segment.end_offset <= whole.end and (segment.size_bytes or not segment.is_active)
+    ]
+    remote_end = _tier_end(log) if tier is not None else 0
+    evict = _widened(_cut(local, remote_end), _pressed(log, log.view().segments, remote_end))
+    evicted = [
+        segment
+        for segment in before.segments
+        if segment.is_local and not segment.is_active and whole.end < segment.end_offset <= evict.end
+    ]
+    result = RetentionResult(
+        log=log.name,
+        log_start=max(before.offsets.log_start, whole.end),
+        deleted_segments=len(deleted),
+        deleted_bytes=sum(segment.size_bytes for segment in deleted),
+        evicted_segments=len(evicted),
+        evicted_bytes=sum(segment.size_bytes for segment in evicted),
+        reasons=(whole.reasons if deleted else ()) + (evict.reasons if evicted else ()),
+        rolled=tier is not None and _rolls(log, before, whole.end, remote_end, local),
+    )
+    if not (deleted or evicted or result.rolled or follows_tier):
+        _check_deletes(policies, before, total)
+    if not dry_run:
+        _execute(log, tier, before, whole, max(evict.end if evicted else 0, whole.end), result)
+    return result
+
+
+def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
+    """Raise PluginError if a pass that changes nothing has deletions: each later pass would have the same ones."""
+    log_start = before.offsets.log_start
+    prefixes = [action for action in total if isinstance(action, DeletePrefix)]
+    if prefixes and all(action.end <= log_start for action in prefixes):
+        raise PluginError(
+            f"cleanup.policy={','.join(policies)} plans {prefixes[0]} of {before.log}, which deletes nothing: the log starts at "
+            f"{log_start}. Correct the policy, which must plan a DeletePrefix only above that or over whole segments, or choose "
+            "another one with `stratalog topics alter`; then open the log again"
+        )
+
+
+def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local: Sequence[Action]) -> bool:
+    """Whether the active segment is the next to leave local disk, and cannot before it is closed and sent.
+
+    Source: apache/kafka UnifiedLog.deleteOldSegments (deletableSegments, shouldRoll).
+    """
+    offsets, active = before.offsets, before.segments[-1] if before.segments else None
+    if active is None or not active.is_active or not active.size_bytes or log.config.remote_log_copy_disable:
+        return False
+    is_next = max(deleted_to, remote_end) >= active.base_offset
+    return is_next and deleted_to < offsets.log_end <= _cut(local, offsets.high_watermark).end
+
+
+def _cut(actions: Sequence[Action], limit: int) -> _Cut:
+    """How far the prefix deletions go, but never past ``limit``, whatever a policy wants."""
+    prefixes = [action for action in actions if isinstance(action, DeletePrefix)]
+    end = max((min(action.end, limit) for action in prefixes), default=0)
+    return _Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
+
+
+def relieve(log: Log) -> int:
+    """Take off local disk what the tier has, as far as ``local.hard.limit.bytes`` wants it; how many segments."""
+    end = _pressed(log, log.view().segments, _tier_end(log)).end
+    gone = log.drop_local(end) if end else []
+    for segment in gone:
+        log.notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
+    return len(gone)
+
+
+def _tier_end(log: Log) -> int:
+    """How far the tier has the log's own records: others may stand behind, of a leader that was not followed."""
+    remote = log.view().remote
+    return 0 if remote is None else remote.end_offset
+
+
+def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> _Cut:
+    """The oldest local segments that the tier has, while there is more on local disk than there should be.
+
+    A quarter of the limit is kept free, so that appends meet it only when the tier takes nothing.
+    """
+    limit = log.config.local_hard_limit_bytes
+    left = sum(segment.size_bytes for segment in segments)
+    end = 0
+    for segment in segments[:-1]:
+        if limit < 0 or left <= limit - limit // 4 or segment.end_offset > remote_end:
+            break
+        left, end = left - segment.size_bytes, segment.end_offset
+    return _Cut(end, (f"the local part has little room below local.hard.limit.bytes={limit}",) if end else ())
+
+
+def _widened(cut: _Cut, other: _Cut) -> _Cut:
+    return _Cut(max(cut.end, other.end), (*cut.reasons, *other.reasons))
+
+
+def _execute(
+    log: Log, tier: TierLog | None, before: LogSummary, whole: _Cut, local_end: int, result: RetentionResult
+) -> None:
+    notify = log.notify
+    if whole.end > before.offsets.log_start:
+        log.raise_log_start(whole.end)
+    if tier is not None and whole.end:
+        with log.stopped_if_fenced():
+            tier.expire(whole.end, leader_epoch=log.leader_epoch, reason="; ".join(whole.reasons))
+        log.refresh_remote()
+    if result.deleted_segments:
+        notify(
+            SegmentsDeleted(
+                log=log.name,
+                log_start=result.log_start,
+                segments=result.deleted_segments,
+                size_bytes=result.deleted_bytes,
+            )
+        )
+    for segment in log.drop_local(local_end) if local_end else ():
+        if segment.end_offset > whole.end:
+            notify(SegmentEvicted(log=log.name, base_offset=segment.base_offset, size_bytes=segment.size_bytes))
+    if result.rolled:
+        log.roll()
+    log.remove_left()

@@ -1,0 +1,166 @@
+"""Where settings come from: a TOML file or a call, then the environment; later ones win."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from stratalog.config.engine_settings import EngineConfig, Limits
+from stratalog.config.keys import flat_names
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, UnknownSettingError
+
+ENVIRONMENT_PREFIX: Final = "STRATALOG_"
+CONFIG_VARIABLE: Final = "STRATALOG_CONFIG"  # the path of a settings file, where a caller names none
+_SWITCHES: Final = frozenset({"STRATALOG_NO_EXTENSIONS", CONFIG_VARIABLE})  # variables that are no settings
+_TOPIC_DEFAULTS: Final = "topic_defaults"
+_LIMITS: Final = "limits."
+_PLUGINS: Final = "plugins."
+_PLUGIN_VARIABLES: Final = "STRATALOG_PLUGINS_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that configures one engine.
+
+    ``plugins`` holds the raw values of ``[plugins.NAME]`` sections, ``plugin_variables`` those of the environment that may
+    override them, by variable: only the plugins that are loaded say which settings there are.
+    """
+
+    engine: EngineConfig = field(default_factory=EngineConfig)
+    limits: Limits = field(default_factory=Limits)
+    topic_defaults: Mapping[str, object] = field(default_factory=dict)
+    plugins: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    plugin_variables: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_settings(
+    config: os.PathLike[str] | str | Mapping[str, object] | None, environment: Mapping[str, str]
+) -> Settings:
+    """Settings from a TOML file or a mapping, overridden by ``STRATALOG_*`` of ``environment``.
+
+    Nested tables are joined with dots, so ``[log] dirs = [...]`` and ``"log.dirs" = [...]`` are the same.
+    ``STRATALOG_LOG_DIRS`` is ``log.dirs``: dots become underscores. A variable that is set and empty is a value, too.
+    ``STRATALOG_PLUGINS_S3_ALLOW_HTTP`` is ``allow_http`` of ``[plugins.s3]``.
+
+    Args:
+        config: path of a file, or a mapping of the same shape. None reads the file that ``STRATALOG_CONFIG`` names; if the
+            variable is empty or not set there is no file. A file in the working directory is not looked for.
+        environment: variables, by name.
+
+    Raises:
+        ConfigError: the file cannot be read, is no TOML, or holds a wrong value, or one setting twice.
+        UnknownSettingError: there is an unknown name.
+    """
+    if config is None:
+        config = environment.get(CONFIG_VARIABLE) or None
+    if config is None or isinstance(config, Mapping):
+        tree, source = dict(config or {}), "config"
+    else:
+        tree, source = load_settings(config), str(config)
+    defaults = tree.pop(_TOPIC_DEFAULTS, {})
+    if not isinstance(defaults, Mapping):
+        raise ConfigError(f"[{_TOPIC_DEFAULTS}] must be a table source={source}")
+    sections = _take_sections(tree)
+    values = flat_names(tree, source)
+    limits = {name: values.pop(name) for name in list(values) if name.startswith(_LIMITS)}
+    topic_defaults = flat_names(defaults, source)
+    plain = TopicConfig()  # what plugins have is known when they are loaded
+    plain.replaced(plain.known(topic_defaults), f"{source} [{_TOPIC_DEFAULTS}]")
+    engine_values, limit_values, plugin_variables = _from_environment(environment)
+    return Settings(
+        engine=EngineConfig.from_mapping(values, source).replaced(engine_values, "environment"),
+        limits=Limits.from_mapping(limits, source).replaced(limit_values, "environment"),
+        topic_defaults=topic_defaults,
+        plugins=sections,
+        plugin_variables=plugin_variables,
+    )
+
+
+def plugin_values(settings: Settings, known: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
+    """Values of plugin settings from the environment: by section, then by setting.
+
+    Args:
+        settings: with the variables.
+        known: the settings of each ``[plugins.NAME]`` section, by ``NAME``.
+
+    Raises:
+        UnknownSettingError: a variable is that of no setting.
+    """
+    places = {_variable(f"{_PLUGINS}{section}.{name}"): (section, name) for section in known for name in known[section]}
+    found = dict[str, dict[str, str]]()
+    for variable, value in settings.plugin_variables.items():
+        if variable not in places:
+            engine = (_variable(name) for name in EngineConfig.keys())  # noqa: SIM118 - a classmethod, not a dict
+            raise _unknown_variable(variable, (*engine, *places))
+        section, name = places[variable]
+        found.setdefault(section, {})[name] = value
+    return found
+
+
+def load_settings(file: os.PathLike[str] | str) -> dict[str, object]:
+    """The contents of a settings file, for ``read_settings`` in another process.
+
+    Raises:
+        ConfigError: the file cannot be read, or is no TOML.
+    """
+    path = Path(file)
+    try:
+        if path.exists() and not path.is_file():  # opening a FIFO would wait for its other end
+            raise ConfigError(f"{path} is not a regular file: name a settings file")
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        hint = ": a setting of one topic is given by --set KEY=VALUE" if "=" in path.name else ""
+        raise ConfigError(f"there is no settings file at {path}{hint}") from None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        hint = ': a name that goes on where another one ends is quoted, "tier.cache.dir" beside tier'
+        raise ConfigError(f"{path} is no valid TOML: {error}{hint if 'overwrite' in str(error) else ''}") from error
+
+
+def _take_sections(tree: dict[str, object]) -> dict[str, Mapping[str, object]]:
+    """Take ``[plugins.NAME]`` out of ``tree``, as it stands: only the plugin knows which of its settings are tables."""
+    sections = dict[str, Mapping[str, object]]()
+    table = tree.get("plugins")
+    if isinstance(table, Mapping):
+        sections.update({name: value for name, value in table.items() if isinstance(value, Mapping)})
+        tree["plugins"] = {name: value for name, value in table.items() if name not in sections}
+    for name, value in list(tree.items()):
+        if name.startswith(_PLUGINS) and isinstance(value, Mapping):
+            sections[name.removeprefix(_PLUGINS)] = value
+            del tree[name]
+    return sections
+
+
+def _from_environment(
+    environment: Mapping[str, str],
+) -> tuple[dict[str, object], dict[str, object], dict[str, str]]:
+    """The engine's settings and the limits, by their names as settings; those of plugins, by variable."""
+    engine_names = {_variable(name): name for name in EngineConfig.keys()}  # noqa: SIM118 - a classmethod, not a dict
+    limit_names = {_variable(name): name for name in Limits.keys()}  # noqa: SIM118 - the same
+    engine, limits, plugins = dict[str, object](), dict[str, object](), dict[str, str]()
+    for variable, value in environment.items():
+        if variable in engine_names:
+            engine[engine_names[variable]] = value
+        elif variable in limit_names:
+            limits[limit_names[variable]] = value
+        elif variable.startswith(_PLUGIN_VARIABLES):
+            plugins[variable] = value
+        elif variable.startswith(ENVIRONMENT_PREFIX) and variable not in _SWITCHES:
+            raise _unknown_variable(variable, (*engine_names, *limit_names, CONFIG_VARIABLE))
+    return engine, limits, plugins
+
+
+def _unknown_variable(variable: str, known: Iterable[str]) -> UnknownSettingError:
+    nearest = difflib.get_close_matches(variable, list(known), n=1)
+    return UnknownSettingError(variable, "environment", nearest[0] if nearest else "")
+
+
+def _variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")

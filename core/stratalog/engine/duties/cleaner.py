@@ -1,0 +1,214 @@
+"""The cleaner: of all logs, the filthiest is compacted next.
+
+Source: apache/kafka LogCleaner, LogCleanerManager.grabFilthiestCompactedLog.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from stratalog.cleaning.compact.compaction_round import CleanerLimits, CompactionResult, compact
+from stratalog.cleaning.compact.segment_range import RewriteStoppedError
+from stratalog.cleaning.compact.throttle import Throttle
+from stratalog.cleaning.explain.preview import RoundPreview, preview
+from stratalog.cleaning.plan.compaction_plan import CompactionPlan, compacted_to, filthiest, plan_parts
+from stratalog.cleaning.plan.uncleanable import give_up
+from stratalog.config.engine_settings import EngineConfig
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Clock
+from stratalog.env.threads import outcomes
+from stratalog.errors import LogDirOfflineError, OutOfResourcesError, PluginError, StorageError, StoreError
+from stratalog.log.log import Log
+from stratalog.model.names import TopicPartition
+from stratalog.spi.cleanup import CleanupPolicy, Rewrite
+from stratalog.tier.tier_log import TierLog
+
+_Part: TypeAlias = tuple[TopicPartition, str]  # of a log: as CompactionPlan.part
+Policies = Callable[[TopicConfig], Mapping[str, CleanupPolicy]]
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One part of a log in one run of the cleaner.
+
+    A round makes progress if the part is compacted further than before, or has fewer bytes or segments. All of these are
+    bounded, and so is the number of such rounds. A round without progress is a policy's mistake if the policy plans it
+    once more.
+
+    Attributes:
+        log: whose part it is.
+        reached: the greatest offset up to which the part was compacted; -1 if it never was.
+        idle: the plan of the latest round if that round made no progress.
+    """
+
+    log: Log
+    reached: int
+    idle: Rewrite | None = None
+
+    def note(self, rewrite: Rewrite, result: CompactionResult) -> bool:
+        """Note the result of a round; False if the part takes no further round in this run."""
+        stats = result.stats
+        progress = result.end > self.reached or stats.bytes_freed > 0 or stats.segments_after < stats.segments_before
+        was_idle, self.idle = self.idle is not None, None if progress else rewrite
+        self.reached = max(self.reached, result.end)
+        return progress or not was_idle
+
+    def repeats(self, rewrite: Rewrite) -> bool:
+        """True if a plan is that of the latest round, which made no progress."""
+        idle = self.idle
+        return idle is not None and _bounds(idle) == _bounds(rewrite)
+
+
+class Cleaner:
+    """Compacts logs of one engine. All it is given is borrowed; thread-safe.
+
+    Args:
+        settings: ``log.cleaner.*``.
+        clock: says what is due.
+        policies: opens the policies of a topic.
+        tier_of: what a log has in a tier, None if it has none.
+        written: called after each round, with its log: the time to store the checkpoint.
+    """
+
+    def __init__(
+        self,
+        settings: EngineConfig,
+        clock: Clock,
+        policies: Policies,
+        tier_of: Callable[[Log], TierLog | None],
+        written: Callable[[Log], None],
+    ) -> None:
+        self._clock, self._policies, self._tier_of, self._written = clock, policies, tier_of, written
+        self._threads = settings.cleaner_threads
+        self.limits = CleanerLimits(
+            memory_bytes=settings.cleaner_dedupe_bytes // settings.cleaner_threads,
+            load_factor=settings.cleaner_load_factor,
+            read_bytes=max(settings.cleaner_io_bytes // settings.cleaner_threads, 1),
+        )
+        self._throttle = Throttle(clock, settings.cleaner_bytes_per_second)
+        self._choosing = threading.Lock()
+        self._busy = set[_Part]()  # parts of logs that a thread is at; under _choosing
+        self._stopping = False
+
+    def stop(self) -> None:
+        """End rounds that are under way soon, and begin none."""
+        self._stopping = True
+
+    def plan(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionPlan]:
+        """What would be done with those logs that are compacted at all: one plan for each part.
+
+        ``asks_all``: as for ``plan_parts``.
+        """
+        now_ms = self._clock.now_ms()
+        found = list[CompactionPlan]()
+        for log in logs:
+            try:
+                policies = self._policies(log.config)
+            except StorageError as error:  # one is not installed, say: the other logs have their turn
+                found.append(CompactionPlan(log, None, str(error), error))
+                continue
+            tier = self._tier_of(log)
+            found += plan_parts(log, policies, tier, has_tier=tier is not None, now_ms=now_ms, asks_all=asks_all)
+        return found
+
+    def preview(self, plan: CompactionPlan) -> RoundPreview | None:
+        """What the round that is planned would do, by reading what it would read; None if none is."""
+        return preview(plan, self._policies(plan.log.config), self.limits, self._clock.now_ms())
+
+    def run(self, logs: Sequence[Log], *, asks_all: bool = False) -> list[CompactionResult]:
+        """Compact until no log is dirty enough; each result as it came, those that could not be planned first.
+
+        A policy that plans a round once more after that round has changed nothing makes its log uncleanable.
+
+        Args:
+            logs: which.
+            asks_all: as for ``plan_parts``.
+
+        Raises:
+            StorageError: a log or its directory went out of service; after all threads have ended.
+        """
+        results: list[CompactionResult] = []
+        left = self._plannable(logs, results, asks_all=asks_all)
+
+        def work(_: int) -> None:
+            while (result := self._next(left)) is not None:
+                results.append(result)
+
+        failures: list[BaseException] = [
+            found
+            for found in outcomes(range(self._threads), work, self._threads, "stratalog-cleaner")
+            if isinstance(found, BaseException)
+        ]
+        failures += [result.error for result in results if isinstance(result.error, LogDirOfflineError)]
+        if failures:
+            raise failures[0]
+        return results
+
+    def _plannable(self, logs: Sequence[Log], results: list[CompactionResult], *, asks_all: bool) -> dict[_Part, _Turn]:
+        """The logs that somebody compacts; what is wrong with others becomes a result."""
+        left = {}
+        for plan in self.plan(logs, asks_all=asks_all):
+            if plan.error is not None:
+                if not isinstance(plan.error, StoreError):
+                    give_up(plan.log, plan.error, plan.part)
+                results.append(
+                    CompactionResult(plan.log.name, 0, 0, 0, 0.0, plan.reason, error=plan.error, part=plan.part)
+                )
+            else:
+                left[_part(plan)] = _Turn(plan.log, compacted_to(plan))
+        return left
+
+    def _next(self, left: dict[_Part, _Turn]) -> CompactionResult | None:
+        """Clean the filthiest part of the logs; None if none is dirty enough that no other thread is at."""
+        with self._choosing:
+            logs = {turn.log.name: turn.log for turn in left.values() if turn.log.healthy}
+            plans = [] if self._stopping else self.plan(list(logs.values()))
+            plan = filthiest([found for found in plans if _part(found) in left and _part(found) not in self._busy])
+            if plan is None or plan.rewrite is None:
+                return None
+            part = _part(plan)
+            turn = left[part]
+            if turn.repeats(plan.rewrite):
+                del left[part]
+                return self._refused(plan, plan.rewrite)
+            self._busy.add(part)
+        try:
+            result = compact(
+                plan, self._policies(plan.log.config), self.limits, self._throttle, self._check, self._clock.now_ms()
+            )
+            if result.error is not None or result.stopped or not turn.note(plan.rewrite, result):
+                left.pop(part, None)
+            with contextlib.suppress(OutOfResourcesError):  # a round that is not noted is done again
+                self._written(plan.log)
+            return result
+        finally:
+            with self._choosing:
+                self._busy.discard(part)
+
+    def _refused(self, plan: CompactionPlan, rewrite: Rewrite) -> CompactionResult:
+        """Give up a part whose policies plan without end."""
+        log, name = plan.log, "LogSummary.dirty_start" if plan.tier is None else "LogSummary.tier_dirty_start"
+        error = PluginError(
+            f"cleanup.policy={','.join(self._policies(log.config))} plans {rewrite} of {log.name} once more, and a round with "
+            f"these bounds has changed nothing: correct the policy, which must plan a Rewrite only where dirty_start is at or "
+            f"above {name}, or choose another one with `stratalog topics alter`; then open the log again"
+        )
+        give_up(log, error, plan.part)
+        bounds = rewrite.start, rewrite.dirty_start, rewrite.dirty_start, rewrite.dirty_ratio
+        return CompactionResult(log.name, *bounds, rewrite.reason, error=error, part=plan.part)
+
+    def _check(self) -> None:
+        if self._stopping:
+            raise RewriteStoppedError("the engine is closing")
+
+
+def _bounds(rewrite: Rewrite) -> tuple[int, int, int]:
+    return rewrite.start, rewrite.end, rewrite.dirty_start
+
+
+def _part(plan: CompactionPlan) -> _Part:
+    return plan.log.name, plan.part

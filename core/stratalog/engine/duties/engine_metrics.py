@@ -1,0 +1,227 @@
+"""What an engine tells of itself: one table of figures, each read from what is published anyway.
+
+Reading them takes no lock of a log, opens no file and asks no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from stratalog.engine.duties.scheduler import DutyStatus
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.tiering.offload_log import lag_bytes, segments_to_offload
+from stratalog.env.byte_cache import CacheMetrics
+from stratalog.log.log import Log
+from stratalog.log.read.view import LogView
+from stratalog.model.metrics import Metric, MetricKind, Sample
+from stratalog.segment.segment import Segment
+from stratalog.tier.store.request_metrics import RequestMetrics, StoreMetrics
+from stratalog.tier.tier import TierMetrics
+
+T = TypeVar("T")
+_GAUGE, _COUNTER = MetricKind.GAUGE, MetricKind.COUNTER
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """What the figures of an engine are read from, at one moment.
+
+    Attributes:
+        logs: that are open.
+        failed_logs: how many could not be opened.
+        dirs: the log directories that could be opened.
+        unreached: the paths of the others.
+        duties: how they fare.
+        open_files: descriptors and maps that are open now.
+        listener_failures: by plugin.
+        tier: None without one.
+        tier_away: whether the tier is not used, as its store was away when the engine was opened.
+        tier_failing: logs whose last offload failed.
+        throttled_ms: how long uploads have waited for their rate.
+    """
+
+    logs: Sequence[Log]
+    failed_logs: int
+    dirs: Sequence[LogDir]
+    unreached: Collection[str]
+    duties: Sequence[DutyStatus]
+    open_files: int
+    listener_failures: dict[str, int]
+    tier: TierMetrics | None
+    tier_away: bool
+    tier_failing: frozenset[object]
+    throttled_ms: int
+
+
+class _Row(NamedTuple, Generic[T]):
+    """A metric, and how to read it; None where there is nothing to tell."""
+
+    metric: Metric
+    read: Callable[[T], float | None]
+
+
+class _OfLog(NamedTuple):
+    log: Log
+    view: LogView
+    failing: bool
+
+
+def _row(
+    name: str,
+    kind: MetricKind,
+    doc: str,
+    read: Callable[[T], float | None],
+    labels: tuple[str, ...] = (),
+    kafka: str = "",
+) -> _Row[T]:
+    return _Row(Metric(f"stratalog_{name}", kind, doc, labels, kafka), read)
+
+
+def _of_log(name: str, doc: str, read: Callable[[_OfLog], float | None], kafka: str = "") -> _Row[_OfLog]:
+    return _row(f"log_{name}", _GAUGE, doc, read, ("topic", "partition"), kafka)
+
+
+def _lag(of: _OfLog, measure: Callable[[Sequence[Segment], int], int]) -> int | None:
+    if of.view.remote is None:
+        return None
+    tier_end = of.view.remote.end_offset
+    return measure(segments_to_offload(of.view, tier_end), tier_end)
+
+
+_ENGINE: Final[tuple[_Row[EngineState], ...]] = (
+    _row("logs", _GAUGE, "Logs that are open.", lambda state: len(state.logs), kafka="PartitionCount"),
+    _row("failed_logs", _GAUGE, "Logs that could not be opened.", lambda state: state.failed_logs),
+    _row(
+        "tier_available",
+        _GAUGE,
+        "0 while the engine goes on without its tier, as the store was away when it was opened.",
+        lambda state: None if state.tier is None else int(not state.tier_away),
+    ),
+    _row("open_files", _GAUGE, "Descriptors and maps open now.", lambda state: state.open_files),
+    _row(
+        "offload_throttled_milliseconds_total",
+        _COUNTER,
+        "How long uploads have waited for remote.log.manager.copy.max.bytes.per.second.",
+        lambda state: None if state.tier is None else state.throttled_ms,
+        kafka="remote-copy-throttle-time",
+    ),
+)
+_DIRS: Final[tuple[_Row[bool], ...]] = (
+    _row(
+        "log_dir_offline",
+        _GAUGE,
+        "1 if the log directory is out of service.",
+        int,
+        ("path",),
+        "LogDirectoryOffline",
+    ),
+)
+_LOGS: Final[tuple[_Row[_OfLog], ...]] = (
+    _of_log("start_offset", "The first offset of the log.", lambda of: of.view.offsets.log_start, "LogStartOffset"),
+    _of_log("local_start_offset", "The first offset on local disk.", lambda of: of.view.offsets.local_log_start),
+    _of_log("last_stable_offset", "What committed readers see ends here.", lambda of: of.view.offsets.last_stable),
+    _of_log("high_watermark_offset", "What readers see ends here.", lambda of: of.view.offsets.high_watermark),
+    _of_log(
+        "recovery_point_offset", "What survives a power loss ends here.", lambda of: of.view.offsets.recovery_point
+    ),
+    _of_log("end_offset", "The next offset.", lambda of: of.view.offsets.log_end, "LogEndOffset"),
+    _of_log("local_segments", "Segments on local disk.", lambda of: len(of.view.segments), "NumLogSegments"),
+    _of_log(
+        "local_bytes",
+        "Bytes of local segments.",
+        lambda of: sum(segment.size_bytes for segment in of.view.segments),
+        "Size",
+    ),
+    _of_log("leader_epoch", "The epoch in which the log leads or follows.", lambda of: of.view.leader_epoch),
+    _of_log("leading", "1 if the log leads.", lambda of: int(of.view.is_leader)),
+    _of_log("failed", "1 if the log was taken out of service.", lambda of: int(not of.log.healthy)),
+    _of_log(
+        "uncleanable",
+        "1 if compaction leaves the log alone: a round failed, or a cleanup policy is wrong.",
+        lambda of: int(bool(of.log.cleaning.uncleanable)),
+        "uncleanable-partitions-count",
+    ),
+    _of_log(
+        "tier_end_offset",
+        "What the tier has committed ends here.",
+        lambda of: None if of.view.remote is None else of.view.remote.end_offset,
+    ),
+    _of_log(
+        "tier_segments",
+        "Segments in the tier.",
+        lambda of: None if of.view.remote is None else len(of.view.remote.segments),
+        "RemoteLogMetadataCount",
+    ),
+    _of_log(
+        "tier_lag_segments",
+        "Closed segments that the tier should have and has not.",
+        lambda of: _lag(of, lambda waiting, _: len(waiting)),
+        "RemoteCopyLagSegments",
+    ),
+    _of_log("tier_lag_bytes", "Their bytes.", lambda of: _lag(of, lag_bytes), "RemoteCopyLagBytes"),
+    _of_log(
+        "tier_failing",
+        "1 if the last offload failed.",
+        lambda of: None if of.view.remote is None else int(of.failing),
+    ),
+)
+_DUTIES: Final[tuple[_Row[DutyStatus], ...]] = (
+    _row("duty_runs_total", _COUNTER, "Runs of a background duty.", lambda duty: duty.runs, ("duty",)),
+    _row("duty_failures_total", _COUNTER, "Runs of it that failed.", lambda duty: duty.failures, ("duty",)),
+    _row("duty_failing_runs", _GAUGE, "Failures in a row, until now.", lambda duty: duty.failing, ("duty",)),
+)
+_LISTENERS: Final[tuple[_Row[int], ...]] = (
+    _row("listener_failures_total", _COUNTER, "How often a plugin's listener raised.", float, ("plugin",)),
+)
+_REQUESTS: Final[tuple[_Row[RequestMetrics], ...]] = (
+    _row("tier_requests_total", _COUNTER, "Requests to the store, each try.", lambda of: of.requests, ("kind",)),
+    _row("tier_request_failures_total", _COUNTER, "Tries that failed.", lambda of: of.failures, ("kind",)),
+    _row("tier_request_retries_total", _COUNTER, "Tries that repeat one.", lambda of: of.retries, ("kind",)),
+    _row(
+        "tier_moved_bytes_total",
+        _COUNTER,
+        "Bytes that successful requests moved.",
+        lambda of: of.moved_bytes,
+        ("kind",),
+    ),
+)
+_CACHES: Final[tuple[_Row[CacheMetrics], ...]] = (
+    _row("tier_cache_bytes", _GAUGE, "What a cache holds.", lambda of: of.size_bytes, ("cache",)),
+    _row("tier_cache_items", _GAUGE, "How many items that is.", lambda of: of.items, ("cache",)),
+    _row("tier_cache_hits_total", _COUNTER, "How often it had what was asked.", lambda of: of.hits, ("cache",)),
+    _row("tier_cache_misses_total", _COUNTER, "How often it had not.", lambda of: of.misses, ("cache",)),
+)
+METRICS: Final[tuple[Metric, ...]] = tuple(
+    row.metric for rows in (_ENGINE, _DIRS, _LOGS, _DUTIES, _LISTENERS, _REQUESTS, _CACHES) for row in rows
+)
+
+
+def samples(state: EngineState) -> Iterator[Sample]:
+    """All figures, those of one metric behind each other."""
+    yield from _read(_ENGINE, [((), state)])
+    offline = {found.store.path(): found.failure is not None for found in state.dirs}
+    offline |= dict.fromkeys(state.unreached, True)
+    yield from _read(_DIRS, [((path,), is_offline) for path, is_offline in offline.items()])
+    yield from _read(
+        _LOGS,
+        [
+            ((log.name.topic, str(log.name.partition)), _OfLog(log, log.view(), log.name in state.tier_failing))
+            for log in state.logs
+        ],
+    )
+    yield from _read(_DUTIES, [((duty.name,), duty) for duty in state.duties])
+    yield from _read(_LISTENERS, [((plugin,), count) for plugin, count in state.listener_failures.items()])
+    if state.tier is not None:
+        store = state.tier.store
+        yield from _read(_REQUESTS, [((kind.name,), getattr(store, kind.name)) for kind in fields(StoreMetrics)])
+        yield from _read(_CACHES, [(("chunks",), state.tier.chunks), (("indexes",), state.tier.indexes)])
+
+
+def _read(rows: Iterable[_Row[T]], subjects: Sequence[tuple[tuple[str, ...], T]]) -> Iterator[Sample]:
+    for metric, read in rows:
+        for labels, subject in subjects:
+            value = read(subject)
+            if value is not None:
+                yield Sample(metric, labels, value)

@@ -1,0 +1,75 @@
+"""The services that run beside an engine."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from functools import partial
+from typing import Final
+
+from stratalog.env.deadlines import OverdueError
+from stratalog.errors import StorageError
+from stratalog.reading.component_host import ComponentHost
+from stratalog.registry.guard import Guard
+from stratalog.spi.service_contract import EngineHandle, Service
+
+_LOGGER: Final = logging.getLogger(__name__)
+_NS: Final = 1_000_000
+_LEAST_S: Final = 0.1  # that each service has, whatever those before it took
+
+
+class Services:
+    """The services that the settings name, in that order; opened here. Thread-safe.
+
+    Args:
+        host: opens them.
+
+    Raises:
+        UnknownComponentError: nobody offers one of them.
+        PluginImportError: it needs something that is not installed.
+    """
+
+    def __init__(self, host: ComponentHost) -> None:
+        settings, offers = host.settings.engine, host.registry.services()
+        self._clock, self._stop_ms, self._calls = host.env.clock, settings.service_stop_ms, host.registry.calls
+        self._found: dict[str, Service] = {name: host.service(name) for name in settings.services}
+        self._guards = {name: offers.guard(offers.by_name(name)) for name in self._found}
+        self._lock = threading.Lock()
+        self._started = self._stopped = False
+
+    def start(self, engine: EngineHandle) -> None:
+        """Start all of them. Twice is fine.
+
+        Raises:
+            PluginError: one did not start; those before it run until ``close``, those after it were not begun.
+        """
+        with self._lock:
+            if self._started or self._stopped:
+                return
+            self._started = True
+            for name, service in self._found.items():
+                with self._guards[name].calling("start"):
+                    service.start(engine)
+
+    def close(self) -> None:
+        """Stop all of them, the last one first; together they have ``service.stop.ms``. Twice is fine.
+
+        One that fails, or takes longer, is logged, and keeps nothing else from its end.
+        """
+        with self._lock:
+            if self._stopped:
+                return
+            self._stopped = True
+            deadline_ns = self._clock.monotonic_ns() + self._stop_ms * _NS
+            for name, service in reversed(self._found.items()):
+                guard = self._guards[name]
+                left_s = max((deadline_ns - self._clock.monotonic_ns()) / 1_000_000_000, _LEAST_S)
+                try:
+                    self._calls.call(str(guard), "stop", partial(self._stop, service, guard, deadline_ns), left_s)
+                except (StorageError, OverdueError):  # the others and the logs are to end well
+                    _LOGGER.warning("service %s did not stop in order", name, exc_info=True)
+
+    @staticmethod
+    def _stop(service: Service, guard: Guard, deadline_ns: int) -> None:
+        with guard.calling("stop"):
+            service.stop(deadline_ns)

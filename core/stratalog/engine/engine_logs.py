@@ -1,0 +1,381 @@
+"""What an engine consists of: directories, logs and topics, and how it begins and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Mapping
+from typing import Final
+
+from stratalog.client.clients import Clients
+from stratalog.config.settings_sources import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.duties.cleaner import Cleaner
+from stratalog.engine.duties.duties import Duties
+from stratalog.engine.duties.service_runner import Services
+from stratalog.engine.open.directory_id import check_identities
+from stratalog.engine.open.inventory import Inventory, keep_inventory, read_inventory
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.open.log_loading import LogProgress
+from stratalog.engine.open.log_opener import LogOpener
+from stratalog.engine.open.notifier import Notifier
+from stratalog.engine.open.offline_tier import check_known
+from stratalog.engine.open.open_logs import LogShelf
+from stratalog.engine.tiering.attach_tier import Attach, Attacher, check_not_interrupted
+from stratalog.engine.tiering.tier_duties import Tiering
+from stratalog.engine.topics.move_log import settle_moves
+from stratalog.engine.topics.topic_changes import TopicChanges
+from stratalog.env.closing import Closeable
+from stratalog.env.forks import ends_with_fork
+from stratalog.errors import (
+    ClosedError,
+    ConfigError,
+    CorruptCheckpointError,
+    LogDirError,
+    LogDirLockedError,
+    SystemLimitError,
+)
+from stratalog.log.durability.subscribers import Background
+from stratalog.log.log import Log
+from stratalog.model.arguments import CheckedArguments
+from stratalog.model.events import LogDirOffline
+from stratalog.model.names import TopicPartition
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.reader import TopicInfo
+from stratalog.reading.topic_table import TopicTable
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.tier.takeover.take_over import AttachedLog
+from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class EngineLogs(CheckedArguments, Closeable):
+    """The directories, logs, topics and parts of an engine. A context manager; thread-safe.
+
+    Made by ``open_engine``, as an ``Engine``, which adds what is done with them.
+
+    Args:
+        settings: all settings.
+        host: opens components; taken over.
+        tier: the opened tier, or None; taken over.
+        recovery_progress: told how far each recovery is.
+        attach: what to take over from the tier into empty directories; None is nothing.
+
+    Attributes:
+        attached: what was taken over when the engine was opened.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        host: ComponentHost,
+        tier: Tier | None,
+        recovery_progress: LogProgress | None = None,
+        *,
+        attach: Attach | None = None,
+    ) -> None:
+        self._settings, self._host, self._tier = settings, host, tier
+        self._changing = threading.Lock()  # held while topics are made, changed, moved or deleted, and over _closed
+        self._closed = False
+        self._lacks_first = False  # whether the directory with the topics file is out of reach
+        self.attached: tuple[AttachedLog, ...] = ()
+        ends_with_fork(self)
+        with contextlib.ExitStack() as owned:  # closed by close(), or here if something fails
+            owned.callback(host.close)
+            if tier is not None:
+                owned.callback(tier.close)
+            self._notifier = Notifier(host.registry, settings.engine.service_stop_ms)
+            owned.callback(self._notifier.close)
+            self._shelf = LogShelf(self._notifier)
+            self._dirs = self._shelf.dirs
+            self._open_dirs(owned)
+            background = Background()
+            owned.callback(background.close)
+            inventory = self._inventory()
+            self._topics = TopicTable(
+                self._dirs[0].store,
+                settings.topic_defaults,
+                has_tier=tier is not None,
+                sections=host.registry.topic_sections(),
+                entries=None if inventory is None or not self._lacks_first else inventory.entries,
+            )
+            self._opener = LogOpener(
+                settings.engine, host, tier, self._topics, self._dirs, self._notifier, recovery_progress, background
+            )
+            self._clients = Clients(self, host.available_parts(TopicConfig())[0], self._compact)
+            self._changes = TopicChanges(
+                self._shelf, self._topics, self._opener, host, self._clients.offsets.forget_topic
+            )
+            clock = host.env.clock
+            self._tiering = None if tier is None else Tiering(tier, self._opener, settings.engine, clock)
+            self._cleaner = Cleaner(
+                settings.engine, clock, self._policies, self._tier_of, self._shelf.write_cleaner_checkpoint
+            )
+            self._duties = Duties(
+                settings.engine,
+                clock,
+                self._shelf,
+                self._opener,
+                self._policies,
+                self._cleaner,
+                self._tiering,
+                self._clients.coordinator.abort_expired,
+            )
+            owned.callback(self._duties.close)
+            self._services = Services(host)
+            owned.callback(self._services.close)
+            if attach is None:
+                check_not_interrupted(*self._dirs)
+                if inventory is not None:
+                    self._opener.partitions = inventory.partitions
+                for directory in self._dirs:
+                    self._open_logs(directory, inventory)
+                if inventory is not None:
+                    self._note_unreached(inventory)
+            elif tier is not None:
+                self._shelf.check_all_reached("attach needs all log directories")
+                self.attached = self._take_over(tier, attach)
+            self._keep_inventory()
+            self._create_in_tier()
+            self._owned = owned.pop_all()
+
+    # --- logs and topics ---------------------------------------------------------------------------------------------
+
+    def partitions(self) -> tuple[TopicPartition, ...]:
+        """All logs, sorted, those that could not be opened included."""
+        return self._shelf.names()
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """All topics, by name."""
+        grouped: dict[str, list[TopicPartition]] = {}
+        for name in self.partitions():
+            grouped.setdefault(name.topic, []).append(name)
+        return {topic: self._changes.info(topic, names) for topic, names in grouped.items()}
+
+    def log(self, topic: str, partition: int) -> Log:
+        """One log.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            SystemLimitError: the process has too many open files; the call opens the log later.
+            StorageError: what kept it from being opened.
+        """
+        self._check_open()
+        name = TopicPartition(topic, partition)
+        if isinstance(self._shelf.failed.get(name), SystemLimitError):
+            self._open_again(name)
+        return self._shelf.log(name)
+
+    def create_topic(self, name: str, *, partitions: int = 1, config: Mapping[str, object] | None = None) -> TopicInfo:
+        """Create a topic; each partition goes to the log directory with the fewest logs.
+
+        Others see it when all of it is there. Its settings are stored before the first partition: a crash leaves fewer
+        partitions, never other settings.
+
+        Args:
+            name: by Kafka's rules.
+            partitions: how many, from 0 on.
+            config: settings by Kafka's names; they go over the engine's defaults.
+
+        Raises:
+            InvalidTopicError, TopicExistsError, UnknownSettingError, ConfigError: nothing was created.
+            LogDirOfflineError: a log directory is out of reach and may hold a topic of this name; nothing was created.
+            DiskFullError, LogDirError, StoreError: what had been made by then was removed again.
+        """
+        with self._changing:
+            self._check_open()
+            made = self._changes.create(name, partitions, config or {})
+            self._keep_inventory()
+            self._create_in_tier(name)
+            return made
+
+    def alter_topic(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """Change settings of a topic, for logs that are open too; durable on return.
+
+        Args:
+            name: of the topic.
+            config: settings by Kafka's names; None takes one back to the engine's default.
+
+        Raises:
+            UnknownTopicError, UnknownSettingError, ConfigError: nothing was changed.
+            StorageError: the settings cannot be stored; nothing was changed.
+        """
+        with self._changing:
+            self._check_open()
+            altered = self._changes.alter(name, config)
+            self._keep_inventory()
+            self._create_in_tier(name)
+            return altered
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with all its records, those in the tier included.
+
+        Its folders get names that say so at once, and go after ``file.delete.delay.ms`` or at an orderly stop; what groups
+        have committed of it goes. A call that failed can be repeated.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StoreError: the tier refused; nothing local was touched.
+            StorageError: a folder cannot be renamed; the partitions before it are gone.
+        """
+        with self._changing:
+            self._check_open()
+            self._changes.delete(name)
+            self._keep_inventory()
+        self._duties.write_checkpoints()
+
+    def move_partition(self, topic: str, partition: int, log_dir: str | os.PathLike[str]) -> Log:
+        """Move a partition to another of the engine's log directories; the log as it is open there.
+
+        The log is closed while it is copied: a Log that was taken before raises ClosedError from then on.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            ConfigError: the engine has no such directory.
+            StorageError: it was not moved.
+        """
+        with self._changing:
+            self._check_open()
+            return self._changes.move(self._shelf.log(TopicPartition(topic, partition)), os.fspath(log_dir))
+
+    def left_folders(self) -> tuple[str, ...]:
+        """Paths of folders that a broker set aside (``-stray``, ``-future``) and the engine leaves alone."""
+        return tuple(directory.store.path(name) for directory in self._dirs for name in sorted(directory.left))
+
+    @property
+    def tier(self) -> Tier | None:
+        """The opened tier."""
+        return self._tier
+
+    def close(self) -> None:
+        """Stop services, close producers and logs, leaving the directories as a clean stop of Kafka does. Twice is fine."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._close)
+            stack.callback(self._clients.close)
+            stack.callback(self._host.registry.calls.hurry, self._settings.engine.service_stop_ms / 1000)
+            stack.callback(self._services.close)
+
+    def _close(self) -> None:
+        with self._changing:  # and no longer: listeners that are still to be told may call the engine
+            if self._closed:
+                return
+            self._closed = True
+        self._owned.close()
+
+    def _close_dir(self, directory: LogDir) -> None:
+        directory.close(failed=any(name in directory.folders for name in self._shelf.failed))
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the engine is closed")
+
+    def _open_dirs(self, owned: contextlib.ExitStack) -> None:
+        """Acquire the log directories that are in reach, and see whether they go together and belong to the tier."""
+        for number, path in enumerate(self._settings.engine.log_dirs):
+            store = self._host.segment_store(path, read_only=False)
+            try:
+                directory = LogDir(store, self._host.env, self._notifier)
+            except (CorruptCheckpointError, LogDirError) as error:
+                if isinstance(error, LogDirLockedError | SystemLimitError):
+                    raise
+                self._shelf.unreached[store.path()] = error
+                self._lacks_first = self._lacks_first or number == 0
+                continue
+            self._dirs.append(directory)
+            owned.callback(self._close_dir, directory)
+        for path, problem in self._shelf.unreached.items():
+            if not self._dirs:
+                raise problem
+            _LOGGER.error("a log directory is out of reach, the others are served: path=%s error=%s", path, problem)
+            self._notifier(LogDirOffline(path=path, reason=str(problem)))
+        if self._tier is not None:
+            check_known(self._tier, [directory.store for directory in self._dirs])
+            self._tier.reach.listen(self._notifier)
+        check_identities([(directory.store.path(), directory.identity) for directory in self._dirs])
+        settle_moves(self._dirs)
+
+    def _inventory(self) -> Inventory | None:
+        """What all directories held when they were in reach; None if all are.
+
+        Raises:
+            StorageError: what keeps the first directory from being opened, if no other one knows the topics' settings.
+        """
+        if not self._shelf.unreached:
+            return None
+        found = read_inventory(directory.store for directory in self._dirs)
+        if found is None and self._lacks_first:
+            raise next(iter(self._shelf.unreached.values()))
+        return found
+
+    def _note_unreached(self, inventory: Inventory) -> None:
+        """Show partitions that are in no directory in reach as failed."""
+        known = {*self._shelf.logs, *self._shelf.failed}
+        self._shelf.failed.update(
+            (name, self._shelf.unreached_error(f"the log directory of {name} is out of reach"))
+            for name in inventory.names()
+            if name not in known
+        )
+
+    def _keep_inventory(self) -> None:
+        if len(self._dirs) > 1 and not self._shelf.unreached:
+            keep_inventory([found.store for found in self._shelf.online()], self._topics.entries, self._shelf.names())
+
+    def _take_over(self, tier: Tier, attach: Attach) -> tuple[AttachedLog, ...]:
+        """Make empty directories go on with the logs of a tier; errors as ``Attacher.run``."""
+        settings = self._settings.engine
+        attached = Attacher(tier, settings, self._host, self._shelf, self._topics, self._opener, attach).run()
+        if settings.tier_outage_open == "serve":
+            tier.reach.serve_without()
+        return attached
+
+    def _open_logs(self, directory: LogDir, inventory: Inventory | None) -> None:
+        if (
+            inventory is not None and self._lacks_first
+        ):  # under other settings records could be deleted, or sent to a tier
+            for name in directory.folders:
+                if name.topic not in inventory.partitions:
+                    reason = f"the settings of {name} are in a log directory out of reach"
+                    self._shelf.failed[name] = self._shelf.unreached_error(reason)
+        duplicates = [name for name in directory.folders if name in self._shelf.logs]
+        for name in duplicates:
+            self._shelf.failed[name] = ConfigError(
+                f"{name} is in {directory.store.path()} and in another log directory"
+            )
+        opened, failed = self._opener.open_all(
+            directory, [name for name in directory.folders if name not in self._shelf.failed]
+        )
+        self._shelf.failed.update(failed)
+        self._shelf.publish((directory, log) for log in opened)
+
+    def _create_in_tier(self, topic: str | None = None) -> None:
+        """Let the tier list the logs of a topic, or all logs, from now on."""
+        if self._tiering is not None:
+            self._tiering.create(
+                log for name, log in list(self._shelf.logs.items()) if topic is None or name.topic == topic
+            )
+
+    def _open_again(self, name: TopicPartition) -> None:
+        """Open a log for which the process had too many open files before."""
+        with self._changing:
+            self._check_open()
+            if not isinstance(self._shelf.failed.get(name), SystemLimitError):
+                return  # another thread was first
+            directory = next(found for found in self._dirs if name in found.folders)
+            self._shelf.publish([(directory, self._opener.open(directory, name, directory.request(name)))])
+
+    def _policies(self, config: TopicConfig) -> dict[str, CleanupPolicy]:
+        return {name: self._host.policy(name) for name in config.cleanup_policy}
+
+    def _compact(self, log: Log) -> None:
+        """Compact a log now, the records of its active segment included, as far as its policies want it."""
+        log.roll()
+        self._cleaner.run([log])
+
+    def _tier_of(self, log: Log) -> TierLog | None:
+        return self._opener.remote_of(log)

@@ -1,0 +1,1 @@
+"""Log directories, and the logs opened in them."""

@@ -1,0 +1,58 @@
+"""``meta.properties``: which cluster, broker and directory a log directory says it belongs to.
+
+It is read and compared, and never written: whoever makes a directory a broker's gives it an identity.
+
+Source: apache/kafka MetaProperties, MetaPropertiesEnsemble.verify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from stratalog.errors import ConfigError, CorruptCheckpointError
+from stratalog.model.names import META_PROPERTIES_FILE
+from stratalog.spi.segment_store import SegmentStore
+
+VERSIONS: Final = ("0", "1")
+_SHARED: Final = (("cluster.id",), ("node.id", "broker.id"))  # the same in all directories; older names last
+
+
+def read_identity(store: SegmentStore) -> dict[str, str]:
+    """The properties of a directory, {} if it has none.
+
+    Raises:
+        CorruptCheckpointError: a version that is not known.
+    """
+    data = store.read_small(META_PROPERTIES_FILE)
+    if data is None:
+        return {}
+    lines = [line.strip() for line in data.decode("latin-1").splitlines()]
+    pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
+    found = {name.strip(): value.strip() for name, _, value in pairs}
+    if found.get("version") not in VERSIONS:
+        version = found.get("version")
+        raise CorruptCheckpointError(
+            f"meta.properties version {version!r} is none of {', '.join(VERSIONS)}", store.path(META_PROPERTIES_FILE)
+        )
+    return found
+
+
+def check_identities(directories: Sequence[tuple[str, dict[str, str]]]) -> None:
+    """Raise ConfigError if directories, (path, properties) each, cannot belong together."""
+    for names in _SHARED:
+        told = [(path, value) for path, found in directories if (value := _first(found, names))]
+        for path, value in told:
+            if value != told[0][1]:
+                raise ConfigError(f"{names[0]} is {told[0][1]} in {told[0][0]}, but {value} in {path}")
+    seen: dict[str, str] = {}
+    for path, found in directories:
+        own = found.get("directory.id")
+        if own is not None and own in seen:
+            raise ConfigError(f"directory.id is {own} in {seen[own]} and in {path}: one is a copy of the other")
+        if own is not None:
+            seen[own] = path
+
+
+def _first(found: dict[str, str], names: Sequence[str]) -> str | None:
+    return next((found[name] for name in names if name in found), None)

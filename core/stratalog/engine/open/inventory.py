@@ -1,0 +1,107 @@
+"""The inventory: what all log directories of an engine hold together, as each of them stores it.
+
+An engine opens with the directories that it can reach. The inventory says which partitions may be in the others, and how
+the topics are configured if the directory with the topics file is one of them. An engine with one directory has none.
+
+Source: apache/kafka LogManager and LogDirFailureChannel serve the other directories; brokers know topics, partitions and
+settings from the cluster metadata, which an engine does not have.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.errors import CorruptCheckpointError, StorageError
+from stratalog.model.names import INVENTORY_FILE, TopicPartition
+from stratalog.reading.topic_table import TopicEntry, format_topics, parse_topics
+from stratalog.spi.segment_store import SegmentStore
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Topics of an engine.
+
+    Attributes:
+        version: increases by one with each change.
+        entries: as the topics file has them.
+        partitions: the number of partitions of each topic, of topics without an entry as well.
+    """
+
+    version: int
+    entries: Mapping[str, TopicEntry]
+    partitions: Mapping[str, int]
+
+    def names(self) -> list[TopicPartition]:
+        """All partitions."""
+        return [TopicPartition(topic, number) for topic, count in self.partitions.items() for number in range(count)]
+
+
+NOTHING: Final = Inventory(0, {}, {})
+
+
+def read_inventory(stores: Iterable[SegmentStore]) -> Inventory | None:
+    """Return the newest inventory of some directories; None if none of them has one. Damaged ones are passed over."""
+    found = []
+    for store in stores:
+        try:
+            data = store.read_small(INVENTORY_FILE)
+            if data is not None:
+                found.append(parse_inventory(data, store.path(INVENTORY_FILE)))
+        except StorageError as error:
+            _LOGGER.warning("an inventory is not used: %s", error)
+    return max(found, key=lambda one: one.version, default=None)
+
+
+def keep_inventory(
+    stores: Sequence[SegmentStore], entries: Mapping[str, TopicEntry], logs: Iterable[TopicPartition]
+) -> None:
+    """Store the inventory in each of these directories, if it is not there.
+
+    What cannot be stored is logged: the inventory is needed only while a directory is out of reach.
+    """
+    before = read_inventory(stores) or NOTHING
+    partitions = Counter[str]()
+    for log in logs:
+        partitions[log.topic] = max(partitions[log.topic], log.partition + 1)
+    inventory = before
+    if (before.entries, before.partitions) != (entries, partitions):
+        inventory = Inventory(before.version + 1, entries, partitions)
+    if inventory is NOTHING:
+        return
+    data = format_inventory(inventory)
+    for store in stores:
+        try:
+            if store.read_small(INVENTORY_FILE) != data:
+                store.replace_small(INVENTORY_FILE, data)
+        except StorageError as error:
+            _LOGGER.warning("the inventory was not stored: %s", error)
+
+
+def format_inventory(inventory: Inventory) -> bytes:
+    """Return the bytes of the file: those of a topics file with two more names."""
+    body = json.loads(format_topics(inventory.entries))
+    body |= {"inventory": inventory.version, "partitions": dict(sorted(inventory.partitions.items()))}
+    return json.dumps(body, indent=1).encode() + b"\n"
+
+
+def parse_inventory(data: bytes, file: str) -> Inventory:
+    """Return what a file says.
+
+    Raises:
+        CorruptCheckpointError: it is malformed, or of a later release.
+    """
+    entries = parse_topics(data, file)
+    body = json.loads(data)
+    version, partitions = body.get("inventory"), body.get("partitions")
+    if type(version) is not int or not isinstance(partitions, dict):
+        raise CorruptCheckpointError("the inventory has no version or no partitions", file)
+    if not all(type(count) is int and count > 0 for count in partitions.values()):
+        raise CorruptCheckpointError("a number of partitions in the inventory is not above 0", file)
+    return Inventory(version, entries, partitions)

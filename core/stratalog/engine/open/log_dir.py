@@ -1,0 +1,228 @@
+"""One log directory of an engine: lock, clean marker, checkpoints, the logs in it.
+
+Source: apache/kafka LogManager, KafkaScheduler's checkpoint tasks, CleanShutdownFileHandler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Container, Mapping
+from typing import Final
+
+from stratalog.engine.open.directory_id import read_identity
+from stratalog.env import Env
+from stratalog.epochs.checkpoint import check_offsets, format_offsets
+from stratalog.errors import LogDirOfflineError, NotAFileError, StorageError
+from stratalog.log.folder.directory_state import check_may_become_log_directory, partition_folders, read_directory
+from stratalog.log.load.loaded_log import LoadRequest
+from stratalog.log.log import Log
+from stratalog.model.events import Event, LogDirOffline
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARKS_FILE,
+    LOG_STARTS_FILE,
+    RECOVERY_POINTS_FILE,
+    TopicPartition,
+    deleted_folder,
+    left_folder_fate,
+)
+from stratalog.model.offsets import LogOffsets
+from stratalog.spi.segment_store import SegmentStore
+
+DELETE_DELAY_MS: Final = 60_000  # for what an earlier owner set aside
+CLEAN_SHUTDOWN: Final = b'{"version":0,"brokerEpoch":-1}'
+
+
+class LogDir:
+    """A log directory, acquired for writing.
+
+    Opening it takes the lock, notes whether the last writer stopped in order, and removes that marker at once: a crash
+    from now on must count as one.
+    """
+
+    def __init__(self, store: SegmentStore, env: Env, notify: Callable[[Event], None]) -> None:
+        self.store, self._env, self._notify = store, env, notify
+        self.failure: StorageError | None = None  # set once: what took the directory out of service
+        self._failing = threading.Lock()
+        try:
+            check_may_become_log_directory(store)
+            store.acquire()
+            self._state = read_directory(store, live=False)
+            self.identity = read_identity(store)
+            with contextlib.suppress(NotAFileError):  # it was not counted as the marker, and will not be
+                store.remove_small(CLEAN_SHUTDOWN_FILE)
+            self.folders = {
+                log: name for log, name in partition_folders(store).items() if log.topic != CLUSTER_METADATA_TOPIC
+            }
+            self.left = {name: fate for name in store.logs() if (fate := left_folder_fate(name))}
+        except BaseException:
+            store.close()
+            raise
+        self.dirty_starts = dict(self._state.dirty_starts)  # of logs before they are opened
+        self.arriving: dict[TopicPartition, LogOffsets] = {}  # bounds of logs that are being moved here
+        self._leaving: dict[str, int] = {}  # folders to remove, and when (monotonic ns)
+        for name in [name for name, fate in self.left.items() if fate == "delete"]:
+            self.remove_later(name, DELETE_DELAY_MS)
+        self.logs: dict[TopicPartition, Log] = {}
+        self._stored: dict[str, bytes] = {}  # checkpoints as they were written last
+        self._writing = threading.Lock()  # else older checkpoints could replace newer ones
+
+    def take_offline(self, error: StorageError) -> None:
+        """Refuse appends to all logs of the directory from now on, and write nothing there; reads go on.
+
+        Source: apache/kafka LogDirFailureChannel: an I/O error takes the whole directory out of service, until it is
+        opened again.
+        """
+        with self._failing:
+            if self.failure is not None:
+                return
+            self.failure = error
+        for log in list(self.logs.values()):
+            log.take_offline(error)
+        self._notify(LogDirOffline(path=self.store.path(), reason=str(error)))
+
+    def high_watermark(self, log: TopicPartition) -> int | None:
+        """As stored before the directory was opened."""
+        return self._state.high_watermarks.get(log)
+
+    def discard(self, log: TopicPartition) -> None:
+        """Remove a partition that was made just now and never used; one that never came to be is no error."""
+        folder = self.folders.pop(log, None)
+        if folder is not None:
+            self.store.remove_log(folder)
+
+    def set_aside(self, log: TopicPartition, delay_ms: int) -> None:
+        """Give the folder of a log that is closed a name that says so, durable on return; it is removed after a delay.
+
+        Source: apache/kafka LogManager.asyncDelete: ``-delete`` folders are never opened again.
+        """
+        folder = self.folders[log]
+        gone = deleted_folder(log, uuid.UUID(int=self._env.chance.getrandbits(128), version=4))
+        self.store.rename_log(folder, gone)
+        self.logs.pop(log, None)
+        del self.folders[log]
+        self.remove_later(gone, delay_ms)
+
+    def remove_later(self, folder: str, delay_ms: int) -> None:
+        """Remove a folder that is no log any more when ``delay_ms`` are over, or at an orderly stop."""
+        self.left.pop(folder, None)
+        self._leaving[folder] = self._env.clock.monotonic_ns() + delay_ms * 1_000_000
+
+    def remove_left(self, *, all_now: bool = False) -> int:
+        """Remove the folders whose delay is over, or all; how many. A directory out of service is left as it is."""
+        now = self._env.clock.monotonic_ns()
+        due = [name for name, due_ns in list(self._leaving.items()) if all_now or due_ns <= now]
+        for name in due if self.failure is None else ():
+            self.store.remove_log(name)
+            self._leaving.pop(name, None)
+        return len(due)
+
+    def request(self, log: TopicPartition) -> LoadRequest:
+        """What the checkpoints say of a log."""
+        state = self._state
+        return LoadRequest(
+            clean=state.clean,
+            recovery_point=state.recovery_points.get(log, 0),
+            log_start=state.log_starts.get(log),
+            high_watermark=state.high_watermarks.get(log) if state.clean else None,
+            writable=True,
+        )
+
+    def write_checkpoints(self) -> None:
+        """Store recovery points, log starts and high watermarks of all logs, each file durable on return.
+
+        Logs that could not be opened keep what the checkpoints said before. A directory that is out of service is left
+        as it is.
+        """
+        with self._writing:
+            bounds = self._bounds()
+            recovery = {name: found.recovery_point for name, found in bounds.items()}
+            starts = {
+                name: found.log_start for name, found in bounds.items() if found.log_start != self._first_base(name)
+            }
+            self._store(RECOVERY_POINTS_FILE, self._state.recovery_points, bounds, recovery)
+            self._store(LOG_STARTS_FILE, self._state.log_starts, bounds, starts)
+            self._store_high_watermarks(bounds)
+        if any(log.cleaning.dirty_start is not None for log in list(self.logs.values())):
+            self.write_cleaner_checkpoint()
+
+    def write_cleaner_checkpoint(self) -> None:
+        """Store how far the logs are compacted, durable on return."""
+        with self._writing:
+            found = {name: log.cleaning.dirty_start for name, log in list(self.logs.items())}
+            known = {name: offset for name, offset in found.items() if offset is not None}
+            self._store(CLEANER_FILE, self._state.dirty_starts, found, known)
+
+    def write_high_watermarks(self) -> None:
+        """Store the high watermarks alone, durable on return."""
+        with self._writing:
+            self._store_high_watermarks(self._bounds())
+
+    def _bounds(self) -> dict[TopicPartition, LogOffsets]:
+        opened = {name: log.offsets() for name, log in list(self.logs.items())}  # topics may be made meanwhile
+        return {**opened, **self.arriving}
+
+    def _store_high_watermarks(self, bounds: Mapping[TopicPartition, LogOffsets]) -> None:
+        watermarks = {name: found.high_watermark for name, found in bounds.items()}
+        self._store(HIGH_WATERMARKS_FILE, self._state.high_watermarks, bounds, watermarks)
+
+    def _store(
+        self,
+        file: str,
+        before: Mapping[TopicPartition, int],
+        opened: Container[TopicPartition],
+        now: Mapping[TopicPartition, int],
+    ) -> None:
+        unopened = {name: before[name] for name in list(self.folders) if name not in opened and name in before}
+        data = format_offsets({**unopened, **now})
+        if self.failure is not None or self._stored.get(file) == data:
+            return
+        try:
+            check_offsets(data, self._stored.get(file, b""), self.store.path(file))
+            self.store.replace_small(file, data)
+        except LogDirOfflineError as error:
+            self.take_offline(error)
+            raise
+        self._stored[file] = data
+
+    def _first_base(self, name: TopicPartition) -> int:
+        log = self.logs.get(name)
+        return -1 if log is None else log.view().segments[0].base_offset
+
+    def close(self, *, failed: bool) -> bool:
+        """Close all logs, write checkpoints and, if everything closed in order, the clean marker; release the lock.
+
+        Logs that were never looked at, because opening stopped before, are as clean as the last writer left them.
+
+        Args:
+            failed: a log of this directory could not be opened: the marker is then not written.
+
+        Returns:
+            Whether the directory is clean.
+
+        Raises:
+            StorageError: the first thing that could not be written; everything is closed all the same.
+        """
+        errors: list[StorageError] = []
+        clean = not failed and (self._state.clean or self.logs.keys() == self.folders.keys())
+        try:
+            for log in self.logs.values():
+                try:
+                    clean = log.close() and clean
+                except StorageError as error:
+                    errors.append(error)
+            with contextlib.suppress(StorageError):  # the next one to open the directory removes them
+                self.remove_left(all_now=True)  # first: it may be what makes room on a full disk
+            self.write_checkpoints()
+            clean = clean and not errors and self.failure is None
+            if clean:
+                self.store.replace_small(CLEAN_SHUTDOWN_FILE, CLEAN_SHUTDOWN)
+        finally:
+            self.store.close()
+        if errors:
+            raise errors[0]
+        return clean

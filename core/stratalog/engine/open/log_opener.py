@@ -1,0 +1,209 @@
+"""Opening the logs of an engine: what they are told of settings, topic ids, the tier and their directory."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from stratalog.config.engine_settings import EngineConfig
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.open.log_loading import Loading, LogProgress, load_all
+from stratalog.engine.open.notifier import Notifier
+from stratalog.engine.open.offline_tier import rejoin
+from stratalog.errors import (
+    ConfigError,
+    CorruptCheckpointError,
+    LogDirError,
+    PluginError,
+    StorageError,
+    UnknownComponentError,
+)
+from stratalog.log.durability.subscribers import Background
+from stratalog.log.folder.directory_state import read_topic_id, store_topic_id
+from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
+from stratalog.log.log import Log
+from stratalog.model.events import Event, LogRecovered
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import Durability, Watermark
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.topic_table import TopicTable
+from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.manifest.root import TopicNote
+from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class LogOpener:
+    """Opens logs for writing. All it is given is borrowed."""
+
+    def __init__(
+        self,
+        settings: EngineConfig,
+        host: ComponentHost,
+        tier: Tier | None,
+        topics: TopicTable,
+        dirs: Sequence[LogDir],
+        notifier: Notifier,
+        progress: LogProgress | None,
+        background: Background,
+    ) -> None:
+        self._settings, self._host, self._tier = settings, host, tier
+        self._background = background
+        self._topics, self._dirs, self._notifier, self._progress = topics, dirs, notifier, progress
+        self.partitions: Mapping[
+            str, int
+        ] = {}  # of topics, as far as more are known than the directories in reach hold
+
+    def open_all(
+        self, directory: LogDir, names: Sequence[TopicPartition]
+    ) -> tuple[list[Log], dict[TopicPartition, StorageError]]:
+        """Open logs of one directory, several at a time: those that could be, and what is wrong with the others."""
+        loadings, opened, failed = list[Loading](), list[Log](), dict[TopicPartition, StorageError]()
+        for name in names:
+            try:
+                loadings.append(self._loading(directory, name, directory.request(name)))
+            except StorageError as error:
+                failed[name] = error
+        threads, clock = self._settings.recovery_threads, self._host.env.clock
+        with contextlib.closing(load_all(loadings, threads, self._progress, clock)) as loaded:
+            for loading, result in loaded:
+                try:
+                    log = directory.logs[loading.name] = self._loaded(directory, loading, result)
+                    opened.append(log)
+                except StorageError as error:
+                    failed[loading.name] = error
+        return opened, failed
+
+    def tell(self, event: Event) -> None:
+        """Tell listeners, soon."""
+        self._notifier(event)
+
+    def open(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Log:
+        """Open one log; errors as ``load``."""
+        loading = self._loading(directory, name, request)
+        return self._loaded(directory, loading, loading.run())
+
+    def _loading(self, directory: LogDir, name: TopicPartition, request: LoadRequest) -> Loading:
+        config = self._topics.config(name.topic)
+        parts, missing = self._host.available_parts(config)
+        refusal = None if missing is None else _refusal(name, missing)
+        files = directory.store.open_log(directory.folders[name])
+        topic_id = self._topic_id(name, files)
+        asked = replace(request, producer_expiration_ms=self._settings.producer_expiration_ms)
+        if refusal is not None:
+            asked = replace(asked, writable=False)
+        return Loading(name, files, parts, config, topic_id, self.remote(name, topic_id, config), asked, refusal)
+
+    def _loaded(self, directory: LogDir, loading: Loading, loaded: LoadedLog | StorageError) -> Log:
+        if isinstance(loaded, StorageError):
+            raise loaded
+        if loading.refusal is not None:
+            if not loaded.segments:
+                raise loading.refusal
+            _LOGGER.warning("%s", loading.refusal)
+        log = Log(
+            loading.name,
+            loading.topic_id,
+            loading.files,
+            loading.parts,
+            loading.config,
+            loaded,
+            remote=loading.remote,
+            notify=self._notifier,
+            watermark=Watermark(self._settings.watermark),
+            high_watermark=directory.high_watermark(loading.name),
+            on_offline=directory.take_offline,
+            store_bounds=directory.write_checkpoints,
+            background=self._background,
+            durability=Durability.of(self._settings.durability),
+            refusal=loading.refusal,
+        )
+        if loading.remote is not None and loading.remote.is_assumed:
+            loading.remote.when_wanted(partial(rejoin, log, loading.remote))
+        log.resume_cleaning(directory.dirty_starts.get(loading.name))
+        if loaded.recovered_segments:
+            recovered = LogRecovered(
+                log=loading.name, segments=loaded.recovered_segments, truncated_bytes=loaded.truncated_bytes
+            )
+            self._notifier(recovered)
+        return log
+
+    def _topic_id(self, name: TopicPartition, files: LogFiles) -> TopicId:
+        """Of ``partition.metadata``; a topic without (older than topic ids) gets a new one, the same for all its logs."""
+        found, known = read_topic_id(files), self._topics.topic_id(name.topic)
+        if found is not None:
+            if known is not None and known != found:
+                self._check_not_of_another(name, found, known)
+            return found
+        siblings = (sibling for sibling in self._ids_of(name.topic) if sibling is not None)
+        topic_id = known or next(siblings, None) or TopicId.random(self._host.env.chance)
+        store_topic_id(files, topic_id)
+        return topic_id
+
+    def _check_not_of_another(self, name: TopicPartition, found: TopicId, known: TopicId) -> None:
+        """Refuse what is left of an earlier topic of this name: its directory was away when that was deleted, say.
+
+        Where no partition has the id that is known, a broker has made the topic anew meanwhile: then it is that topic.
+
+        Source: apache/kafka UnifiedLog, its InconsistentTopicIdException.
+        """
+        if known in self._ids_of(name.topic):
+            raise ConfigError(
+                f"{name} is of a topic with id {found.text}, and topic {name.topic} has {known.text}: it was left by an earlier "
+                "topic of this name; move its folder away"
+            )
+
+    def _ids_of(self, topic: str) -> Iterator[TopicId | None]:
+        """What the partitions of a topic say, one after the other."""
+        for directory in self._dirs:
+            for log, folder in list(directory.folders.items()):
+                if log.topic == topic:
+                    with contextlib.suppress(CorruptCheckpointError, LogDirError):  # that log does not open itself
+                        yield read_topic_id(directory.store.open_log(folder))
+
+    @property
+    def has_tier(self) -> bool:
+        """Whether the engine has a tier at all."""
+        return self._tier is not None
+
+    def remote(self, name: TopicPartition, topic_id: TopicId, config: TopicConfig) -> TierLog | None:
+        """The tier's side of a log, None if its topic has none."""
+        if self._tier is None or not config.remote_storage_enable:
+            return None
+        return self._tier.log(name, topic_id)
+
+    def note_of(self, topic: str) -> TopicNote:
+        """What a tier is told of a topic, for who finds nothing but the tier."""
+        partitions = [
+            log.partition for directory in self._dirs for log in list(directory.folders) if log.topic == topic
+        ]
+        count = max(max(partitions, default=0) + 1, self.partitions.get(topic, 0))
+        return TopicNote(count, self._topics.chosen(topic))
+
+    def remote_of(self, log: Log) -> TierLog | None:
+        """As ``remote``, of a log that is open."""
+        assert log.topic_id is not None
+        return self.remote(log.name, log.topic_id, log.config)
+
+    def joined(self, log: Log) -> TierLog | None:
+        """As ``remote_of``, before something is changed: a store that was away is asked again. Errors as ``rejoin``."""
+        remote = self.remote_of(log)
+        if remote is not None:
+            rejoin(log, remote)
+        return remote
+
+
+def _refusal(name: TopicPartition, missing: PluginError) -> UnknownComponentError:
+    refusal = UnknownComponentError(
+        f"{name} can be read, slowly, and not be written to, because an index format of its topic cannot be used: {missing}; or "
+        "alter index.formats; then open the engine again"
+    )
+    refusal.__cause__ = missing
+    return refusal

@@ -1,0 +1,111 @@
+"""The log directories of an engine and the logs that are open in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.errors import ConfigError, LogDirOfflineError, StorageError, UnknownTopicError
+from stratalog.log.log import Log
+from stratalog.model.events import Event, LogOpened
+from stratalog.model.names import TopicPartition
+
+
+class LogShelf:
+    """Which logs there are, and where. Changed under the engine's lock alone.
+
+    Attributes:
+        dirs: the log directories, acquired.
+        logs: those that are open; replaced as a whole, so that it is read without a lock.
+        failed: what kept others from being opened; the same.
+        unreached: what kept log directories from being opened, by path.
+    """
+
+    def __init__(self, notify: Callable[[Event], None]) -> None:
+        self._notify = notify
+        self.dirs: list[LogDir] = []
+        self.logs: dict[TopicPartition, Log] = {}
+        self.failed: dict[TopicPartition, StorageError] = {}
+        self.unreached: dict[str, StorageError] = {}
+
+    def names(self) -> tuple[TopicPartition, ...]:
+        """All logs, sorted, those that could not be opened included."""
+        return tuple(sorted({*self.logs, *self.failed}))
+
+    def log(self, name: TopicPartition) -> Log:
+        """An open log.
+
+        Raises:
+            UnknownTopicError: it is not here.
+            StorageError: what kept it from being opened.
+        """
+        if name in self.failed:
+            raise self.failed[name].with_traceback(None)
+        found = self.logs.get(name)
+        if found is None:
+            self.check_all_reached(f"there is no {name} in {self.places()}, and it may be in a directory out of reach")
+            raise UnknownTopicError(f"there is no {name} in {self.places()}")
+        return found
+
+    def places(self) -> str:
+        """The paths of the directories, for error texts."""
+        return ", ".join(directory.store.path() for directory in self.dirs)
+
+    def check_all_reached(self, reason: str) -> None:
+        """Raise ``unreached_error`` if a directory could not be opened."""
+        if self.unreached:
+            raise self.unreached_error(reason)
+
+    def unreached_error(self, reason: str) -> LogDirOfflineError:
+        """The error that says ``reason``, and why the first directory could not be opened that could not."""
+        path, error = next(iter(self.unreached.items()))
+        return LogDirOfflineError(f"{reason}: {error.reason}", path)
+
+    def online(self) -> list[LogDir]:
+        """The directories that are in service; if there is none, what is wrong is raised."""
+        online = [directory for directory in self.dirs if directory.failure is None]
+        if not online and self.dirs[0].failure is not None:
+            raise self.dirs[0].failure.with_traceback(None)
+        return online
+
+    def directory_at(self, path: str) -> LogDir:
+        """The directory with this path; ConfigError if there is none."""
+        for directory in self.dirs:
+            if os.path.realpath(directory.store.path()) == os.path.realpath(path):
+                return directory
+        raise ConfigError(f"{path} is none of the log directories {self.places()}")
+
+    def publish(self, opened: Iterable[tuple[LogDir, Log]]) -> None:
+        """Show logs that were opened, all at once."""
+        logs: dict[TopicPartition, Log] = {}
+        for directory, log in opened:
+            logs[log.name] = directory.logs[log.name] = log
+        self.logs = {**self.logs, **logs}  # at once, as other threads see it
+        if not self.failed.keys().isdisjoint(logs):
+            self.failed = {name: error for name, error in self.failed.items() if name not in logs}
+        for name, log in logs.items():
+            offsets = log.offsets()
+            self._notify(LogOpened(log=name, log_start=offsets.log_start, log_end=offsets.log_end))
+
+    def fail(self, name: TopicPartition, error: StorageError) -> None:
+        """Show nothing of a log but what keeps it from being used, until the engine is opened again."""
+        self.failed = {**self.failed, name: error}
+        self.logs = {found: log for found, log in self.logs.items() if found != name}
+
+    def write_cleaner_checkpoint(self, log: Log) -> None:
+        """Store how far the logs in the directory of ``log`` are compacted, durable on return."""
+        for directory in self.dirs:
+            if directory.logs.get(log.name) is log:
+                directory.write_cleaner_checkpoint()
+
+    def remove(self, name: TopicPartition, delay_ms: int) -> None:
+        """Take a log out of service and set its folder aside, wherever there is one."""
+        log = self.logs.get(name)
+        if log is not None:
+            log.abandon()
+        for directory in self.dirs:
+            if name in directory.folders:
+                directory.set_aside(name, delay_ms)
+        self.logs = {found: log for found, log in self.logs.items() if found != name}
+        self.failed = {found: error for found, error in self.failed.items() if found != name}

@@ -1,0 +1,1 @@
+"""Restore logs from a tier."""

@@ -1,0 +1,398 @@
+"""``restore``: the logs of a tier, or what they were at some offset or moment, as a log directory.
+
+The directory is one that an engine, or a Kafka broker, starts on. A note in it says that it is not complete; whoever
+repeats the restore goes on where it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from stratalog.config.settings_sources import read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.open.notifier import Notifier
+from stratalog.engine.restore.new_identity import FIRST_EPOCH, begin_anew, goes_anew
+from stratalog.engine.topics.new_topic import create_partition
+from stratalog.env import Env
+from stratalog.env.threads import outcomes
+from stratalog.errors import AttachError, ConfigError
+from stratalog.log.change.truncate import batches_end
+from stratalog.log.folder.directory_state import read_topic_id
+from stratalog.log.folder.folder import write_next_epoch
+from stratalog.log.load.loaded_log import LoadRequest
+from stratalog.log.load.log_loader import load
+from stratalog.log.log import Log
+from stratalog.model.arguments import checked
+from stratalog.model.names import (
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RESTORE_NOTE_FILE,
+    RESTORING_FILE,
+    TopicId,
+    TopicPartition,
+    check_topic,
+)
+from stratalog.model.notes import readable
+from stratalog.model.offsets import Durability, next_epoch
+from stratalog.model.timestamps import unix_ms
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.reading.reader import StaticLog
+from stratalog.reading.tier_reader import tier_view
+from stratalog.spi.segment_store import LogFiles
+from stratalog.tier.takeover.download import RestorePlan, check_bound, copy_segments, planned, write_epochs_of
+from stratalog.tier.takeover.take_over import chosen_logs, has_log, is_empty_folder
+from stratalog.tier.tier import Tier, TierLogName
+
+RestoreProgress = Callable[[TopicPartition, int, int], None]
+"""Told while segments are copied, on the threads that do it: of which log, how many bytes of all logs are there, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredLog:
+    """What came of one log, or would: ``copied`` of its segments were fetched, the others were there.
+
+    ``requests`` is about how many the store is asked. ``open_transactions`` have records below the end and no marker.
+    """
+
+    source: TopicPartition
+    log: TopicPartition
+    version: int
+    log_start: int
+    log_end: int
+    segments: int
+    size_bytes: int
+    requests: int
+    copied: int = 0
+    open_transactions: int = 0
+
+
+@checked
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What to restore, and up to where.
+
+    Attributes:
+        topics: None is every topic; else names, or ``TOPIC-ID``.
+        to_offsets: by log, the first offset that does not come along. A batch that holds it does not either: log files are
+            cut between batches.
+        to_time: nothing from the first record on that has this time or a later one.
+        rename: new names of topics; they get new ids.
+        overwrite: topics whose records in the directory may be replaced.
+    """
+
+    topics: Collection[str] | None = None
+    to_offsets: Mapping[TopicPartition, int] | None = None
+    to_time: datetime | None = None
+    rename: Mapping[str, str] | None = None
+    overwrite: Collection[str] = ()
+
+
+@checked
+def restore(
+    uri: str,
+    directory: str | os.PathLike[str],
+    wanted: Wanted | None = None,
+    *,
+    dry_run: bool = False,
+    tier_options: Mapping[str, object] | None = None,
+    config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    plugins: Sequence[object] = (),
+    env: Env | None = None,
+    progress: RestoreProgress | None = None,
+) -> tuple[RestoredLog, ...]:
+    """Copy logs from a tier into a log directory; the tier is never written to.
+
+    The directory is made if missing. It may be that of a stopped broker: its topics must then be there, and empty, and keep
+    the ids that the broker's cluster gave them. Every segment is compared with the hash that the manifest has of it.
+    What was interrupted is repeated by the same call, and goes on.
+
+    Args:
+        uri: of the tier.
+        directory: where to.
+        wanted: which logs, and up to where; None is everything.
+        dry_run: only tell what would be copied.
+        tier_options: options for the library that talks to the store; never logged or stored.
+        config: a ``stratalog.toml``, or its contents.
+        plugins: modules with hooks, beside the installed ones.
+        env: clock, files and chance; the real ones if None.
+        progress: told how far it is.
+
+    Raises:
+        AttachError: the directory holds logs of these names, or an unfinished restore of something else.
+        ConfigError, StorageError: the tier has no such log, or not up to that offset; a new name is none, or taken.
+        CorruptObjectError, CorruptManifestError: the tier is damaged.
+        LogDirLockedError: a broker or an engine runs on the directory.
+        StoreError, DiskFullError, LogDirError: do it again.
+    """
+    settings = read_settings(config, os.environ)
+    host = open_host(settings, plugins, env)
+    try:
+        with open_tier(host, uri, tier_options, read_only=True) as tier:
+            return _Restore(host, tier, wanted or Wanted(), progress).run(os.fspath(directory), dry_run=dry_run)
+    finally:
+        host.close()
+
+
+class _Restore:
+    """One restore."""
+
+    def __init__(self, host: ComponentHost, tier: Tier, wanted: Wanted, progress: RestoreProgress | None) -> None:
+        self._host, self._tier, self._wanted, self._progress = host, tier, wanted, progress
+        self._parts = host.parts(TopicConfig())
+
+    def run(self, path: str, *, dry_run: bool) -> tuple[RestoredLog, ...]:
+        if dry_run:
+            return tuple(_told(plan) for plan in self._plans({}))
+        notifier = Notifier(self._host.registry, self._host.settings.engine.service_stop_ms)
+        try:
+            directory = LogDir(self._host.segment_store(path, read_only=False), self._host.env, notifier)
+            done = False
+            try:
+                found = self._into(directory)
+                done = True
+            finally:
+                directory.close(failed=not done)
+        finally:
+            notifier.close()
+        return found
+
+    # --- planning ------------------------------------------------------------------------------------------------
+
+    def _plans(self, versions: Mapping[str, int]) -> list[RestorePlan]:
+        names = [name for name in self._tier.logs() if has_log(self._tier.log(*name))]
+        chosen = chosen_logs(names, self._wanted.topics, self._tier.uri)
+        unknown = set(self._wanted.to_offsets or ()) - {name.log for name in chosen}
+        if unknown:
+            raise ConfigError(f"there is no {min(unknown)} in {self._tier.uri}")
+        self._check_targets(chosen)
+        return [self._plan(name, versions.get(str(name.log))) for name in chosen]
+
+    def _check_targets(self, chosen: Sequence[TierLogName]) -> None:
+        """Refuse new names that are no topic's, and those by which two logs would go to one folder."""
+        renamed, sources = self._wanted.rename or {}, dict[TopicPartition, TopicPartition]()
+        for topic in renamed.values():
+            check_topic(topic)
+        unknown = set(renamed) - {name.log.topic for name in chosen}
+        if unknown:
+            raise ConfigError(f"topic {min(unknown)} gets another name, and is not among those to restore")
+        for name in chosen:
+            first = sources.setdefault(self._target(name.log), name.log)
+            if first != name.log:
+                raise ConfigError(f"{first} and {name.log} would both become {self._target(name.log)}")
+
+    def _target(self, log: TopicPartition) -> TopicPartition:
+        return TopicPartition((self._wanted.rename or {}).get(log.topic, log.topic), log.partition)
+
+    def _plan(self, name: TierLogName, version: int | None) -> RestorePlan:
+        remote = self._tier.log(*name)
+        view = remote.view() if version is None else remote.view_as_of(version)
+        end = (self._wanted.to_offsets or {}).get(name.log, view.end_offset)
+        check_bound(name.log, view, end)
+        if self._wanted.to_time is not None:
+            log = StaticLog(tier_view(name.log, view, self._parts), name.topic_id, self._parts)
+            found = log.offset_for_timestamp(unix_ms(self._wanted.to_time), "log_end")
+            end = end if found is None else min(end, found)
+        chunk_bytes = self._host.settings.limits.fetch_chunk_bytes
+        return planned(remote, self._target(name.log), view, end, chunk_bytes)
+
+    # --- copying -------------------------------------------------------------------------------------------------
+
+    def _into(self, directory: LogDir) -> tuple[RestoredLog, ...]:
+        before = _read_note(directory)
+        plans = self._plans(before.versions if before else {})
+        note = _Note.of(self._tier.uri, plans)
+        if before is not None and before != note:
+            raise AttachError(
+                f"{directory.store.path(RESTORE_NOTE_FILE)} tells of another restore that was not finished: repeat that, or use "
+                "another directory"
+            )
+        if before is None:
+            self._check_room(directory, plans)
+            path = directory.store.path(RESTORE_NOTE_FILE)
+            directory.store.replace_small(RESTORE_NOTE_FILE, readable(note.to_json(), _parse_note, path))
+        self._make_folders(directory, plans)
+        copied = self._copy(directory, plans)
+        found = [self._cut(directory, plan) for plan in plans]
+        for name in (plan.target for plan in plans):
+            directory.logs[name].flush()
+        directory.write_checkpoints()
+        for plan in plans:
+            files = directory.store.open_log(directory.folders[plan.target])
+            files.remove(RESTORING_FILE)
+            files.sync()
+        directory.store.remove_small(RESTORE_NOTE_FILE)
+        return tuple(replace(log, copied=count) for log, count in zip(found, copied, strict=True))
+
+    def _check_room(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
+        is_brokers = directory.store.read_small(META_PROPERTIES_FILE) is not None
+        for plan in plans:
+            folder = directory.folders.get(plan.target)
+            keeps_epochs = plan.target.topic == plan.source.topic
+            if folder is not None:
+                keeps_epochs = not goes_anew(plan, directory.store.open_log(folder))
+            if keeps_epochs:
+                next_epoch(plan.leader_epoch, plan.source)
+            if folder is None:
+                if is_brokers:
+                    raise AttachError(
+                        f"there is no {plan.target} in {directory.store.path()}, which is a broker's: create topic "
+                        f"{plan.target.topic} in its cluster first, with as many partitions, and stop the broker"
+                    )
+            elif plan.target.topic not in self._wanted.overwrite and not is_empty_folder(
+                directory.store.open_log(folder)
+            ):
+                raise AttachError(
+                    f"{directory.store.path(folder)} holds records: they are replaced only if asked to (overwrite)"
+                )
+
+    def _make_folders(self, directory: LogDir, plans: Sequence[RestorePlan]) -> None:
+        ids = dict[str, TopicId]()
+        for plan in plans:
+            folder = directory.folders.get(plan.target)
+            if folder is None:
+                topic = plan.target.topic
+                if topic not in ids:
+                    ids[topic] = self._topic_id(directory, plan)
+                create_partition(directory, plan.target, ids[topic])
+            files = directory.store.open_log(directory.folders[plan.target])
+            if files.read_small(RESTORING_FILE) is None:
+                _clear(files)
+                files.replace_small(RESTORING_FILE, b"")
+
+    def _topic_id(self, directory: LogDir, plan: RestorePlan) -> TopicId:
+        """The tier's, unless it gets another name: then that of its partitions that are here, or a new one."""
+        if plan.target.topic == plan.source.topic:
+            return plan.topic_id
+        here = [folder for log, folder in directory.folders.items() if log.topic == plan.target.topic]
+        found = (read_topic_id(directory.store.open_log(folder)) for folder in here)
+        return next((known for known in found if known is not None), None) or TopicId.random(self._host.env.chance)
+
+    def _copy(self, directory: LogDir, plans: Sequence[RestorePlan]) -> list[int]:
+        total, done, lock = sum(plan.size_bytes for plan in plans), 0, threading.Lock()
+
+        def work(plan: RestorePlan) -> int:
+            def told(size_bytes: int) -> None:
+                nonlocal done
+                with lock:
+                    done += size_bytes
+                if self._progress is not None:
+                    self._progress(plan.target, done, total)
+
+            files = directory.store.open_log(directory.folders[plan.target])
+            only_epoch = FIRST_EPOCH if goes_anew(plan, files) else None
+            count = copy_segments(plan, files, told, only_epoch)
+            write_epochs_of(plan, files, only_epoch)
+            return count
+
+        counts = list[int]()
+        threads = self._host.settings.engine.copier_threads
+        for outcome in outcomes(plans, work, threads, "stratalog-restore"):
+            if isinstance(outcome, Exception):
+                raise outcome
+            counts.append(outcome)
+        return counts
+
+    def _cut(self, directory: LogDir, plan: RestorePlan) -> RestoredLog:
+        """Open the log, and let it end where it shall: as a broker's own truncation does it, behind the last whole batch.
+
+        A consumer of a broker that has read all of them would else wait for offsets that nobody has, and never be at the end.
+        It goes on in a leader epoch that nobody has seen: who has read further than its end learns so that he did.
+        """
+        log = self._open(directory, plan)
+        if log.truncate_to(plan.log_end):
+            held = (segment for segment in reversed(log.view().segments) if segment.size_bytes)
+            end = next((batches_end(segment, self._parts) for segment in held), 0)
+            log.truncate_to(max(end, plan.view.log_start))
+        found = replace(_told(plan), log_end=log.offsets().log_end, open_transactions=len(log.open_transactions()))
+        files, epoch = directory.store.open_log(directory.folders[plan.target]), plan.leader_epoch
+        if goes_anew(plan, files):
+            epoch = FIRST_EPOCH
+            log = begin_anew(log, files, lambda: self._open(directory, plan))
+        write_next_epoch(files, next_epoch(epoch, plan.target), log.offsets().log_end)
+        return found
+
+    def _open(self, directory: LogDir, plan: RestorePlan) -> Log:
+        files, config = directory.store.open_log(directory.folders[plan.target]), TopicConfig()
+        request = LoadRequest(
+            clean=True, recovery_point=0, log_start=plan.view.log_start, high_watermark=None, writable=True
+        )
+        log = directory.logs[plan.target] = Log(
+            plan.target,
+            read_topic_id(files) or plan.topic_id,
+            files,
+            self._parts,
+            config,
+            load(files, self._parts, config, request),
+            remote=None,
+            notify=lambda _: None,
+            durability=Durability.WRITTEN,
+        )
+        return log
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What is being restored: tier, and by log of the tier the topic id, version, new name and end."""
+
+    tier: str
+    logs: Mapping[str, tuple[str, int, str, int]]
+
+    @classmethod
+    def of(cls, uri: str, plans: Sequence[RestorePlan]) -> _Note:
+        return cls(
+            uri,
+            {
+                str(plan.source): (str(plan.topic_id), plan.view.version, str(plan.target), plan.log_end)
+                for plan in plans
+            },
+        )
+
+    @property
+    def versions(self) -> dict[str, int]:
+        return {name: version for name, (_, version, _, _) in self.logs.items()}
+
+    def to_json(self) -> bytes:
+        return json.dumps({"version": 1, "tier": self.tier, "logs": self.logs}, indent=1).encode()
+
+
+def _read_note(directory: LogDir) -> _Note | None:
+    data = directory.store.read_small(RESTORE_NOTE_FILE)
+    return None if data is None else _parse_note(data, directory.store.path(RESTORE_NOTE_FILE))
+
+
+def _parse_note(data: bytes, path: str) -> _Note:
+    try:
+        body = json.loads(data)
+        items = {1: body["logs"]}[body["version"]].items()
+        logs = {name: (text, int(version), to, int(end)) for name, (text, version, to, end) in items}
+        return _Note(str(body["tier"]), logs)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise AttachError(f"{path} is malformed ({error}): use another directory") from error
+
+
+def _clear(files: LogFiles) -> None:
+    """Leave nothing but the topic id in a folder."""
+    for file in files.list():
+        if file.name != PARTITION_METADATA_FILE and not file.is_folder:
+            files.remove(file.name)
+    files.sync()
+
+
+def _told(plan: RestorePlan) -> RestoredLog:
+    return RestoredLog(
+        source=plan.source,
+        log=plan.target,
+        version=plan.view.version,
+        log_start=plan.view.log_start,
+        log_end=plan.log_end,
+        segments=plan.segments,
+        size_bytes=plan.size_bytes,
+        requests=plan.requests,
+    )

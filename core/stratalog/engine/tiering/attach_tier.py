@@ -1,0 +1,221 @@
+"""Taking over every log of a tier into empty log directories.
+
+A note in the first directory says that it is being done. It is written before anything else and removed last, before
+anybody can append: while it is there the directories hold no record, so that whoever repeats the attach begins anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from stratalog.client.statetopic import CONFIG as STATE_TOPIC_CONFIG
+from stratalog.config.engine_settings import EngineConfig
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.open.log_opener import LogOpener
+from stratalog.engine.open.open_logs import LogShelf
+from stratalog.engine.topics.move_log import moved_request
+from stratalog.env.threads import outcomes
+from stratalog.errors import AttachError
+from stratalog.log.log import Log
+from stratalog.model.names import ATTACH_NOTE_FILE, INTERNAL_TOPICS, RESTORE_NOTE_FILE, TopicPartition, partition_folder
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.topic_table import KEEP_EVERYTHING, TopicEntry, TopicTable
+from stratalog.tier.takeover.take_over import (
+    AttachedLog,
+    chosen_logs,
+    has_log,
+    is_empty_folder,
+    take_over,
+    untiered,
+    write_folder,
+)
+from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+
+R = TypeVar("R")
+
+_NOTE_VERSION: Final = 1
+AttachProgress = Callable[[TopicPartition, int, int], None]
+"""Told while logs are taken over, on the threads that do it: which is done, how many are, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """What to take over.
+
+    Attributes:
+        topics: None is every topic of the tier; else names, or ``TOPIC-ID`` where a topic is there under several ids.
+        progress: told how far it is.
+    """
+
+    topics: Collection[str] | None = None
+    progress: AttachProgress | None = None
+
+
+def check_not_interrupted(first: LogDir, *others: LogDir) -> None:
+    """Raise AttachError if an attach, or a restore, did not end: the directories hold less than they should."""
+    if first.store.read_small(ATTACH_NOTE_FILE) is not None:
+        raise AttachError(
+            f"taking over a tier into {first.store.path()} was interrupted: do it again (attach=True, `stratalog attach`)"
+        )
+    for directory in (first, *others):
+        if directory.store.read_small(RESTORE_NOTE_FILE) is not None:
+            raise AttachError(
+                f"a restore into {directory.store.path()} was interrupted: do it again (`stratalog restore`)"
+            )
+
+
+class Attacher:
+    """Takes over the logs of a tier, once. All it is given is borrowed.
+
+    Args:
+        tier: opened for writing.
+        settings: how many logs at a time.
+        host: opens components.
+        shelf: with the engine's directories, and no logs.
+        topics: as stored; none.
+        opener: opens what was made.
+        wanted: what to take over.
+    """
+
+    def __init__(
+        self,
+        tier: Tier,
+        settings: EngineConfig,
+        host: ComponentHost,
+        shelf: LogShelf,
+        topics: TopicTable,
+        opener: LogOpener,
+        wanted: Attach,
+    ) -> None:
+        self._tier, self._settings, self._host, self._shelf = tier, settings, host, shelf
+        self._topics, self._opener, self._wanted = topics, opener, wanted
+        self._first = shelf.dirs[0].store
+
+    def run(self) -> tuple[AttachedLog, ...]:
+        """Take over all logs, or those of some topics, and show them on the shelf.
+
+        Raises:
+            AttachError: a directory is not empty, or it is not clear which topics are meant.
+            ConfigError: the tier says that a topic has more partitions than ``limits.topic.partitions``.
+            EpochsExhaustedError: a log is in the last leader epoch there is.
+            CorruptManifestError, CorruptBatchError: a log's tier is damaged; nothing was made.
+            FencedEpochError: somebody else takes a log over at the same moment.
+            StoreError, LogDirError, DiskFullError: do it again.
+        """
+        self._make_room()
+        remotes = self._remotes()
+        self._first.replace_small(
+            ATTACH_NOTE_FILE, json.dumps({"version": _NOTE_VERSION, "tier": self._tier.uri}).encode()
+        )
+        found = self._take_over(remotes)
+        found += untiered(found)
+        self._topics.put_all(self._entries(found))
+        placed = self._write_folders(found)
+        opened = list[tuple[LogDir, Log]]()
+        try:
+            for log in found:
+                directory = placed[log.log]
+                opened.append((directory, self._opener.open(directory, log.log, moved_request(log.offsets))))
+        except BaseException:
+            for _, made in opened:
+                made.abandon()
+            raise
+        self._first.remove_small(ATTACH_NOTE_FILE)
+        self._shelf.publish(opened)
+        for directory in self._shelf.dirs:
+            directory.arriving.clear()
+        return tuple(found)
+
+    def _make_room(self) -> None:
+        """Remove what an attach left that was interrupted. A folder with a record in it is never removed."""
+        note = self._first.read_small(ATTACH_NOTE_FILE)
+        folders = [(directory, log) for directory in self._shelf.dirs for log in directory.folders]
+        if note is None:
+            taken = [directory.store.path(directory.folders[log]) for directory, log in folders]
+        else:
+            self._check_same_tier(note)
+            taken = [
+                directory.store.path(directory.folders[log])
+                for directory, log in folders
+                if not is_empty_folder(directory.store.open_log(directory.folders[log]))
+            ]
+        if taken:
+            raise AttachError(
+                f"there are logs already, {taken[0]} for one: a tier is taken over into empty directories; to go on with "
+                "these logs open them without attach"
+            )
+        for directory, log in folders:
+            directory.discard(log)
+
+    def _check_same_tier(self, note: bytes) -> None:
+        path = self._first.path(ATTACH_NOTE_FILE)
+        try:
+            body = json.loads(note)
+            version, uri = body["version"], body["tier"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise AttachError(f"{path} is malformed ({error}): remove it if the directory holds no logs") from error
+        if version != _NOTE_VERSION or uri != self._tier.uri:
+            raise AttachError(f"{path} tells of an attach to {uri} that was interrupted, not to {self._tier.uri}")
+
+    def _remotes(self) -> list[TierLog]:
+        names = self._tier.logs()
+        remotes = {name: self._tier.log(*name) for name in names}
+        there = self._in_parallel(list(remotes.values()), has_log)
+        kept = [name for name, is_there in zip(names, there, strict=True) if is_there]
+        chosen = [remotes[name] for name in chosen_logs(kept, self._wanted.topics, self._tier.uri)]
+        for remote in chosen:  # before anything is fenced
+            if remote.root is not None and remote.root.topic is not None:
+                self._host.settings.limits.check_partitions(remote.log.topic, remote.root.topic.partitions)
+        return chosen
+
+    def _take_over(self, remotes: Sequence[TierLog]) -> list[AttachedLog]:
+        done = list[TopicPartition]()
+
+        def work(remote: TierLog) -> AttachedLog:
+            found = take_over(remote, self._host.parts(self._topics.config(remote.log.topic)))
+            done.append(remote.log)
+            if self._wanted.progress is not None:
+                self._wanted.progress(remote.log, len(done), len(remotes))
+            return found
+
+        return self._in_parallel(remotes, work)
+
+    def _in_parallel(self, remotes: Sequence[TierLog], work: Callable[[TierLog], R]) -> list[R]:
+        results = list[R]()
+        for outcome in outcomes(remotes, work, self._settings.copier_threads, "stratalog-attach"):
+            if isinstance(outcome, Exception):
+                raise outcome
+            results.append(outcome)
+        return results
+
+    def _entries(self, found: Sequence[AttachedLog]) -> Mapping[str, TopicEntry]:
+        return {log.log.topic: TopicEntry(log.topic_id, _settings_of(log)) for log in sorted(found, key=_told_when)}
+
+    def _write_folders(self, found: Sequence[AttachedLog]) -> dict[TopicPartition, LogDir]:
+        """Make all folders, and then the checkpoints that tell where logs begin whose records are not here."""
+        placed = dict[TopicPartition, LogDir]()
+        for log in found:
+            directory = placed[log.log] = min(self._shelf.online(), key=lambda candidate: len(candidate.folders))
+            folder = directory.folders[log.log] = partition_folder(log.log)
+            write_folder(directory.store.open_log(folder, create=True), log)
+            directory.arriving[log.log] = log.offsets
+        for directory in self._shelf.dirs:
+            directory.write_checkpoints()
+        return placed
+
+
+def _settings_of(log: AttachedLog) -> dict[str, object]:
+    """What a topic is configured with; where its settings are not known nothing is deleted on a guess."""
+    if log.topic is not None:
+        return {**log.topic.config, "remote.storage.enable": True}
+    known = STATE_TOPIC_CONFIG if log.log.topic in INTERNAL_TOPICS else KEEP_EVERYTHING
+    return {**known, "remote.storage.enable": True}
+
+
+def _told_when(log: AttachedLog) -> tuple[bool, int]:
+    """Settings were told by each partition's last commit: what was told last comes last, and counts."""
+    return log.topic is not None, log.told_ms

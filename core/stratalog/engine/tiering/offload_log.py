@@ -1,0 +1,230 @@
+"""Which segments of a log go to its tier now, and as what.
+
+Source: KIP-405, RemoteLogManager: closed segments, in order, up to the last stable offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from stratalog.epochs.checkpoint import format_epochs
+from stratalog.epochs.lineage import parted_at
+from stratalog.log.change.extra_indexes import packed_extras
+from stratalog.log.log import Log
+from stratalog.log.read.tier_view import RemoteLog
+from stratalog.log.read.view import LogView
+from stratalog.model.batches import Buffer
+from stratalog.model.events import SegmentOffloaded
+from stratalog.model.names import SNAPSHOT_SUFFIX, TopicPartition, segment_file
+from stratalog.model.segment_info import FileKind, SegmentInfo, share_bytes
+from stratalog.producers.snapshot import encode_snapshot
+from stratalog.segment.segment import Segment
+from stratalog.spi.layouts import SegmentSource
+from stratalog.tier.manifest.root import TopicNote
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upload.closed_segment import INDEX_KINDS, ClosedSegment
+from stratalog.tier.upload.uploader import OffloadReport, parted_error
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentBytes:
+    """The ``.log`` file of a closed segment as a ByteSource."""
+
+    segment: Segment | ClosedSegment
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the file."""
+        return self.segment.size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """The file from its start."""
+        for position in range(0, self.size_bytes, chunk_bytes):
+            yield self.segment.read(position, chunk_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadResult:
+    """What one call moved of one log: ``segments`` committed now, with ``size_bytes`` of log.
+
+    The tier ends at ``tier_end`` afterwards: what lies below is in the tier, or was deleted.
+    """
+
+    log: TopicPartition
+    segments: int
+    size_bytes: int
+    tier_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TierLag:
+    """What of one log should be in the tier and is not: closed segments below the last stable offset.
+
+    ``lag_ms`` is how long ago the oldest of them was written to for the last time. ``local_bytes`` are all on local disk,
+    ``is_pressed`` says whether they are above ``local.hard.limit.bytes``. ``error`` is what the last try failed with.
+
+    Source: apache/kafka BrokerTopicMetrics RemoteCopyLagBytes, RemoteCopyLagSegments.
+    """
+
+    log: TopicPartition
+    segments: int
+    size_bytes: int
+    lag_ms: int
+    local_bytes: int
+    is_pressed: bool
+    error: str = ""
+
+
+def tier_lag(log: Log, remote: RemoteLog, now_ms: int, error: str = "") -> TierLag:
+    """How far a log's tier is behind, as last seen; asks the store nothing if it was asked before."""
+    view = log.view()
+    waiting = segments_to_offload(view, _tier_end(view, remote))
+    local_bytes = sum(segment.size_bytes for segment in view.segments)
+    return TierLag(
+        log=log.name,
+        segments=len(waiting),
+        size_bytes=lag_bytes(waiting, _tier_end(view, remote)),
+        lag_ms=max(0, now_ms - min((segment.log.modified_ms for segment in waiting), default=now_ms)),
+        local_bytes=local_bytes,
+        is_pressed=0 <= log.config.local_hard_limit_bytes < local_bytes,
+        error=error,
+    )
+
+
+def offload_log(
+    log: Log, remote: TierLog, may_begin: Callable[[int], bool] = lambda _: True, topic: TopicNote | None = None
+) -> OffloadResult:
+    """Move the closed segments that the tier lacks, synced first; one that was written to lately waits.
+
+    Args:
+        log: with closed segments.
+        remote: its part of the tier.
+        may_begin: asked with the size of each segment before it begins; False ends the call.
+        topic: committed along, for who finds the tier alone.
+
+    Raises:
+        FencedEpochError: another writer owns the log; from now on it takes no appends here.
+        Others: as ``TierLog.offload``.
+    """
+    view = log.view()
+    now_ms = log.parts.env.clock.now_ms()
+    waiting = segments_to_offload(view, _tier_end(view, remote))
+    if waiting and (0 if remote.root is None else remote.root.leader_epoch) < log.leader_epoch:
+        _begin_epoch(log, remote)
+        view = log.view()
+        waiting = segments_to_offload(view, _tier_end(view, remote))
+    written_by_ms = now_ms - log.config.segment_offload_delay_ms
+    if log.config.segment_offload_delay_ms:
+        waiting = list(takewhile(lambda found: found.log.modified_ms <= written_by_ms, waiting))
+    report = OffloadReport()
+    if waiting:
+        log.flush()
+        begun = takewhile(lambda segment: may_begin(segment.size_bytes), waiting)
+        try:
+            with log.stopped_if_fenced():
+                start = _tier_end(view, remote)
+                sources = (segment_source(log, view, _from(segment, start)) for segment in begun)
+                report = _offload(log, remote, view, topic, sources)
+        finally:
+            log.refresh_remote()  # also what was committed before an error
+    for entry in report.committed:
+        info = entry.info
+        log.notify(
+            SegmentOffloaded(
+                log=log.name, base_offset=info.base_offset, end_offset=info.end_offset, size_bytes=info.size_bytes
+            )
+        )
+    return OffloadResult(log.name, len(report.committed), report.size_bytes, remote.view().end_offset)
+
+
+def _begin_epoch(log: Log, remote: TierLog) -> None:
+    """See where the leaders before left off, and whether they wrote what this log has."""
+    remote.refresh()
+    log.refresh_remote()
+    tiered, ours = remote.view(), log.view().remote
+    if ours is None or ours.end_offset == tiered.end_offset:
+        return
+    epochs = log.view().epochs.entries
+    offset = parted_at(epochs, tiered.leader_epochs, ours.end_offset, tiered.end_offset)
+    if offset is None:
+        return
+    if not log.config.unclean_leader_election_enable:
+        raise parted_error(log.name, offset, epochs, tiered.leader_epochs)
+    reason = f"leader epoch {log.leader_epoch} went on from offset {offset}, without what was beyond it"
+    with log.stopped_if_fenced():
+        remote.cut_back(ours.end_offset, leader_epoch=log.leader_epoch, reason=reason)
+    log.refresh_remote()
+
+
+def _tier_end(view: LogView, remote: RemoteLog) -> int:
+    """How far the tier has the log's own records."""
+    return (view.remote or remote.view()).end_offset
+
+
+def _from(segment: Segment, offset: int) -> Segment | ClosedSegment:
+    """What of a segment the tier lacks: leaders before may have ended their segments elsewhere."""
+    return ClosedSegment(segment, offset) if segment.base_offset < offset else segment
+
+
+def _offload(
+    log: Log, remote: TierLog, view: LogView, topic: TopicNote | None, sources: Iterable[SegmentSource]
+) -> OffloadReport:
+    return remote.offload(
+        sources,
+        layout=log.config.tier_layout,
+        section=log.config.sections.get(log.config.tier_layout),
+        leader_epoch=log.leader_epoch,
+        log_start=view.offsets.log_start,
+        high_watermark=view.offsets.high_watermark,
+        topic=topic,
+    )
+
+
+def lag_bytes(waiting: Iterable[Segment], tier_end: int) -> int:
+    """The bytes of segments that the tier lacks; it may have the beginning of the first."""
+    return sum(
+        share_bytes(
+            found.size_bytes, found.base_offset, found.end_offset, max(tier_end, found.base_offset), found.end_offset
+        )
+        for found in waiting
+    )
+
+
+def segments_to_offload(view: LogView, remote_end: int) -> list[Segment]:
+    """The closed local segments that the tier lacks, ascending, ending at or below the last stable offset."""
+    return [
+        segment
+        for segment in view.segments[:-1]
+        if max(remote_end, view.offsets.log_start) < segment.end_offset <= view.offsets.last_stable
+    ]
+
+
+def segment_source(log: Log, view: LogView, segment: Segment | ClosedSegment) -> SegmentSource:
+    """Everything of one closed segment that travels to the tier."""
+    assert log.topic_id is not None
+    epochs = view.epochs.between(segment.base_offset, segment.end_offset)
+    info = SegmentInfo(
+        log=log.name,
+        topic_id=log.topic_id,
+        base_offset=segment.base_offset,
+        end_offset=segment.end_offset,
+        size_bytes=segment.size_bytes,
+        max_timestamp_ms=segment.max_timestamp_ms,
+        modified_ms=segment.modified_ms,
+        leader_epochs=epochs,
+    )
+    files: dict[FileKind, bytes] = {
+        kind: entries for role, kind in INDEX_KINDS.items() if (entries := bytes(segment.index_entries(role)))
+    }
+    snapshot = segment.files.read_small(segment_file(segment.end_offset, SNAPSHOT_SUFFIX))
+    if snapshot is None and not log.has_producers:
+        snapshot = encode_snapshot([])  # an old log: whoever reads the tier alone need not look for producers
+    if snapshot:
+        files[FileKind.SNAPSHOT] = snapshot
+    files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
+    extras = packed_extras(segment, info, log.parts, log.config)
+    if extras:
+        files[FileKind.EXTRA] = extras
+    return SegmentSource(info, SegmentBytes(segment), files)

@@ -1,0 +1,1 @@
+"""Create, alter and move topics."""

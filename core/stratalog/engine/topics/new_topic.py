@@ -1,0 +1,56 @@
+"""Making new partitions, and new settings of old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.errors import ConfigError, TopicExistsError
+from stratalog.log.folder.directory_state import store_topic_id
+from stratalog.model.names import TopicId, TopicPartition, partition_folder
+from stratalog.reading.topic_table import TopicEntry, TopicTable
+
+
+def create_partition(directory: LogDir, log: TopicPartition, topic_id: TopicId) -> None:
+    """Make a partition's folder with its ``partition.metadata``, durable on return.
+
+    Source: apache/kafka PartitionMetadataFile: the topic id is on disk before any record.
+
+    Raises:
+        TopicExistsError: something of this name is in the directory.
+    """
+    folder = directory.folders[log] = partition_folder(log)  # noted first: making it may fail half way
+    try:
+        files = directory.store.open_log(folder, create=True)
+    except FileExistsError as error:
+        del directory.folders[log]
+        raise TopicExistsError(
+            f"{directory.store.path(folder)} exists already, and is no log of this engine"
+        ) from error
+    store_topic_id(files, topic_id)
+
+
+def altered(
+    topics: TopicTable, topic: str, changes: Mapping[str, object], topic_id: TopicId | None
+) -> tuple[TopicEntry, TopicConfig]:
+    """What to store of a topic whose settings change, and all its settings after that; None unsets one.
+
+    Stored settings that nothing installed knows stay as they are, unless they are unset.
+
+    Raises:
+        UnknownSettingError, ConfigError: a change is wrong.
+    """
+    source = f"alter_topic({topic!r})"
+    for name in changes.keys() - topics.defaults.to_mapping().keys() - topics.chosen(topic).keys():
+        topics.defaults.replaced({name: ""}, source)  # raises, with the nearest name
+    unknown = topics.unknown(topic)
+    before = {name: value for name, value in topics.chosen(topic).items() if name not in unknown}
+    chosen = {name: value for name, value in {**before, **changes}.items() if value is not None}
+    checked = topics.checked(chosen, source)
+    stored = checked.to_mapping()
+    known = topics.topic_id(topic) or topic_id
+    if known is None:
+        raise ConfigError(f"the id of topic {topic} is not known: no partition of it can be opened")
+    kept = {name: value for name, value in unknown.items() if name not in changes}
+    return TopicEntry(known, {**kept, **{name: stored[name] for name in chosen}}), checked

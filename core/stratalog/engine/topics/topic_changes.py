@@ -1,0 +1,220 @@
+"""Topics that come, change, go and move. The engine holds its lock around each call."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.open.log_dir import LogDir
+from stratalog.engine.open.log_opener import LogOpener
+from stratalog.engine.open.open_logs import LogShelf
+from stratalog.engine.topics.move_log import copy_log, finish_move, has_arrived, moved_request
+from stratalog.engine.topics.new_topic import altered, create_partition
+from stratalog.errors import ClosedError, ConfigError, StorageError, TopicExistsError, UnknownTopicError
+from stratalog.log.load.loaded_log import LoadRequest
+from stratalog.log.log import Log
+from stratalog.model.events import TinySegments
+from stratalog.model.names import TopicId, TopicPartition, check_topic
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.reader import TopicInfo
+from stratalog.reading.topic_table import TopicEntry, TopicTable
+from stratalog.segment.standin import stood_in
+from stratalog.tier.upkeep.cost import tiny_segments
+
+NEW_LOG: Final = LoadRequest(clean=True, recovery_point=0, log_start=None, high_watermark=None, writable=True)
+
+# Source: apache/kafka LogConfig.validateNoRemoteLogStorageForCompactedTopic and its neighbours: the message is Kafka's.
+LEAVES_TIER: Final = (
+    "It is invalid to disable remote storage without deleting remote data. If you want to keep the remote data and turn to "
+    "read only, please set `remote.storage.enable=true,remote.log.copy.disable=true`. If you want to disable remote storage "
+    "and delete all remote data, please set `remote.storage.enable=false,remote.log.delete.on.disable=true`."
+)
+
+NO_TIER: Final = (
+    "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage: "
+    "open the engine with a tier (tier=URI, --tier URI, or tier in the settings)"
+)
+
+
+class TopicChanges:
+    """Changes to the topics of one engine. All it is given is borrowed.
+
+    ``forget_offsets`` is told of a topic that goes: what groups have committed of it goes, too.
+    """
+
+    def __init__(
+        self,
+        shelf: LogShelf,
+        topics: TopicTable,
+        opener: LogOpener,
+        host: ComponentHost,
+        forget_offsets: Callable[[str], None],
+    ) -> None:
+        self._shelf, self._topics, self._opener, self._host = shelf, topics, opener, host
+        self._forget_offsets = forget_offsets
+
+    def info(self, topic: str, names: Sequence[TopicPartition]) -> TopicInfo:
+        """What is told of a topic with these partitions."""
+        return TopicInfo(
+            topic,
+            next((self._shelf.logs[name].topic_id for name in names if name in self._shelf.logs), None),
+            tuple(name.partition for name in names),
+            self._topics.config(topic),
+        )
+
+    def create(self, name: str, partitions: int, chosen: Mapping[str, object]) -> TopicInfo:
+        """As ``Engine.create_topic``."""
+        check_topic(name)
+        self._host.settings.limits.check_partitions(name, partitions)
+        if any(found.topic == name for found in self._shelf.names()):
+            raise TopicExistsError(f"topic {name} exists already")
+        self._shelf.check_all_reached(f"a log directory out of reach may hold topic {name}")
+        checked = self._topics.checked(chosen, f"create_topic({name!r})")
+        self._host.check_topic_config(checked)
+        self._check_tier(chosen, checked)
+        topic_id, stored = TopicId.random(self._host.env.chance), checked.to_mapping()
+        entry = TopicEntry(topic_id, {setting: stored[setting] for setting in chosen})
+        names = [TopicPartition(name, partition) for partition in range(partitions)]
+        made: dict[TopicPartition, tuple[LogDir, Log | None]] = {}
+        before = self._topics.entry(name)  # left if somebody removed the folders, or a crash ended a deletion
+        if before is not None:
+            self._forget_offsets(name)
+        try:
+            self._topics.put(name, entry)
+            for found in names:
+                directory = min(self._shelf.online(), key=lambda candidate: len(candidate.folders))
+                made[found] = directory, None
+                create_partition(directory, found, topic_id)
+                made[found] = directory, self._opener.open(directory, found, NEW_LOG)
+        except BaseException:
+            self._discard(made)
+            with contextlib.suppress(StorageError):
+                self._topics.put(name, before)
+            raise
+        self._shelf.publish((directory, log) for directory, log in made.values() if log is not None)
+        self._tell_tiny(name, checked)
+        return self.info(name, names)
+
+    def _tell_tiny(self, name: str, config: TopicConfig) -> None:
+        """Tell listeners if the tier would be asked far too often for what it keeps."""
+        reason = tiny_segments(config) if self._opener.has_tier else ""
+        if reason:
+            self._opener.tell(TinySegments(topic=name, segment_bytes=config.segment_bytes, reason=reason))
+
+    def _check_tier(self, chosen: Mapping[str, object], checked: TopicConfig) -> None:
+        """Who asks for a tier gets one or is told; a topic that once had one may be opened without."""
+        if "remote.storage.enable" in chosen and checked.remote_storage_enable and not self._opener.has_tier:
+            raise ConfigError(NO_TIER)
+
+    def _discard(self, made: Mapping[TopicPartition, tuple[LogDir, Log | None]]) -> None:
+        """Remove what was made of a new topic, as far as the disk allows it."""
+        for name, (directory, log) in made.items():
+            with contextlib.suppress(StorageError):  # what it cannot write goes anyway
+                if log is not None:
+                    log.close()
+            with contextlib.suppress(StorageError):
+                directory.discard(name)
+
+    def alter(self, name: str, config: Mapping[str, object]) -> TopicInfo:
+        """As ``Engine.alter_topic``."""
+        self._shelf.check_all_reached(f"the settings of topic {name} change only if all log directories are in reach")
+        names = self._names_of(name)
+        now = self._topics.config(name)
+        entry, checked = altered(self._topics, name, config, self.info(name, names).topic_id)
+        self._host.check_topic_config(checked, config)
+        self._check_tier(config, checked)
+        leaves = now.remote_storage_enable and not checked.remote_storage_enable
+        if leaves and not checked.remote_log_delete_on_disable:
+            raise ConfigError(LEAVES_TIER)
+        logs = [self._shelf.logs[found] for found in names if found in self._shelf.logs]
+        if leaves:
+            self._leave_tier(logs)
+        if checked.remote_storage_enable and not now.remote_storage_enable:
+            self._enter_tier(logs, entry.topic_id, checked)
+        self._topics.put(name, entry)
+        parts, missing = self._host.available_parts(checked)
+        for log in logs:  # whose index formats are missing, or were, keeps the components that it was opened with
+            used = log.parts if missing is not None or stood_in(log.parts) else parts
+            log.configure(checked, used, self._opener.remote(log.name, entry.topic_id, checked))
+        if tiny_segments(checked) != tiny_segments(now):
+            self._tell_tiny(name, checked)
+        return self.info(name, names)
+
+    def _enter_tier(self, logs: Iterable[Log], topic_id: TopicId, config: TopicConfig) -> None:
+        """Read what the tier has of each log: that must be known before anything is changed."""
+        for log in logs:
+            remote = self._opener.remote(log.name, topic_id, config)
+            if remote is not None:
+                remote.view()
+
+    def _leave_tier(self, logs: Iterable[Log]) -> None:
+        """Let each log begin where local disk does, then let go of what the tier has. Can be repeated."""
+        for log in logs:
+            remote = self._opener.joined(log)
+            if remote is None:
+                continue
+            start = log.leave_remote()
+            with log.stopped_if_fenced():
+                remote.clear(start, leader_epoch=log.leader_epoch, reason="remote.storage.enable=false")
+
+    def delete(self, name: str) -> None:
+        """As ``Engine.delete_topic``."""
+        self._shelf.check_all_reached(f"a log directory out of reach may hold partitions of topic {name}")
+        names = self._names_of(name)
+        delay_ms = self._topics.config(name).file_delete_delay_ms
+        for log in [self._shelf.logs[found] for found in names if found in self._shelf.logs]:
+            remote = self._opener.joined(log)
+            if remote is not None and remote.root is not None:
+                remote.delete(leader_epoch=log.leader_epoch, reason="the topic was deleted")
+        for found in names:
+            self._shelf.remove(found, delay_ms)
+        self._forget_offsets(name)
+        self._topics.put(name, None)
+
+    def move(self, log: Log, path: str) -> Log:
+        """As ``Engine.move_partition``."""
+        source = next(directory for directory in self._shelf.dirs if log.name in directory.logs)
+        target = self._shelf.directory_at(path)
+        if target is source:
+            return log
+        if target.failure is not None:
+            raise target.failure.with_traceback(None)
+        return self._move(log, source, target)
+
+    def _move(self, log: Log, source: LogDir, target: LogDir) -> Log:
+        name = log.name
+        try:
+            bounds = copy_log(log, source, target, self._host.env)
+        except BaseException as error:
+            if has_arrived(target, name):
+                self._shelf.fail(name, _as_ours(error, name))
+            elif log.healthy:
+                log.abandon()
+                bounds = log.offsets()
+                request = moved_request(bounds)
+                if not isinstance(error, StorageError):  # Ctrl-C: closing it may have got half way
+                    request = dataclasses.replace(request, clean=False, recovery_point=bounds.recovery_point)
+                self._shelf.publish([(source, self._opener.open(source, name, request))])
+            raise
+        try:
+            finish_move(name, source, target, log.config.file_delete_delay_ms)
+        finally:
+            source.logs.pop(name, None)
+            self._shelf.publish([(target, self._opener.open(target, name, moved_request(bounds)))])
+            target.arriving.pop(name, None)
+        return self._shelf.logs[name]
+
+    def _names_of(self, topic: str) -> list[TopicPartition]:
+        names = [found for found in self._shelf.names() if found.topic == topic]
+        if not names and self._topics.entry(topic) is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {self._shelf.places()}")
+        return names
+
+
+def _as_ours(error: BaseException, name: TopicPartition) -> StorageError:
+    if isinstance(error, StorageError):
+        return error
+    return ClosedError(f"moving {name} ended early ({type(error).__name__}): open the engine again")

@@ -1,0 +1,1 @@
+"""The append path of a log."""

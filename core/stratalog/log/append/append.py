@@ -1,0 +1,102 @@
+"""Appending as leader: encode or check, write under the log's lock, wait until that is as durable as asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from stratalog.errors import ClosedError, InvalidRecordError
+from stratalog.log.append.append_queue import InRow, write_row
+from stratalog.log.append.commit import AppendResult, write_batch, write_prepared
+from stratalog.log.durability.sync import sync_records, wait_until_durable
+from stratalog.log.prepare.prepare_batches import prepare_batches
+from stratalog.log.prepare.prepare_records import Prepared, prepare_records
+from stratalog.log.state.log_state import LogState
+from stratalog.model.batches import Buffer
+from stratalog.model.offsets import AppendOrigin, Durability
+from stratalog.model.records import Record
+from stratalog.spi.formats import PlainBatch, RecordFormat
+
+_DURABLE: Final = Durability.DURABLE  # looked up at each append
+
+Sync: TypeAlias = Callable[[LogState, int], None]
+"""Makes the records of a log below an offset durable, or notes that somebody wants them to be."""
+
+
+def append_records(
+    state: LogState, records: Sequence[Record], durability: Durability, sync: Sync | None = None
+) -> AppendResult:
+    """Encode and append records. Errors as ``prepare_records`` and ``write``."""
+    config, parts, rules = state.config, state.parts, state.rules or state.look_up_rules()
+    plain = rules.encoded(records)
+    if plain is not None:
+        return write_plain(state, rules.format, plain, durability, sync)
+    return write(state, prepare_records(records, config, parts), durability, sync)
+
+
+def append_batches(
+    state: LogState, data: Buffer, durability: Durability, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> AppendResult:
+    """Append batches that somebody encoded. Errors as ``prepare_batches`` and ``write``."""
+    rules = state.rules or state.look_up_rules()
+    plain = rules.taken(data)
+    if plain is not None:
+        return write_plain(state, rules.format, plain, durability)
+    prepared = prepare_batches(data, state.config, state.parts, origin=origin)
+    if not prepared:
+        raise InvalidRecordError("no whole batch was given")
+    return write(state, prepared, durability, origin=origin)
+
+
+def write_plain(
+    state: LogState, found: RecordFormat, batch: PlainBatch, durability: Durability, sync: Sync | None = None
+) -> AppendResult:
+    """As ``write``, of one plain batch."""
+    if durability is _DURABLE and sync is None and _may_line_up(state):
+        return _write_in_row(state, found, batch)
+    with state.lock:
+        result = write_batch(state, found, batch)
+        due = result[1] + 1 - state.recovery_point >= state.config.flush_messages
+    if due or durability is _DURABLE:
+        (sync or sync_records)(state, result[1] + 1)
+    return result
+
+
+def _may_line_up(state: LogState) -> bool:
+    """Whether appends may be written for each other: not where one may wait for room, and others would wait with it."""
+    return state.remote is None or state.config.local_hard_limit_bytes < 0
+
+
+def _write_in_row(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
+    """Write a batch, perhaps together with those of other threads, and return when it is durable."""
+    waiter = InRow(found, batch)
+    try:
+        if state.turns.line_up(waiter):
+            with state.lock:
+                write_row(state)
+        wait_until_durable(state, waiter)
+    except BaseException:
+        state.turns.leave(
+            waiter, state.recovery_point
+        )  # else it might still be written, though the caller was told otherwise
+        raise
+    if waiter.result is None:
+        raise waiter.error or ClosedError(f"nothing was appended to {state.log}: who was to write it was interrupted")
+    return waiter.result
+
+
+def write(
+    state: LogState,
+    prepared: Sequence[Prepared],
+    durability: Durability,
+    sync: Sync | None = None,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+) -> AppendResult:
+    """As ``write_prepared``, under the lock that this takes; durable on return, if asked for."""
+    with state.lock:
+        result = write_prepared(state, prepared, origin)
+        due = state.log_end - state.recovery_point >= state.config.flush_messages
+    if due or durability is _DURABLE:  # a retry, too, waits for what its first try may not have waited for
+        (sync or sync_records)(state, result.last_offset + 1)
+    return result

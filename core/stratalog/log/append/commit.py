@@ -1,0 +1,251 @@
+"""Writing as leader, under the log's lock: offsets, bytes, index, publish.
+
+Source: apache/kafka UnifiedLog.append.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
+
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import InvalidRecordError, OffsetsExhaustedError, RecordBatchTooLargeError
+from stratalog.log.folder.folder import write_epochs
+from stratalog.log.load.producer_replay import admit, replay
+from stratalog.log.prepare.prepare_records import Prepared
+from stratalog.log.state.backpressure import wait_for_room
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.roll import roll
+from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, Buffer, RecordBatch
+from stratalog.model.offsets import MAX_OFFSET, AppendOrigin
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
+from stratalog.segment.components import Components
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET
+from stratalog.spi.formats import PlainBatch, RecordFormat
+
+_of: Final = tuple.__new__  # makes a named tuple of all its fields; calling its class is a call more
+
+Placed: TypeAlias = tuple[memoryview, RecordBatch]
+"""A batch with its bytes, which say at which offsets it goes."""
+
+Noted: TypeAlias = tuple[ProducerState, dict[int, AbortedTransaction]]
+"""The producers' state after some batches, a draft; and what abort markers among them end, by the marker's offset."""
+
+
+class AppendResult(NamedTuple):
+    """Where records went: offsets [base_offset, last_offset], both inclusive.
+
+    ``append_time_ms`` is the log's clock, or of the earlier append if ``duplicate``: a retry that was answered from
+    memory and not written again.
+    """
+
+    base_offset: int
+    last_offset: int
+    append_time_ms: int
+    duplicate: bool = False
+
+
+def write_batch(state: LogState, found: RecordFormat, batch: PlainBatch) -> AppendResult:
+    """Write one plain batch: the short path, which most appends take. Errors as ``write_prepared``."""
+    data, record_count, _, largest_ms, _ = batch
+    size, epoch = len(data), state.leader_epoch
+    if size > state.config.segment_bytes or not state.is_leader or state.failure or state.damage or state.closed:
+        check_takes(state, size)  # which looks at the same again, and is called only where it raises
+    if state.remote is not None or state.is_pressed:
+        wait_for_room(state, size)
+    base = state.segments[-1].end_offset
+    end = base + record_count
+    if end > MAX_OFFSET:
+        raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
+    now = state.parts.env.clock.now_ms()
+    found.place(data, base, epoch)
+    try:
+        if state.appender.should_roll(size, end - 1, largest_ms):
+            roll(state, base)
+        if state.epochs.latest != epoch:
+            _store_epochs(state, state.epochs.assign(epoch, base))
+        state.appender.append_batch(data, base, end - 1, largest_ms)
+        state.producers.end_offset = end
+    except BaseException as error:
+        state.ended_early("an append", error)
+        state.publish()
+        raise
+    state.publish_end()
+    return _of(AppendResult, (base, end - 1, now, False))
+
+
+def check_takes(state: LogState, size: int) -> None:
+    """Raise unless the log takes appends of a leader, of this size."""
+    if state.closed or state.failure is not None or state.damage is not None or not state.is_leader:
+        state.check_writable()
+        state.check_leads()
+    if size > state.config.segment_bytes:
+        raise RecordBatchTooLargeError(f"an append of {size} bytes, segment.bytes is {state.config.segment_bytes}")
+
+
+def write_prepared(
+    state: LogState, prepared: Sequence[Prepared], origin: AppendOrigin = AppendOrigin.CLIENT
+) -> AppendResult:
+    """Give batches their offsets and write them into one segment, under the log's lock: all, or nothing.
+
+    Kafka, too, never spreads an append over segments: where it does not fit the active one, that is closed first. After
+    the end of the process, or a loss of power, in the midst of it a log may hold whole batches from the front of what
+    was appended, never others; as long as the process lives, it and its readers see all or nothing.
+
+    Raises:
+        NotLeaderOrFollowerError: the log follows a leader.
+        RecordBatchTooLargeError: the batches together have more bytes than ``segment.bytes``.
+        OutOfOrderSequenceError, InvalidProducerEpochError, InvalidTxnStateError, TransactionCoordinatorFencedError: a
+            producer, or a coordinator, broke a rule.
+        OffsetsExhaustedError: offsets end at 2^63 - 2.
+        LocalLimitError: local disk holds as much of the log as it may, and tier.outage.policy refuses more.
+        DiskFullError: no space; the log stays as it was, and goes on reading.
+        LogDirOfflineError: writing failed; the log is out of service.
+        KeyboardInterrupt and others that are not ours: the log is out of service, and recovered when it is opened again.
+    """
+    size = sum(sum(piece.table.size_bytes) for piece in prepared)
+    has_producers = any(max(piece.table.producer_id) > NO_PRODUCER for piece in prepared)
+    check_takes(state, size)
+    has_sequences = has_producers and origin is AppendOrigin.CLIENT
+    result = _duplicate(state, prepared) if has_sequences else None
+    is_control = (
+        prepared[0].table.attributes[0] & CONTROL_BIT
+    )  # markers do not wait: an open transaction keeps the tier back
+    if result is None and not is_control and wait_for_room(state, size) and has_sequences:
+        result = _duplicate(state, prepared)  # another try may have come while this one waited
+    return result or _written(state, prepared, origin if has_producers else None)
+
+
+def _duplicate(state: LogState, prepared: Sequence[Prepared]) -> AppendResult | None:
+    """The earlier append of which this one is a retry. One that repeats some batches alone is none."""
+    ids = Counter(found for piece in prepared for found in piece.table.producer_id if found > NO_PRODUCER)
+    if max(ids.values()) > REMEMBERED_BATCHES:
+        raise InvalidRecordError(f"an append holds at most {REMEMBERED_BATCHES} batches of an idempotent producer")
+    seen = [state.producers.duplicate_of(batch) for piece in prepared for batch in piece.table]
+    first, last = seen[0], seen[-1]
+    if first is None or last is None or None in seen:
+        return None
+    return AppendResult(first.first_offset, last.last_offset, last.timestamp_ms, duplicate=True)
+
+
+def _written(state: LogState, prepared: Sequence[Prepared], numbered_by: AppendOrigin | None) -> AppendResult:
+    """Write what was not written before. ``numbered_by`` says who gave sequences, None if no batch is a producer's."""
+    base = state.log_end
+    if base > MAX_OFFSET - sum(sum(piece.table.record_count) for piece in prepared):
+        raise OffsetsExhaustedError(f"log {state.log} ends at offset {base}")
+    now = state.parts.env.clock.now_ms()
+    # Here and not before the lock: so the times of a log follow its offsets, and the result tells the time that is stored.
+    stamp = now if state.config.message_timestamp_type == "LogAppendTime" else None
+    if len(prepared) == 1 and numbered_by is None and prepared[0].format.magic >= 2:
+        write_table(state, prepared[0], base, stamp)
+        return AppendResult(base, state.log_end - 1, now)
+    batches = _assigned(state, prepared, base, stamp)
+    note = partial(admit, in_sequence=numbered_by is AppendOrigin.CLIENT)
+    write_groups(state, [batches], None if numbered_by is None else _noted(state, batches, note))
+    return AppendResult(base, state.log_end - 1, now)
+
+
+def write_table(state: LogState, piece: Prepared, base: int, append_time_ms: int | None) -> None:
+    """As ``write_groups``, of batches that no producer numbers: nothing is looked at batch by batch."""
+    table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
+    last_offset = table.last_offset[-1]
+    try:
+        with state.guarded("an append"):
+            if state.appender.should_roll(len(piece.data), last_offset, max(table.max_timestamp_ms)):
+                roll(state, base)
+            if state.epochs.latest != state.leader_epoch:
+                _store_epochs(state, state.epochs.assign(state.leader_epoch, base))
+            state.appender.append_table(piece.data, table)
+            state.producers.end_offset = last_offset + 1
+    finally:
+        state.publish()
+
+
+def write_groups(state: LogState, groups: Iterable[Sequence[Placed]], noted: Noted | None = None) -> None:
+    """Write batches that have their offsets, each group at once, under the log's lock; errors as ``write``.
+
+    ``noted`` is of one group that a leader has admitted; else batches are taken as they come.
+    """
+    try:
+        with state.guarded("an append"):
+            for group in groups:
+                _write_group(state, group, noted)
+    finally:
+        state.publish()
+
+
+def _assigned(state: LogState, prepared: Sequence[Prepared], base: int, append_time_ms: int | None) -> list[Placed]:
+    """Each batch with its bytes, offsets, leader epoch and the time of the append (None: as it came) patched in."""
+    listed: list[Placed] = []
+    for piece in prepared:
+        table = piece.format.assign(piece.data, piece.table, base, state.leader_epoch, append_time_ms)
+        base = table.last_offset[-1] + 1
+        data = memoryview(piece.data)
+        listed.extend((data[batch.position : batch.position + batch.size_bytes], batch) for batch in table)
+    return listed
+
+
+def by_segment(state: LogState, batches: Sequence[Placed]) -> list[list[Placed]]:
+    """Split at the places where the segment's size says so; other reasons to roll are looked at per group."""
+    limit = state.config.segment_bytes
+    groups: list[list[Placed]] = [[]]
+    size = state.segments[-1].size_bytes
+    for data, batch in batches:
+        if size and size + len(data) > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append((data, batch))
+        size += len(data)
+    return [group for group in groups if group]
+
+
+def _noted(
+    state: LogState,
+    batches: Sequence[Placed],
+    note: Callable[[ProducerState, Buffer, RecordBatch, Components], AbortedTransaction | None],
+) -> Noted:
+    draft, aborted = state.producers.draft(), {}
+    for data, batch in batches:
+        own = replace(batch, position=0) if batch.is_control else batch  # of others the bytes are not looked at
+        ended = note(draft, data, own, state.parts)
+        if ended is not None:
+            aborted[batch.last_offset] = ended
+    return draft, aborted
+
+
+def _write_group(state: LogState, group: Sequence[Placed], noted: Noted | None) -> None:
+    draft, aborted = noted or _noted(state, group, replay)
+    size = sum(len(data) for data, _ in group)
+    largest = max(batch.max_timestamp_ms for _, batch in group)
+    if state.appender.should_roll(size, group[-1][1].last_offset, largest):
+        roll(state, _least_offset(group[0][1]))
+    _assign_epochs(state, group)
+    headers, position = [], 0
+    for data, batch in group:
+        headers.append(replace(batch, position=position))
+        position += len(data)
+    state.appender.append([data for data, _ in group], headers, aborted)
+    state.producers.adopt(draft)
+
+
+def _least_offset(first: RecordBatch) -> int:
+    """An offset at or below all in a batch: a compressed message of magic 0 or 1 tells only its last one."""
+    return first.base_offset if first.magic >= 2 else max(first.last_offset - MAX_RELATIVE_OFFSET, 0)
+
+
+def _assign_epochs(state: LogState, group: Sequence[Placed]) -> None:
+    epochs = state.epochs
+    for _, batch in group:
+        if batch.magic >= 2 and batch.leader_epoch not in {epochs.latest, NO_EPOCH}:
+            epochs = epochs.assign(batch.leader_epoch, batch.base_offset)
+    if epochs is not state.epochs:
+        _store_epochs(state, epochs)
+
+
+def _store_epochs(state: LogState, epochs: EpochCache) -> None:
+    write_epochs(state.files, epochs)
+    state.epochs = epochs

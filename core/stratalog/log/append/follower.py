@@ -1,0 +1,128 @@
+"""Appending what a leader sent: its offsets and epochs stay, its bounds are taken over.
+
+Source: apache/kafka UnifiedLog.appendAsFollower, Partition.appendRecordsToFollowerOrFutureReplica,
+ReplicaFetcherThread.processPartitionData.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import (
+    NotLeaderOrFollowerError,
+    OffsetsExhaustedError,
+    OffsetsOutOfOrderError,
+    UnexpectedAppendOffsetError,
+)
+from stratalog.log.append.commit import Placed, by_segment, write_groups
+from stratalog.log.change.delete import raise_log_start
+from stratalog.log.change.truncate import truncate_fully
+from stratalog.log.durability.sync import sync_records
+from stratalog.log.prepare.prepare_batches import whole_batches
+from stratalog.log.state.leadership import store_epochs
+from stratalog.log.state.log_state import LogState
+from stratalog.model.batches import Buffer
+from stratalog.model.offsets import MAX_OFFSET, Durability, LogOffsets
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET
+
+
+def append_as_follower(
+    state: LogState, data: Buffer, leader_high_watermark: int, leader_log_start: int, durability: Durability
+) -> LogOffsets:
+    """Append batches as they stand in the leader's log, then take over its high watermark and log start.
+
+    Batches may leave gaps, as compaction does. Those of a later epoch than the one that is followed are left out, with
+    all that follow: they come again from whoever leads then. Sequences of producers are not checked, the leader did.
+    Unlike Kafka a fetch, and even a batch, above ``segment.bytes`` is taken: it would never become smaller.
+
+    An empty log whose end lies inside the first batch begins again at that batch: the leader's log start does not have to
+    stand between batches.
+
+    Returns:
+        All bounds after it; ``log_end`` is where to fetch next.
+
+    Raises:
+        NotLeaderOrFollowerError: the log leads.
+        CorruptBatchError: framing or a CRC is wrong; file is "append". Nothing was written.
+        OffsetsOutOfOrderError: offsets do not ascend. Nothing was written.
+        UnexpectedAppendOffsetError: the first batch begins below the log end. Nothing was written.
+        OffsetsExhaustedError: the last one does not end below 2^63 - 1. Nothing was written.
+        DiskFullError, LogDirOfflineError: as ``append.write``; segments that were full before stay written.
+    """
+    batches = _checked(state, data)
+    with state.lock:
+        _check_follows(state)
+        log_start = state.view.offsets.log_start
+        straddles = _straddles(state, batches)
+    if straddles:
+        truncate_fully(state, batches[0][1].base_offset)
+    with state.lock:
+        state.check_writable()
+        _check_follows(state)
+        batches = _of_this_epoch(state, batches)
+        if batches:
+            _check_begin(state, batches)
+            if any(batch.magic < 2 for _, batch in batches):
+                store_epochs(state, EpochCache())  # what they were written in is not known: none is better than wrong
+            write_groups(state, _groups(state, batches))
+        state.given_watermark = min(leader_high_watermark, state.log_end)
+        state.publish()
+        raise_log_start(state, max(min(max(leader_log_start, log_start), state.view.offsets.high_watermark), 0))
+        offsets = state.view.offsets
+    if durability is Durability.DURABLE:
+        sync_records(state, offsets.log_end)
+    return offsets
+
+
+def _checked(state: LogState, data: Buffer) -> list[Placed]:
+    """The whole batches of ``data``; what is cut off at the end, as fetches are, is left out."""
+    view = memoryview(data)
+    tables = whole_batches(data, state.parts)
+    batches = [(view[batch.position : batch.position + batch.size_bytes], batch) for table in tables for batch in table]
+    after = -1
+    for _, batch in batches:
+        if not after < batch.base_offset <= batch.last_offset:
+            reason = f"offsets {batch.base_offset} to {batch.last_offset} do not follow {after} log={state.log}"
+            raise OffsetsOutOfOrderError(f"{reason} position={batch.position}")
+        after = batch.last_offset
+    if after >= MAX_OFFSET:
+        raise OffsetsExhaustedError(f"log {state.log} takes offsets up to {MAX_OFFSET - 1}, not {after}")
+    return batches
+
+
+def _check_follows(state: LogState) -> None:
+    if state.is_leader:
+        raise NotLeaderOrFollowerError(f"log {state.log} leads in epoch {state.leader_epoch}")
+
+
+def _of_this_epoch(state: LogState, batches: list[Placed]) -> list[Placed]:
+    later = (index for index, (_, batch) in enumerate(batches) if batch.leader_epoch > state.leader_epoch)
+    return batches[: next(later, len(batches))]
+
+
+def _straddles(state: LogState, batches: Sequence[Placed]) -> bool:
+    if not batches or state.log_end != state.view.offsets.log_start:
+        return False
+    first = batches[0][1]
+    return first.base_offset < state.log_end <= first.last_offset
+
+
+def _check_begin(state: LogState, batches: Sequence[Placed]) -> None:
+    first = batches[0][1]
+    if first.base_offset < state.log_end:
+        raise UnexpectedAppendOffsetError(str(state.log), first.base_offset, batches[-1][1].last_offset, state.log_end)
+
+
+def _groups(state: LogState, batches: Sequence[Placed]) -> Iterator[Sequence[Placed]]:
+    """What is written at once: control batches alone, for what they end is known when the data before is written."""
+    run: list[Placed] = []
+    for placed in batches:
+        batch = placed[1]
+        too_far = bool(run) and batch.last_offset - run[0][1].base_offset > MAX_RELATIVE_OFFSET
+        if run and (batch.is_control or run[-1][1].is_control or too_far):
+            yield from by_segment(state, run)
+            run = []
+        run.append(placed)
+    if run:
+        yield from by_segment(state, run)

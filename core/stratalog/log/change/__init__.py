@@ -1,0 +1,1 @@
+"""Delete, truncate and replace segments of an open log."""

@@ -1,0 +1,135 @@
+"""Putting many finished segments into a log by one step that a crash does or undoes as a whole.
+
+As Kafka replaces segments: all files are durable under ``.cleaned`` names; those of every segment but the first are renamed
+to ``.swap``, durably, then those of the first one. As long as one ``.cleaned`` file is there, whoever opens the log undoes
+all that begins at or above it; once the last one is renamed, the new segments count. ``swap`` is what decides so.
+
+Behind the log's end they take the place of an empty active segment, which a roll has made.
+
+Source: apache/kafka LocalLog.replaceSegments, LogLoader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stratalog.errors import ConfigError, OffsetsOutOfOrderError, StorageError
+from stratalog.log.change.delete import leave
+from stratalog.log.durability.sync import flush
+from stratalog.log.folder.folder import file_names, write_epochs
+from stratalog.log.folder.write_rounds import Pending, begin_round, end_round
+from stratalog.log.load.producer_replay import write_snapshot
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.roll import next_segment, roll
+from stratalog.model.events import SegmentRolled
+from stratalog.model.names import LOG_SUFFIX, SWAP_SUFFIX, segment_file
+from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.segment import Segment
+
+
+def append_segments(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None) -> None:
+    """Add finished segments behind the log's end, durably: all of them, or none.
+
+    The records of an idempotent producer must not be among them, nor those of a transaction: they are not noted.
+
+    Args:
+        state: of a log that leads.
+        made: ascending; the first begins at the log's end, each goes up to the next one.
+        end: the log's end afterwards.
+        mark: which round of which writer this is; remembered if it is carried out, whatever ends the process.
+
+    Raises:
+        OffsetsOutOfOrderError: the log ends elsewhere; nothing was done.
+        StorageError: the disk failed; the log is out of service, and opening it again does it or undoes it.
+    """
+    if not made:
+        raise ConfigError("append_segments() takes at least one segment")
+    with state.syncing:
+        with state.lock:
+            state.check_writable()
+            state.check_leads()
+            _check_end(state, made[0].base_offset)
+            roll(state)
+        flush(state)
+        with state.lock:
+            _check_end(state, made[0].base_offset)  # somebody may have appended meanwhile, also into the empty segment
+            with state.guarded("adding segments"):
+                _append(state, made, end, mark)
+
+
+def _check_end(state: LogState, base_offset: int) -> None:
+    if base_offset != state.log_end:
+        raise OffsetsOutOfOrderError(f"{state.log} ends at {state.log_end}, not at {base_offset}")
+
+
+def _append(state: LogState, made: Sequence[CleanedSegment], end: int, mark: tuple[str, int] | None) -> None:
+    files, base = state.files, made[0].base_offset
+    if state.epochs.latest != state.leader_epoch:
+        epochs = state.epochs.assign(state.leader_epoch, base)
+        write_epochs(files, epochs)
+        state.epochs = epochs
+    if mark is not None:
+        begin_round(files, Pending(*mark, base_offset=base, end_offset=end))
+    try:
+        _take_in(state, made, end)
+    except StorageError as error:  # half of the names may be changed: only opening the log again sorts that out
+        state.fail(error)
+        raise
+    if mark is not None:
+        end_round(files, end)
+    state.notify(SegmentRolled(log=state.log, base_offset=end))
+
+
+def _take_in(state: LogState, made: Sequence[CleanedSegment], end: int) -> None:
+    files = state.files
+    _rename_in(state, made)
+    active = state.segments[-1]
+    leave(state, active)
+    files.sync()
+    added = _named(state, made, end)
+    state.producers.end_offset = end
+    write_snapshot(files, end, state.producers)
+    segment, appender = next_segment(state, end)
+    state.segments = (*state.segments[:-1], *added, segment)
+    state.appender, state.folder_dirty, state.recovery_point = appender, True, end
+    state.publish()
+
+
+def _rename_in(state: LogState, made: Sequence[CleanedSegment]) -> None:
+    """The commit: until the last rename nothing counts, from then on everything does."""
+    files = state.files
+    there = set(file_names(files))
+    for segment in (*reversed(made[1:]), made[0]):
+        if segment is made[0]:
+            files.sync()  # else a power loss could keep its names and lose others: a part would pass for the whole
+        for suffix in reversed(segment.suffixes):
+            if segment.name(suffix) in there:
+                files.rename(segment.name(suffix), _swap(segment, suffix))
+    files.sync()
+
+
+def _named(state: LogState, made: Sequence[CleanedSegment], end: int) -> list[Segment]:
+    """Give the files their final names, logs before indexes, and open them as closed segments."""
+    files = state.files
+    for segment in made:  # one after the other: opening takes what lies between two that are left for replaced
+        files.rename(_swap(segment, LOG_SUFFIX), segment_file(segment.base_offset, LOG_SUFFIX))
+        files.sync()
+    for segment in made:
+        for suffix in segment.suffixes[1:]:
+            files.rename(_swap(segment, suffix), segment_file(segment.base_offset, suffix))
+    files.sync()
+    opened, ends = list[Segment](), [*(segment.base_offset for segment in made[1:]), end]
+    try:
+        for segment, segment_end in zip(made, ends, strict=True):
+            log = files.open_segment(segment_file(segment.base_offset, LOG_SUFFIX))
+            opened.append(Segment(files, segment.base_offset, segment_end, state.parts, log))
+            opened[-1].largest = segment.largest
+    except StorageError:
+        for found in opened:
+            found.close()
+        raise
+    return opened
+
+
+def _swap(segment: CleanedSegment, suffix: str) -> str:
+    return segment_file(segment.base_offset, suffix) + SWAP_SUFFIX

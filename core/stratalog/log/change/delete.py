@@ -1,0 +1,113 @@
+"""Taking the oldest segments off local disk, and raising the log start.
+
+Source: apache/kafka UnifiedLog.deleteSegments, maybeIncrementLogStartOffset; lifecycle of ``.deleted`` files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection
+
+from stratalog.config.topic import TopicConfig
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, OutOfResourcesError, PolicyViolationError
+from stratalog.log.folder.folder import set_aside, write_epochs
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.roll import roll
+from stratalog.log.state.tier_link import note_tier
+from stratalog.model.names import INTERNAL_TOPICS
+from stratalog.segment.segment import Segment
+
+
+def check_may_delete(topic: str, config: TopicConfig) -> None:
+    """Raise unless records of a topic may be deleted by offset; errors as ``Log.delete_records``."""
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"records of the internal topic {topic} are not deleted by offset")
+    if "compact" in config.cleanup_policy and "delete" not in config.cleanup_policy:
+        policies = ",".join(config.cleanup_policy)
+        raise PolicyViolationError(f"records of {topic} are not deleted by offset with cleanup.policy={policies}")
+
+
+def raise_log_start(state: LogState, offset: int) -> int:
+    """Make ``offset`` the first one that readers may ask for; a lower one changes nothing. The log start after it.
+
+    Raises:
+        OffsetOutOfRangeError: above the high watermark.
+    """
+    with state.lock:
+        state.check_writable()
+        offsets = state.view.offsets
+        if offset > offsets.high_watermark or offset < 0:
+            raise OffsetOutOfRangeError(str(state.log), offset, offsets.log_start, offsets.high_watermark)
+        if offset > offsets.log_start:
+            forget_epochs(state, state.epochs.truncate_from_start(offset))
+            state.log_start = offset
+            state.recovery_point = max(state.recovery_point, offset)
+            state.publish()
+        return state.view.offsets.log_start
+
+
+def drop_segments(state: LogState, end: int) -> list[Segment]:
+    """Take local segments that end at or below ``end`` off the disk; the active one is rolled first if it must go.
+
+    The caller has made sure that nothing is lost: the log start is above them, or the tier has them.
+
+    While the tier is away nothing goes, whatever it is taken to have.
+
+    Returns:
+        The segments, closed.
+    """
+    note_tier(state)
+    with state.lock:
+        state.check_writable()
+        if state.remote is not None and state.remote.is_assumed:
+            return []
+        if state.log_end <= end and state.segments[-1].size_bytes:
+            with contextlib.suppress(OutOfResourcesError):  # the closed ones make room, the active one goes next time
+                roll(state)
+        gone = [segment for segment in state.segments[:-1] if segment.end_offset <= end]
+        if not gone:
+            return []
+        state.segments = state.segments[len(gone) :]
+        state.publish()
+        for segment in gone:
+            leave(state, segment)
+            # one that came back after a loss of power, while the next did not, would hide what the tier has in between
+            if state.remote is not None or segment is gone[-1]:
+                state.files.sync()
+        state.room.notify_all()
+    remove_left(state)
+    return gone
+
+
+def leave(state: LogState, segment: Segment, names: Collection[str] | None = None) -> None:
+    """Close a segment that is no part of the log any more; its files go after ``file.delete.delay.ms``.
+
+    ``names`` are those of the files there are, for whoever knows them.
+    """
+    segment.close()
+    due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
+    state.leaving.extend((due_ns, name) for name in set_aside(state.files, segment, names=names))
+
+
+def remove_left(state: LogState, *, all_now: bool = False) -> int:
+    """Delete the ``.deleted`` files whose delay is over (or all); how many."""
+    with state.lock:
+        now = state.parts.env.clock.monotonic_ns()
+        due = {name for due_ns, name in state.leaving if all_now or due_ns <= now}
+        for name in sorted(due):
+            state.files.remove(name)
+        state.leaving = [(due_ns, name) for due_ns, name in state.leaving if name not in due]
+        return len(due)
+
+
+def forget_epochs(state: LogState, left: EpochCache) -> None:
+    """Cut the epochs to those that are ``left``, under the log's lock.
+
+    A file that cannot be written for lack of space only holds more than is needed: loading cuts it again, and deleting
+    must work on a full disk.
+    """
+    if left != state.epochs:
+        state.epochs = left
+        with contextlib.suppress(OutOfResourcesError):
+            write_epochs(state.files, left)

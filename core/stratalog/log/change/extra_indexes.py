@@ -1,0 +1,151 @@
+"""Making the EXTRA indexes of closed segments, beside them on disk or on their way to a tier."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import OutOfResourcesError, SegmentGoneError, StorageError
+from stratalog.log.folder.folder import file_names
+from stratalog.log.state.log_state import LogState
+from stratalog.model.batches import Buffer
+from stratalog.model.names import EXTRA_SUFFIX, TopicPartition, parse_segment_file
+from stratalog.model.segment_info import SegmentInfo
+from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.components import Components
+from stratalog.segment.extra_index_file import build_extras, pack_extras, stored_extras, stored_labels
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.segment import DOUBTED, Segment
+from stratalog.segment.segment_identity import Identity
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ExtrasResult:
+    """What one call did to one log: ``segments`` whose EXTRA indexes were made, ``size_bytes`` of files for them.
+
+    ``removed`` files were of segments that are gone, or of indexes that the topic no longer names.
+    """
+
+    log: TopicPartition
+    segments: int = 0
+    size_bytes: int = 0
+    removed: int = 0
+
+
+def make_extras(state: LogState) -> ExtrasResult:
+    """Make what EXTRA indexes the closed local segments lack, and remove those that nobody wants any more.
+
+    Appends go on while indexes are built, and wait while a file of them is written. That is not synced: what a loss of power
+    leaves of it does not have its checksums.
+
+    Raises:
+        CorruptBatchError: a segment is damaged; those before it have their indexes.
+        PluginError: a builder failed.
+        DiskFullError: no space; what was begun is gone.
+    """
+    parts, config = state.parts, state.config
+    labels = frozenset(parts.extras.labels)
+    removed = segments = size_bytes = 0
+    if state.seen_extras != labels:
+        removed = _remove_unwanted(state, labels)
+    for segment in state.view.segments[:-1] if labels else ():
+        if segment.known_extras != labels:
+            try:
+                made_bytes = _make(state, segment, parts, config)
+            except SegmentGoneError:  # retention or compaction took it meanwhile
+                continue
+            segments, size_bytes = segments + bool(made_bytes), size_bytes + made_bytes
+    return ExtrasResult(state.log, segments, size_bytes, removed)
+
+
+def packed_extras(segment: ReadableSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
+    """The EXTRA indexes that go to a tier with a closed segment, missing ones made now; ``b""`` if there are none.
+
+    A builder that fails, or a damaged segment, keeps no segment from its tier.
+    """
+    if not parts.extras.labels:
+        return b""
+    try:
+        found = _completed(segment, _stored(segment, parts), parts, config)
+    except StorageError:
+        _LOGGER.warning("%s goes to its tier without EXTRA indexes", segment.label, exc_info=True)
+        return b""
+    return b"".join(pack_extras(Identity.in_tier(info), found))
+
+
+def packed_extras_of(made: CleanedSegment, info: SegmentInfo, parts: Components, config: TopicConfig) -> bytes:
+    """As ``packed_extras``, of a segment that was written for a tier."""
+    if not parts.extras.labels:
+        return b""
+    with contextlib.closing(made.reopened(info.end_offset)) as segment:
+        return packed_extras(segment, info, parts, config)
+
+
+def found_extras(segment: Segment, info: SegmentInfo) -> bytes:
+    """As ``packed_extras``, of a segment that somebody else may own: only what it has."""
+    found = stored_extras(segment, stored_labels(segment))
+    return b"".join(pack_extras(Identity.in_tier(info), found)) if found else b""
+
+
+def _make(state: LogState, segment: Segment, parts: Components, config: TopicConfig) -> int:
+    """Make one segment's file hold what the topic names; the size of a file that was written (bytes), else 0."""
+    labels = frozenset(parts.extras.labels)
+    if segment.known_extras is not DOUBTED and frozenset(stored_labels(segment)) == labels:
+        segment.known_extras = labels
+        return 0
+    identity = Identity.of(segment)
+    indexes = _completed(segment, stored_extras(segment, labels), parts, config)
+    with state.lock:
+        state.check_writable()
+        if all(found is not segment for found in state.segments[:-1]) or Identity.of(segment) != identity:
+            return 0
+        size_bytes = _write(segment, pack_extras(identity, indexes))
+        segment.extras_made(labels)
+        return size_bytes
+
+
+def _completed(
+    segment: ReadableSegment, there: Mapping[str, Buffer], parts: Components, config: TopicConfig
+) -> dict[str, Buffer]:
+    missing = [label for label in parts.extras.labels if label not in there]
+    made = build_extras(segment, missing, parts, config) if missing else {}
+    return {label: there[label] if label in there else made[label] for label in parts.extras.labels}
+
+
+def _stored(segment: ReadableSegment, parts: Components) -> dict[str, bytes]:
+    return stored_extras(segment, parts.extras.labels) if isinstance(segment, Segment) else {}
+
+
+def _write(segment: Segment, packed: list[Buffer]) -> int:
+    """Put a file in the place of the one there is. One that was not finished counts as missing."""
+    files, name = segment.files, segment.file_name(EXTRA_SUFFIX)
+    files.remove(name)
+    with contextlib.closing(files.open_segment(name, create=True)) as file:
+        try:
+            file.append(packed)
+        except OutOfResourcesError:  # the space is for records
+            files.remove(name)
+            raise
+        return file.size_bytes
+
+
+def _remove_unwanted(state: LogState, labels: frozenset[str]) -> int:
+    """Remove files of segments that are gone, as Kafka leaves them, or all where no index is wanted any more."""
+    with state.lock:
+        state.check_writable()
+        kept = {segment.base_offset for segment in state.segments[:-1]} if labels else set[int]()
+        unwanted = [
+            name
+            for name in file_names(state.files)
+            if (found := parse_segment_file(name)) and found.suffix == EXTRA_SUFFIX and found.base_offset not in kept
+        ]
+        for name in unwanted:
+            state.files.remove(name)
+        state.seen_extras = labels
+        return len(unwanted)

@@ -1,0 +1,104 @@
+"""Putting cleaned segments in the place of others, in one step that a crash does or undoes as a whole.
+
+Order: the new files are durable under ``.cleaned`` names; they are renamed to ``.swap``, durably: from here on the new
+ones count. Then the old ones are renamed to ``.deleted``, the new logs to their final names, and their indexes, each part
+durable before the next, since a power loss may keep any of the names that were not synced. ``swap`` is what finishes or
+undoes this after a crash.
+
+Source: apache/kafka LocalLog.replaceSegments; unlike there, no two steps share a sync of the folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from stratalog.errors import StorageError
+from stratalog.log.folder.folder import file_names, set_aside
+from stratalog.log.folder.swap_files import rename_to_live, rename_to_swap
+from stratalog.log.state.log_state import LogState
+from stratalog.model.names import LOG_SUFFIX, segment_file
+from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.segment import Segment
+
+
+def replace_segments(state: LogState, made: CleanedSegment, old: Sequence[Segment], ticket: int) -> bool:
+    """Put ``made``, which is finished, in the place of the closed segments ``old``, which follow each other.
+
+    Readers that have the old segments in their view go on with those that they hold, and otherwise find the new one.
+
+    Args:
+        state: of the log.
+        made: the new segment; its base is that of the first old one.
+        old: what it was made of.
+        ticket: ``state.cleaning.changes`` when reading them began.
+
+    Returns:
+        False if the log has changed since, so that nothing was done.
+
+    Raises:
+        ClosedError: the log is closed.
+        StorageError: renaming or a sync failed; the log is out of service, and opening it again finishes or undoes it.
+    """
+    with state.lock:
+        state.check_writable()
+        if state.cleaning.changes != ticket or not _are_there(state, old):
+            return False
+        try:
+            _replace(state, made, old)
+        except StorageError as error:  # half of the names may be changed: only opening the log again sorts that out
+            state.fail(error)
+            raise
+        return True
+
+
+def _are_there(state: LogState, old: Sequence[Segment]) -> bool:
+    """Whether the old segments still are what the log has there, none is active, and no tier has any of them."""
+    bases = [segment.base_offset for segment in state.segments]
+    if old[0].base_offset not in bases:
+        return False
+    first = bases.index(old[0].base_offset)
+    if state.segments[first : first + len(old)] != tuple(old) or state.segments[-1] in old:
+        return False
+    remote = None if state.remote is None else state.remote.view()
+    return remote is None or not remote.segments or remote.segments[-1].end_offset <= old[0].base_offset
+
+
+def _replace(state: LogState, made: CleanedSegment, old: Sequence[Segment]) -> None:
+    files, end = state.files, old[-1].end_offset
+    first = state.segments.index(old[0])
+    swaps = rename_to_swap(files, [made])
+    # Between the renames readers go through a descriptor that is held, and index entries in memory: no name is looked up.
+    with ExitStack() as closing:
+        between = Segment(
+            files,
+            made.base_offset,
+            end,
+            state.parts,
+            files.open_segment(swaps[LOG_SUFFIX]),
+            names=swaps,
+            index_entries={role: bytes(entries) for role, entries in made.entries.items()},
+        )
+        closing.callback(between.close)
+        closing.enter_context(between.log.slice(0, 0))
+        between.largest = made.largest
+        _publish(state, first, len(old), between)
+        reading = closing.pop_all()  # whatever fails from here on, readers keep it
+        names = set(file_names(files))
+        due_ns = state.parts.env.clock.monotonic_ns() + state.config.file_delete_delay_ms * 1_000_000
+        for segment in old:
+            segment.close()
+            kept = segment.base_offset == made.base_offset  # what producers did below it is as true of the new segment
+            state.leaving.extend((due_ns, name) for name in set_aside(files, segment, keep_snapshot=kept, names=names))
+        files.sync()
+        rename_to_live(files, [made])
+        log = files.open_segment(segment_file(made.base_offset, LOG_SUFFIX))
+        final = Segment(files, made.base_offset, end, state.parts, log)
+        final.largest = made.largest
+        _publish(state, first, 1, final)
+        reading.close()
+
+
+def _publish(state: LogState, first: int, count: int, segment: Segment) -> None:
+    state.segments = (*state.segments[:first], segment, *state.segments[first + count :])
+    state.publish()

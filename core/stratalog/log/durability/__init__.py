@@ -1,0 +1,1 @@
+"""Syncs, and the threads that wait for them."""

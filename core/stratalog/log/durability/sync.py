@@ -1,0 +1,123 @@
+"""Durability: which bytes have reached the disk for good, and making more of them do.
+
+Appends that wait share syncs, as many as come while one runs: then those who were woken by it are let come back before
+the next one begins, but not for long.
+
+A sync holds ``LogState.syncing``, and the log's own lock only before and after it: while one thread syncs, others
+append, and wait for the next sync together. Logs sync beside each other; the file system joins what they ask for.
+
+Source: apache/kafka UnifiedLog.flush.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stratalog.errors import ClosedError, SegmentGoneError, StorageError, SystemLimitError
+from stratalog.log.state.log_state import LogState
+from stratalog.log.state.sync_turns import REFUSED, Waiter
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+
+_GATHERING: Final = 6  # what comes within this part of a sync's time joins it: more share it than are late by it
+_LONGEST_GATHERING_NS: Final = 5_000_000
+
+
+def flush(state: LogState, *, row_too: bool = True) -> int:
+    """Make everything written durable, indexes included, and what stands in the row; the new recovery point.
+
+    Order: the segments' logs and indexes, then the folder that names them, then the recovery point. A sync that fails
+    takes the log out of service and is not tried again.
+
+    Raises:
+        ClosedError: the log is closed.
+        SystemLimitError: the process has too many open files. Nothing was synced, and the log stays in service.
+        FileReplacedError: another process removed, replaced or cut a ``.log`` file.
+        StorageError: what took the log out of service.
+    """
+    with state.syncing:
+        return _sync(state, indexes=True, row_too=row_too)
+
+
+def sync_records(state: LogState, end: int) -> None:
+    """Return when the records below offset ``end`` are durable: by this call, or by one that others waited for.
+
+    Indexes are left to ``flush``: they are compared with the log whenever they are read. Errors as ``flush``.
+    """
+    wait_until_durable(state, Waiter(end))
+
+
+def wait_until_durable(state: LogState, waiter: Waiter) -> None:
+    """As ``sync_records``, for a waiter that may stand in the row: its batch is written, or refused, on return."""
+    try:  # from before the turn may be taken: Ctrl-C between taking it and the sync leaves nobody waiting for ever
+        while waiter.end != REFUSED and (state.recovery_point < waiter.end or state.folder_dirty):
+            _check_in_service(state)
+            if state.turns.take(waiter):
+                state.turns.gather(waiter, min(state.sync_took_ns // _GATHERING, _LONGEST_GATHERING_NS) / 1e9)
+                with state.syncing:
+                    _sync(state, indexes=False)
+                return
+            waiter.gate.acquire()
+    finally:
+        state.turns.leave(waiter, state.recovery_point)
+
+
+def is_sync_due(state: LogState, interval_ms: int) -> bool:
+    """Whether something has waited to be synced for ``interval_ms`` or ``flush.ms``, the shorter one."""
+    with state.lock:
+        if state.closed or state.failure is not None or state.recovery_point >= state.log_end:
+            return False
+        waited_ns = state.parts.env.clock.monotonic_ns() - state.synced_ns
+        return waited_ns >= min(interval_ms, state.config.flush_ms) * 1_000_000
+
+
+def _sync(state: LogState, *, indexes: bool, row_too: bool = True) -> int:
+    with state.lock:
+        _check_in_service(state)
+        if row_too:
+            state.turns.write_row()
+        end, done, folder = state.log_end, state.recovery_point, state.folder_dirty
+        if done >= end and not folder:
+            return done
+        state.folder_dirty = False  # names that come into the folder from now on are for the next sync
+        segments = [found for found in state.segments if found.end_offset > done or found is state.segments[-1]]
+    began_ns = state.parts.env.clock.monotonic_ns()
+    try:
+        for segment in segments:
+            _sync_segment(state, segment, indexes=indexes)
+        if folder:
+            state.files.sync()
+    except StorageError as error:
+        if folder:
+            state.folder_dirty = True
+        if not isinstance(error, SystemLimitError):  # then a file was not opened, and no sync was tried
+            state.fail(error)
+        raise
+    with state.lock:
+        state.recovery_point = max(state.recovery_point, end)
+        state.synced_ns = state.parts.env.clock.monotonic_ns()
+        state.sync_took_ns = state.synced_ns - began_ns
+        state.publish()
+        return state.recovery_point
+
+
+def _sync_segment(state: LogState, segment: Segment, *, indexes: bool) -> None:
+    try:
+        segment.log.sync()
+        for role, index in segment.indexes().items():
+            if indexes or role is IndexRole.TRANSACTION:
+                index.sync()
+    except SegmentGoneError:
+        with state.lock:
+            closed_since = segment is not state.segments[-1]  # rolled, or taken away by retention; sealing syncs
+        if not closed_since:
+            raise
+        if segment in state.segments:
+            segment.log.sync()
+
+
+def _check_in_service(state: LogState) -> None:
+    if state.closed:
+        raise ClosedError(f"log {state.log} is closed")
+    if state.failure is not None:
+        raise state.failure.with_traceback(None)

@@ -1,0 +1,187 @@
+"""What a log directory says of its logs: clean or not, recovery points, start offsets, high watermarks, topic ids.
+
+Source: apache/kafka LogManager, OffsetCheckpointFile, PartitionMetadataFile.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from stratalog.epochs.checkpoint import parse_offsets
+from stratalog.errors import CorruptCheckpointError, InvalidTopicError, LogDirNotFoundError, NotAFileError
+from stratalog.model.names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_FILE,
+    HIGH_WATERMARKS_FILE,
+    IGNORED_FOLDERS,
+    LEADER_EPOCHS_FILE,
+    LOCK_FILE,
+    LOG_STARTS_FILE,
+    META_PROPERTIES_FILE,
+    PARTITION_METADATA_FILE,
+    RECOVERY_POINTS_FILE,
+    TOPICS_FILE,
+    TopicId,
+    TopicPartition,
+    left_folder_fate,
+    parse_partition_folder,
+    parse_segment_file,
+)
+from stratalog.model.notes import readable
+from stratalog.spi.segment_store import LogFiles, SegmentStore
+
+_LOGGER: Final = logging.getLogger(__name__)
+_OF_DIRECTORIES: Final = (
+    META_PROPERTIES_FILE,
+    RECOVERY_POINTS_FILE,
+    HIGH_WATERMARKS_FILE,
+    LOG_STARTS_FILE,
+    CLEANER_FILE,
+    CLEAN_SHUTDOWN_FILE,
+    TOPICS_FILE,
+    LOCK_FILE,
+)
+_OF_LOGS: Final = (PARTITION_METADATA_FILE, LEADER_EPOCHS_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryState:
+    """The small files of a log directory, read once.
+
+    ``clean`` is whether whoever wrote last stopped in order; ``live`` whether somebody is writing now.
+    """
+
+    clean: bool
+    live: bool
+    recovery_points: Mapping[TopicPartition, int] = field(default_factory=dict)
+    log_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+    high_watermarks: Mapping[TopicPartition, int] = field(default_factory=dict)
+    dirty_starts: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+
+def read_directory(store: SegmentStore, *, live: bool) -> DirectoryState:
+    """Read the checkpoints. A damaged one counts as empty, as in Kafka: recovery then starts further back."""
+    return DirectoryState(
+        clean=_is_marked_clean(store) and not live,
+        live=live,
+        recovery_points=_offsets(store, RECOVERY_POINTS_FILE),
+        log_starts=_offsets(store, LOG_STARTS_FILE),
+        high_watermarks=_offsets(store, HIGH_WATERMARKS_FILE),
+        dirty_starts=_offsets(store, CLEANER_FILE),
+    )
+
+
+def _offsets(store: SegmentStore, name: str) -> dict[TopicPartition, int]:
+    try:
+        return parse_offsets(store.read_small(name) or b"", store.path(name))
+    except (CorruptCheckpointError, NotAFileError) as error:
+        _LOGGER.warning("a checkpoint is not used: %s", error)
+        return {}
+
+
+def _is_marked_clean(store: SegmentStore) -> bool:
+    try:
+        return store.read_small(CLEAN_SHUTDOWN_FILE) is not None
+    except NotAFileError as error:  # no writer left that
+        _LOGGER.warning("the directory counts as not stopped in order: %s", error)
+        return False
+
+
+def partition_folders(store: SegmentStore) -> dict[TopicPartition, str]:
+    """The folders of logs in a directory; those of deleted, moving or stray ones, and foreign ones, are left out."""
+    found: dict[TopicPartition, str] = {}
+    for name in store.logs():
+        if name in IGNORED_FOLDERS or left_folder_fate(name):
+            continue
+        log = parse_partition_folder(name)
+        if log is not None:
+            found[log] = name
+    return dict(sorted(found.items()))
+
+
+def is_log_directory(store: SegmentStore) -> bool:
+    """True if a directory holds files of logs, or files that engines and brokers write beside logs.
+
+    A folder's name alone says nothing: ``/etc/dbus-1`` could be that of a log, too.
+    """
+    if any(_has(store, name) for name in _OF_DIRECTORIES):
+        return True
+    return any(holds_log(store.open_log(folder)) for folder in partition_folders(store).values())
+
+
+def holds_log(files: LogFiles) -> bool:
+    """True if a folder holds files of a log."""
+    return any(found.name in _OF_LOGS or parse_segment_file(found.name) for found in files.list())
+
+
+def check_log_directory(store: SegmentStore) -> None:
+    """Raise LogDirNotFoundError if a directory is no log directory, or the folder of one log."""
+    _check_is_no_log(store)
+    if not is_log_directory(store):
+        raise LogDirNotFoundError("there are no logs in the directory", store.path())
+
+
+def check_may_become_log_directory(store: SegmentStore) -> None:
+    """Raise LogDirNotFoundError if logs must not be made in a directory: it is a log's folder, or belongs to something else.
+
+    A directory that is missing or has no folders named like logs may become one.
+    """
+    try:
+        folders = partition_folders(store)
+    except LogDirNotFoundError:
+        return
+    _check_is_no_log(store)
+    if folders and not is_log_directory(store):
+        name = next(iter(folders.values()))
+        text = f"the directory belongs to something else: {name} is named like a log and holds none; name another directory"
+        raise LogDirNotFoundError(text, store.path())
+
+
+def _has(store: SegmentStore, name: str) -> bool:
+    try:
+        return store.read_small(name) is not None
+    except (CorruptCheckpointError, NotAFileError):  # too large, or a folder: it is there
+        return True
+
+
+def _check_is_no_log(store: SegmentStore) -> None:
+    if any(_has(store, name) for name in _OF_LOGS):
+        above = os.path.dirname(os.path.abspath(store.path()))  # noqa: PTH100, PTH120 - a Path would follow links
+        raise LogDirNotFoundError(f"this is the folder of one log: name its log directory, {above}", store.path())
+
+
+def read_topic_id(files: LogFiles) -> TopicId | None:
+    """The topic id in ``partition.metadata``, None if there is no such file (before Kafka 2.8).
+
+    Raises:
+        CorruptCheckpointError: the file is malformed.
+    """
+    data = files.read_small(PARTITION_METADATA_FILE)
+    return None if data is None else parse_topic_id(data, files.path(PARTITION_METADATA_FILE))
+
+
+def parse_topic_id(data: bytes, path: str) -> TopicId:
+    """The topic id in the bytes of ``partition.metadata``; errors as ``read_topic_id``."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    values = [line.split(": ", 1)[-1].strip() for line in lines[:2]]
+    if len(values) < 2 or not values[0].isdigit():
+        raise CorruptCheckpointError("two lines, version and topic_id, are expected", path)
+    try:
+        return TopicId(values[1])
+    except InvalidTopicError as error:
+        raise CorruptCheckpointError(error.reason, path, len(lines[0]) + 1) from error
+
+
+def format_topic_id(topic_id: TopicId) -> bytes:
+    """The bytes of ``partition.metadata``: no final newline, as Kafka writes it."""
+    return f"version: 0\ntopic_id: {topic_id}".encode()
+
+
+def store_topic_id(files: LogFiles, topic_id: TopicId) -> None:
+    """Replace ``partition.metadata``, durable on return."""
+    data = readable(format_topic_id(topic_id), parse_topic_id, files.path(PARTITION_METADATA_FILE))
+    files.replace_small(PARTITION_METADATA_FILE, data)

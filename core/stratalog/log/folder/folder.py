@@ -1,0 +1,245 @@
+"""The files of a log's folder: which are live, opened as segments, or set aside.
+
+Source: apache/kafka LogLoader, LocalLog.deleteSegmentFiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import ExitStack, closing
+from typing import Final
+
+from stratalog.epochs.checkpoint import format_epochs, parse_epochs
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import CorruptBatchError, NotAFileError, OutOfResourcesError
+from stratalog.log.folder.swap_recovery import SwapPlan, plan_swap
+from stratalog.model.batches import NO_EPOCH
+from stratalog.model.names import (
+    DELETED_SUFFIX,
+    DESCRIBING_SUFFIXES,
+    LEADER_EPOCHS_FILE,
+    LOG_SUFFIX,
+    NEXT_EPOCH_FILE,
+    SNAPSHOT_SUFFIX,
+    parse_segment_file,
+    segment_file,
+)
+from stratalog.model.notes import readable
+from stratalog.model.offsets import EpochEntry
+from stratalog.producers.snapshot import ProducerEntry, decode_snapshot, encode_snapshot
+from stratalog.segment.components import Components
+from stratalog.segment.framing import walk
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.segment_store import LogFiles
+
+_LOGGER: Final = logging.getLogger(__name__)
+UNKNOWN_END: Final = 1 << 62  # stands for the end of a segment that has not been looked at
+
+
+def open_segments(
+    files: LogFiles, parts: Components, opened: ExitStack, *, writable: bool, names: list[str] | None = None
+) -> list[Segment]:
+    """Open the live segments of a folder, ascending, after finishing or undoing what a crash interrupted.
+
+    Each ends where the next begins; the last one's end is ``UNKNOWN_END``. ``opened`` is told to close them.
+
+    Args:
+        files: the folder.
+        parts: the log's components.
+        opened: closes the segments if the caller fails.
+        writable: else nothing is renamed or removed: segments are read under the names they have.
+        names: of all files, where the caller has them already; brought up to date if that changes them.
+
+    A segment that was about to take the place of others and is torn or damaged takes the place of what its whole batches
+    cover. Recovery cuts it there, as any other segment.
+
+    Source: apache/kafka LogLoader.load, LogSegment.readNextOffset.
+    """
+
+    def next_offset(name: str) -> int:
+        found = parse_segment_file(name)
+        base = found.base_offset if found else 0
+        swap = Segment(files, base, UNKNOWN_END, parts, files.open_segment(name), names={LOG_SUFFIX: name})
+        with closing(swap):
+            end = base
+            with contextlib.suppress(CorruptBatchError):  # torn: what replaces others counts as far as it is whole
+                for chunk in walk(swap, 0, parts, check_crc=False):
+                    end = chunk.tables[-1].last_offset[-1] + 1
+            return end
+
+    def first_end(name: str) -> int:
+        found = parse_segment_file(name)
+        base = found.base_offset if found else 0
+        with closing(Segment(files, base, UNKNOWN_END, parts, files.open_segment(name))) as live:
+            try:
+                chunk = next(walk(live, 0, parts, check_crc=False, read_bytes=1, relative_to=UNKNOWN_END), None)
+            except CorruptBatchError:
+                return base
+            return base if chunk is None else chunk.tables[0].last_offset[0] + 1
+
+    if names is None:
+        names = file_names(files)
+    plan = plan_swap(names, next_offset, first_end)
+    live = plan.live
+    if writable:
+        if plan.changes:
+            _carry_out(plan, files)
+            names[:] = file_names(files)
+        live = {name: name for name in live}
+    bases = sorted(
+        found.base_offset for name in live if (found := parse_segment_file(name)) and found.suffix == LOG_SUFFIX
+    )
+    renamed = _renamed(live)
+    segments = []
+    for base, end in zip(bases, [*bases[1:], UNKNOWN_END], strict=False):
+        log = files.open_segment(live[segment_file(base, LOG_SUFFIX)])
+        segments.append(Segment(files, base, end, parts, log, names=renamed.get(base)))
+        opened.callback(segments[-1].close)
+    return segments
+
+
+def file_names(files: LogFiles) -> list[str]:
+    """The names of all files in a log's folder."""
+    return [file.name for file in files.list() if not file.is_folder]
+
+
+def checked_file_names(files: LogFiles) -> list[str]:
+    """As ``file_names``, of a log that is about to be opened.
+
+    Raises:
+        NotAFileError: a folder, a FIFO or something else that is no file has the name of a segment's file. Without that
+            check the log would open without the segment.
+    """
+    listed = files.list()
+    for found in listed:
+        parsed = parse_segment_file(found.name)
+        if not found.is_file and parsed is not None and parsed.suffix != SNAPSHOT_SUFFIX:
+            raise NotAFileError("this is not a regular file", files.path(found.name))
+    return [file.name for file in listed if not file.is_folder]
+
+
+def _carry_out(plan: SwapPlan, files: LogFiles) -> None:
+    """Remove and rename in the plan's order, each part durable before the next, so that a crash finds its way again."""
+    logs = [pair for pair in plan.renames if pair[1].endswith(LOG_SUFFIX)]
+    indexes = [pair for pair in plan.renames if not pair[1].endswith(LOG_SUFFIX)]
+    one_by_one = (((), [pair]) for pair in logs)  # what lies between two that are left would pass for replaced
+    for removals, renames in ((plan.undone, ()), (plan.removals, ()), *one_by_one, ((), indexes)):
+        for name in removals:
+            files.remove(name)
+        for old, new in renames:
+            files.rename(old, new)
+        if removals or renames:
+            files.sync()
+
+
+def _renamed(live: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    """By base offset and suffix, the names of files that are not yet called what they will be."""
+    names: dict[int, dict[str, str]] = {}
+    for final, now in live.items():
+        if final != now and (found := parse_segment_file(final)) is not None:
+            names.setdefault(found.base_offset, {})[found.suffix] = now
+    return names
+
+
+def set_aside(
+    files: LogFiles, segment: Segment, *, keep_snapshot: bool = False, names: Collection[str] | None = None
+) -> list[str]:
+    """Rename a segment's files to ``.deleted``, the log first; returns the new names, for removal later.
+
+    ``names`` are those of the files there are, for who sets many aside.
+    """
+    suffixes = [LOG_SUFFIX, *(found.suffix for found in segment.parts.indexes.values())]
+    suffixes += [] if keep_snapshot else [SNAPSHOT_SUFFIX]
+    there = set(file_names(files)) if names is None else names
+    renamed = []
+    for suffix in suffixes:
+        name = segment.file_name(suffix)
+        if name in there:
+            files.rename(name, name + DELETED_SUFFIX)
+            renamed.append(name + DELETED_SUFFIX)
+    for suffix in DESCRIBING_SUFFIXES:
+        beside = segment_file(segment.base_offset, suffix)
+        if beside in there:
+            files.remove(beside)
+    return renamed
+
+
+def write_index(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
+    """Make these the entries of an index file that is not open, of at most ``max_bytes`` later.
+
+    A transaction index is durable on return, and is no file if it is empty: it cannot be made again from its segment
+    alone.
+    """
+    found, files = segment.parts.indexes[role], segment.files
+    name = segment.file_name(found.suffix)
+    transactions = role is IndexRole.TRANSACTION
+    if transactions and not entries:
+        files.remove(name)
+        return
+    file = files.open_index(name, max_bytes=max(max_bytes, len(entries)), writable=True, reserve=not transactions)
+    try:
+        file.truncate(0)
+        file.append(entries)
+        if transactions:
+            file.sync()
+    finally:
+        file.close()
+    segment.forget_indexes()
+
+
+def write_index_if_room(segment: Segment, role: IndexRole, entries: bytes, max_bytes: int) -> None:
+    """The same for a log that is being opened: a full disk must not keep it from being read, offloaded and evicted.
+
+    Without its file an index is empty, and the next opening makes it again. That of transactions is what readers rely on.
+    """
+    try:
+        write_index(segment, role, entries, max_bytes)
+    except OutOfResourcesError as error:
+        if role is IndexRole.TRANSACTION:
+            raise
+        segment.files.remove(segment.file_name(segment.parts.indexes[role].suffix))
+        segment.forget_indexes()
+        _LOGGER.warning("no room for an index; the log opens without: %s", error)
+
+
+def read_epochs(files: LogFiles) -> EpochCache:
+    """The stored leader epochs; CorruptCheckpointError if the file is malformed."""
+    return EpochCache(parse_epochs(files.read_small(LEADER_EPOCHS_FILE) or b"", files.path(LEADER_EPOCHS_FILE)))
+
+
+def with_next_epoch(epochs: EpochCache, files: LogFiles, log_end: int) -> EpochCache:
+    """The epochs with the one that the log goes on in, if none as late has begun in it.
+
+    Raises:
+        CorruptCheckpointError: the file that tells it is malformed.
+    """
+    told = parse_epochs(files.read_small(NEXT_EPOCH_FILE) or b"", files.path(NEXT_EPOCH_FILE))
+    latest = max((entry.epoch for entry in told), default=NO_EPOCH)
+    return epochs.assign(latest, log_end) if latest > epochs.latest else epochs
+
+
+def write_next_epoch(files: LogFiles, epoch: int, log_end: int) -> None:
+    """Store, durable on return, that the log goes on in ``epoch``, in which nothing is appended yet.
+
+    ``leader-epoch-checkpoint`` cannot keep that: whoever loads a log drops epochs that begin at its end, as Kafka does.
+    """
+    store_epochs(files, NEXT_EPOCH_FILE, [EpochEntry(epoch, log_end)])
+
+
+def write_epochs(files: LogFiles, epochs: EpochCache) -> None:
+    """Store the leader epochs, durable on return."""
+    store_epochs(files, LEADER_EPOCHS_FILE, epochs.entries)
+
+
+def store_epochs(files: LogFiles, name: str, entries: Iterable[EpochEntry]) -> None:
+    """Replace a file of leader epochs, durable on return."""
+    files.replace_small(name, readable(format_epochs(entries), parse_epochs, files.path(name)))
+
+
+def store_snapshot(files: LogFiles, offset: int, entries: Iterable[ProducerEntry]) -> None:
+    """Replace the producer snapshot of what is below ``offset``, durable on return."""
+    name = segment_file(offset, SNAPSHOT_SUFFIX)
+    files.replace_small(name, readable(encode_snapshot(entries), decode_snapshot, files.path(name)))

@@ -1,0 +1,1 @@
+"""Open a log: recover, replay, repair."""

@@ -1,0 +1,372 @@
+"""Opening a log's folder: which segments are live, where the log ends, what its producers did.
+
+The same passes serve an engine, which repairs what a crash left, and a reader, which only works out what a repair
+would give and writes nothing.
+
+Source: apache/kafka LogLoader, UnifiedLog.rebuildProducerState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from stratalog.config.topic import TopicConfig
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import CorruptBatchError
+from stratalog.log.folder.folder import (
+    checked_file_names,
+    file_names,
+    open_segments,
+    read_epochs,
+    set_aside,
+    with_next_epoch,
+    write_epochs,
+    write_index_if_room,
+)
+from stratalog.log.folder.write_rounds import end_round
+from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
+from stratalog.log.load.overflow import SegmentOverflow, Span, closed_spans, pieces_of, spans_at, split_segment
+from stratalog.log.load.producer_replay import (
+    newest_snapshot,
+    remove_stray_snapshots,
+    replay_range,
+    replay_table,
+    snapshot_offsets,
+    write_snapshot_if_room,
+)
+from stratalog.model.batches import BatchTable
+from stratalog.model.names import LOG_SUFFIX, MARKS_FILE, NEXT_EPOCH_FILE, segment_file
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.producers.state import ProducerState
+from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.recover import Recovered, recovered, summed
+from stratalog.segment.search import last_indexed_position
+from stratalog.segment.segment import Segment
+from stratalog.segment.standin import stood_in
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.segment_store import LogFiles
+
+RecoveryProgress = Callable[[int, int], None]
+"""Told while a log is recovered: how many bytes have been looked at, and of how many."""
+
+
+def load(
+    files: LogFiles,
+    parts: Components,
+    config: TopicConfig,
+    request: LoadRequest,
+    progress: RecoveryProgress | None = None,
+) -> LoadedLog:
+    """Load a log. Logs can be loaded by several threads at a time.
+
+    Raises:
+        CorruptCheckpointError: ``leader-epoch-checkpoint`` is malformed.
+        NotAFileError: something else has the name of one of its files.
+    """
+    stored = read_epochs(files)
+    with ExitStack() as opened:
+        names = checked_file_names(files)
+        segments = open_segments(files, parts, opened, writable=request.writable, names=names)
+        loader = _Loader(files, parts, config, request, segments, names, stored, progress)
+        while (found := loader.overflow()) is not None:
+            segment, spans = found
+            if request.writable:
+                left = [*loader.left, *split_segment(segment, spans, config)]
+                opened.close()
+                names = file_names(files)
+                segments = open_segments(files, parts, opened, writable=True, names=names)
+            else:
+                left = []
+                at = segments.index(segment)
+                segments[at : at + 1] = pieces_of(segment, spans, opened)
+                segment.close()
+            loader = _Loader(files, parts, config, request, segments, names, stored, progress, left)
+        if request.writable and loader.damage is None:
+            if loader.epochs != stored:
+                write_epochs(files, loader.epochs)
+            bases = [segment.base_offset for segment in loader.segments]
+            remove_stray_snapshots(files, loader.listed_snapshots(), bases, loader.log_end)
+            if MARKS_FILE in names:
+                end_round(files, loader.log_end)
+        opened.pop_all()
+    return LoadedLog(
+        segments=loader.segments,
+        producers=loader.producers,
+        epochs=loader.epochs,
+        log_start=request.log_start or 0,
+        log_end=loader.log_end,
+        has_start=request.log_start is not None,
+        recovery_point=loader.log_end if request.clean else min(request.recovery_point, loader.log_end),
+        recovered_segments=loader.recovered_segments,
+        truncated_bytes=loader.truncated_bytes,
+        damage=loader.damage,
+        left=loader.left,
+        producer_expiration_ms=request.producer_expiration_ms,
+        snapshot_offset=loader.snapshot_offset,
+    )
+
+
+class _Loader:
+    """The passes over one log, sharing what they find."""
+
+    def __init__(
+        self,
+        files: LogFiles,
+        parts: Components,
+        config: TopicConfig,
+        request: LoadRequest,
+        segments: list[Segment],
+        names: list[str],
+        epochs: EpochCache,
+        progress: RecoveryProgress | None,
+        left: Sequence[str] = (),
+    ) -> None:
+        self.files, self.parts, self.config, self.request = files, parts, config, request
+        self.segments, self.epochs, self.progress = segments, epochs, progress
+        self.names: list[str] | None = names  # None once files came or went: listing 10,000 folders again takes seconds
+        self.snapshots = snapshot_offsets(names)
+        self.newest_snapshot = 0  # the good one that the producers' state was taken from
+        self.snapshot_offset = -1  # the last one that is there now
+        self.producers, self.log_end = ProducerState(), 0
+        self.recovered_segments = self.truncated_bytes = 0
+        self.damage: CorruptBatchError | None = None
+        self.left = list(left)
+
+    def overflow(self) -> tuple[Segment, Sequence[Span]] | None:
+        """All passes; None, or what must be split before they can be gone through."""
+        try:
+            self._run()
+        except SegmentOverflow as found:
+            return found.segment, found.spans
+        return None
+
+    def _run(self) -> None:
+        floor = self.request.log_start or 0
+        for segment in self.segments[:-1]:
+            spans = closed_spans(segment, self.parts)
+            if spans:
+                raise SegmentOverflow(segment, spans)
+        if self.request.clean or not self.segments:
+            self._tail()
+        else:
+            self._recover()
+        if self.log_end < floor:
+            self._drop_all(floor)
+        self._repair_indexes()
+        if not self.segments and self.request.writable:
+            self._create(self.log_end)
+        # With a tier one that begins right at the end stays, which Kafka's loader drops: epochs never go back, and what a
+        # tier has been told of one must not be forgotten before the first append in it.
+        last = self.log_end + 1 if self.config.remote_storage_enable else self.log_end
+        self.epochs = self.epochs.truncate_from_end(last).truncate_from_start(floor)
+        if NEXT_EPOCH_FILE in self._names():
+            self.epochs = with_next_epoch(self.epochs, self.files, self.log_end)
+
+    def listed_snapshots(self) -> list[int]:
+        """The offsets of all snapshots that are there now."""
+        return snapshot_offsets(self._names())
+
+    def _names(self) -> list[str]:
+        if self.names is None:
+            self.names = file_names(self.files)
+        return self.names
+
+    def _write_snapshot(self, offset: int, state: ProducerState) -> None:
+        if write_snapshot_if_room(self.files, offset, state):
+            self.snapshot_offset = offset
+        self.names = None
+
+    # --- a clean stop ------------------------------------------------------------------------------------------------
+
+    def _tail(self) -> None:
+        """Find the log's end from the last index entry of the active segment."""
+        self.log_end, valid = self.request.log_start or 0, 0
+        label = self.files.path(segment_file(self.log_end, LOG_SUFFIX))
+        if self.segments:
+            active = self.segments[-1]
+            label, valid = active.label, self._walk_tail(active)
+        expected = self.request.high_watermark
+        if self.damage is None and expected is not None and expected > self.log_end:
+            reason = f"the log ends at offset {self.log_end}, but its high watermark was {expected}: the end is missing"
+            self.damage = CorruptBatchError(reason, label, valid)
+        if self.damage is not None and self.segments:
+            self.segments[-1] = self.segments[-1].limited(valid, {})
+        if not self.snapshots:  # as Kafka: an old directory without snapshots is not scanned for producers
+            self.producers.end_offset = self.log_end
+        else:
+            self._producers_up_to(self.log_end)
+            self.snapshot_offset = self.newest_snapshot
+        if self.request.writable and self.damage is None:
+            self._write_missing_snapshots()
+
+    def _walk_tail(self, active: Segment) -> int:
+        """Set the log end; the size (bytes) of what is good."""
+        end, valid = active.base_offset, 0
+        try:
+            for chunk in walk(active, last_indexed_position(active, self.parts), self.parts):
+                end, valid = chunk.tables[-1].last_offset[-1] + 1, chunk.end_position
+        except CorruptBatchError as error:
+            self._check_overflow(active, error)
+            self.damage = error
+        active.end_offset = self.log_end = end
+        active.forget_indexes()  # they were compared with an end that was not known yet
+        return valid
+
+    def _producers_up_to(self, end: int) -> None:
+        try:
+            self.producers = self._producers_at(end)
+        except CorruptBatchError as error:
+            self.damage = self.damage or error
+            self.producers.end_offset = end
+
+    def _producers_at(self, end: int) -> ProducerState:
+        """The producers' state below ``end``, from the newest good snapshot and the batches after it."""
+        state = newest_snapshot(self.files, self.snapshots, end) or ProducerState()
+        self.newest_snapshot = state.end_offset
+        state.forget_silent(self._silent_before_ms)
+        start = max(state.end_offset, self.segments[0].base_offset if self.segments else end)
+        replay_range(state, self.segments, start, end, self.parts)
+        return state
+
+    @property
+    def _silent_before_ms(self) -> int:
+        return self.parts.env.clock.now_ms() - self.request.producer_expiration_ms
+
+    def _write_missing_snapshots(self) -> None:
+        """Leave snapshots at the last two segments and at the end, unless there is a good one behind them."""
+        wanted = {segment.base_offset for segment in self.segments[-2:]} | {self.log_end}
+        for offset in sorted(offset for offset in wanted if offset > self.newest_snapshot):
+            is_known = offset == self.log_end or not self.snapshots
+            self._write_snapshot(offset, self.producers if is_known else self._producers_at(offset))
+
+    # --- an unclean one ----------------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        """Check every segment that may hold offsets from the recovery point on; cut at the first bad entry."""
+        point = self.request.recovery_point
+        first = next(
+            (i for i, segment in enumerate(self.segments) if segment.end_offset > point), len(self.segments) - 1
+        )
+        self._producers_up_to(self.segments[first].base_offset)
+        if self.request.writable and self.damage is None and self.newest_snapshot < self.producers.end_offset:
+            self._write_snapshot(self.producers.end_offset, self.producers)
+        progress = summed(self.progress, sum(segment.size_bytes for segment in self.segments[first:]))
+        for index in range(first, len(self.segments)):
+            segment = self.segments[index]
+            found = recovered(segment, self.parts, self.config, self._replay, progress)
+            if found.damage is not None:
+                self._check_overflow(segment, found.damage)
+                if found.end_offset > segment.end_offset:  # cut behind a batch that claims offsets of the next segment
+                    self._producers_up_to(segment.base_offset)
+                    found = recovered(segment, self.parts, self.config, self._replay, below=segment.end_offset)
+            self.recovered_segments += 1
+            cut = segment.size_bytes - found.valid_bytes
+            last = cut > 0 or index == len(self.segments) - 1
+            end = self._settle(index, found, last=last)
+            if last:  # before the snapshot: a segment that goes may begin, and have one, where the log ends now
+                self.truncated_bytes += cut + sum(later.size_bytes for later in self.segments[index + 1 :])
+                self._drop(self.segments[index + 1 :])
+                del self.segments[index + 1 :]
+            if self.request.writable:
+                self._write_snapshot(end, self.producers)
+            self.producers.forget_silent(self._silent_before_ms)  # Kafka loads the snapshot that was written just now
+            if last:
+                break
+        self.log_end = self.producers.end_offset = self.segments[-1].end_offset
+
+    def _replay(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
+        if max(table.leader_epoch) > self.epochs.latest:
+            for epoch, offset in zip(table.leader_epoch, table.base_offset, strict=True):
+                if epoch > self.epochs.latest:
+                    self.epochs = self.epochs.assign(epoch, offset)
+        return replay_table(self.producers, chunk.data, table, self.parts)
+
+    def _settle(self, index: int, found: Recovered, *, last: bool) -> int:
+        """Make one segment what recovery found it to be: on disk, or for a reader in memory. Where it ends now."""
+        segment = self.segments[index]
+        end = found.end_offset if last else segment.end_offset
+        if self.request.writable:
+            if last or segment.log.size_bytes > found.valid_bytes:
+                segment.log.truncate(found.valid_bytes)  # frees what was reserved behind the last, too
+            for role, entries in found.entries.items():
+                self._write_index(segment, role, entries)
+        else:
+            segment = self.segments[index] = segment.limited(found.valid_bytes, found.entries)
+        segment.end_offset, segment.largest = end, found.largest
+        return end
+
+    def _write_index(self, segment: Segment, role: IndexRole, entries: bytes) -> None:
+        self.names = None
+        write_index_if_room(segment, role, entries, self.config.segment_index_bytes)
+
+    def _check_overflow(self, segment: Segment, error: CorruptBatchError) -> None:
+        """Raise SegmentOverflow if what looks like damage is a segment to be split."""
+        is_active = segment is self.segments[-1]
+        known_end = segment.end_offset
+        if is_active:
+            known_end = max(self.request.recovery_point, self.request.high_watermark or 0, self.request.log_start or 0)
+        below = None if is_active else segment.end_offset
+        spans = spans_at(error, segment, self.parts, below=below, known_end=known_end)
+        if spans:
+            raise SegmentOverflow(segment, spans)
+
+    # --- both --------------------------------------------------------------------------------------------------------
+
+    def _repair_indexes(self) -> None:
+        """Make indexes again: all of a segment without offset index, and those of transactions that contradict the log.
+
+        The latter are made from the producers' state before the segment. So are those of transactions whose format is not
+        installed; other indexes whose format is not installed are not missed.
+        """
+        suffixes = {role: found.suffix for role, found in self.parts.indexes.items()}
+        there, absent = set(self._names()), stood_in(self.parts)
+        for segment in self.segments:
+            is_bare = IndexRole.OFFSET in absent or not segment.size_bytes
+            has_offsets = is_bare or segment.file_name(suffixes[IndexRole.OFFSET]) in there
+            has_transactions = segment.file_name(suffixes[IndexRole.TRANSACTION]) in there
+            is_sound = not has_transactions or segment.is_sound(IndexRole.TRANSACTION)
+            if IndexRole.TRANSACTION in absent and segment.size_bytes:
+                is_sound = False
+            if is_sound and has_offsets:
+                continue
+            try:
+                state = self._producers_at(segment.base_offset)
+            except CorruptBatchError as error:
+                self.damage = self.damage or error
+                continue
+
+            def again(
+                chunk: Chunk, table: BatchTable, state: ProducerState = state
+            ) -> Mapping[int, AbortedTransaction]:
+                return replay_table(state, chunk.data, table, self.parts)
+
+            entries = recovered(segment, self.parts, self.config, again).entries
+            # An offset index says to the next opening that all is there: transactions are durable before it.
+            for role in [IndexRole.TRANSACTION] if has_offsets else sorted(entries, key=IndexRole.TRANSACTION.__ne__):
+                if not self.request.writable:
+                    segment.hold_entries(role, entries[role])
+                    continue
+                self._write_index(segment, role, entries[role])
+                if role is IndexRole.TRANSACTION and entries[role]:
+                    self.files.sync()
+
+    def _drop_all(self, start: int) -> None:
+        """The log ends below its start: files vanished under us. Begin again at ``start``."""
+        self._drop(self.segments)
+        self.segments = []
+        self.epochs, self.producers, self.log_end = EpochCache(), ProducerState(), start
+        self.producers.end_offset = start
+
+    def _drop(self, segments: list[Segment]) -> None:
+        for segment in segments:
+            segment.close()
+            self.names = None
+            if self.request.writable:
+                self.left.extend(set_aside(self.files, segment))
+
+    def _create(self, base_offset: int) -> None:
+        """The first segment of an empty log."""
+        log = self.files.open_segment(segment_file(base_offset, LOG_SUFFIX), create=True)
+        self.segments = [Segment(self.files, base_offset, base_offset, self.parts, log)]

@@ -1,0 +1,200 @@
+"""Bringing the producers' state forward over batches of the log."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from bisect import bisect_left
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from stratalog.errors import (
+    CorruptCheckpointError,
+    CorruptSnapshotError,
+    InvalidRecordError,
+    NotAFileError,
+    OutOfResourcesError,
+)
+from stratalog.log.folder.folder import store_snapshot
+from stratalog.model.batches import CONTROL_BIT, NO_PRODUCER, TRANSACTIONAL_BIT, BatchTable, Buffer, RecordBatch
+from stratalog.model.messages.control import EndMarker
+from stratalog.model.names import SNAPSHOT_SUFFIX, parse_segment_file, segment_file
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.producers.snapshot import decode_snapshot
+from stratalog.producers.state import REMEMBERED_BATCHES, ProducerState
+from stratalog.segment.components import Components
+from stratalog.segment.control_batches import read_control
+from stratalog.segment.framing import Chunk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import chunks_from
+from stratalog.spi.segment_store import LogFiles
+
+_LOGGER: Final = logging.getLogger(__name__)
+_NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
+
+
+def read_marker(data: Buffer, batch: RecordBatch, parts: Components) -> EndMarker | None:
+    """The end marker in a control batch of ``data``; None for a batch that holds none, or an emptied one."""
+    found = read_control(data, batch, parts)
+    return found if isinstance(found, EndMarker) else None
+
+
+def replay(state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components) -> AbortedTransaction | None:
+    """Take note of one batch; returns the index entry of the transaction that it aborted, if it did."""
+    if batch.producer_id <= NO_PRODUCER:
+        state.end_offset = batch.next_offset
+        return None
+    return _noted(state, batch, read_marker(data, batch, parts))
+
+
+def admit(
+    state: ProducerState, data: Buffer, batch: RecordBatch, parts: Components, *, in_sequence: bool = True
+) -> AbortedTransaction | None:
+    """As ``replay``, of what a leader is about to write: ``state`` is a draft. Errors as ``ProducerState.check``.
+
+    A control batch that holds something else than an end marker is an InvalidRecordError; one that holds nothing passes.
+    """
+    marker = read_marker(data, batch, parts)
+    if marker is None and batch.is_control and batch.record_count > 0 and batch.producer_id > NO_PRODUCER:
+        raise InvalidRecordError(f"a producer's control batch holds an end marker producer_id={batch.producer_id}")
+    state.check(batch, marker, in_sequence=in_sequence)
+    return _noted(state, batch, marker)
+
+
+def _noted(state: ProducerState, batch: RecordBatch, marker: EndMarker | None) -> AbortedTransaction | None:
+    ended = state.update(batch, marker)
+    if ended is None or not ended.aborted:
+        return None
+    return AbortedTransaction(ended.producer_id, ended.first_offset, ended.last_offset, state.last_stable_at(ended))
+
+
+def replay_range(
+    state: ProducerState, segments: Iterable[ReadableSegment], start: int, end: int, parts: Components
+) -> None:
+    """Take note of every batch of ``segments`` with offsets in [start, end)."""
+    for segment in segments:
+        if segment.end_offset <= start or segment.base_offset >= end:
+            continue
+        for chunk in chunks_from(segment, start, parts, check_crc=False):
+            _replay_chunk(state, chunk, start, end, parts)
+    state.end_offset = max(state.end_offset, end)
+
+
+def _replay_chunk(state: ProducerState, chunk: Chunk, start: int, end: int, parts: Components) -> None:
+    for table in chunk.tables:
+        first, last = bisect_left(table.last_offset, start), bisect_left(table.last_offset, end)
+        if first < last:
+            replay_table(state, chunk.data, table.take(first, last), parts)
+
+
+def replay_table(
+    state: ProducerState, data: Buffer, table: BatchTable, parts: Components
+) -> dict[int, AbortedTransaction]:
+    """Take note of all batches of a table, which has some; what abort markers among them end, by row.
+
+    Batches of data that a later one makes forgotten are passed over: the outcome is that of ``replay``, row by row.
+    """
+    aborted = {}
+    for row in _telling_rows(table):
+        ended = replay(state, data, table[row], parts)
+        if ended is not None:
+            aborted[row] = ended
+    state.end_offset = table.last_offset[-1] + 1
+    return aborted
+
+
+def _telling_rows(table: BatchTable) -> list[int]:
+    """The rows that replay has to look at, ascending.
+
+    All control batches; and of the data between two of them, for each producer, the first batch, the first that belongs
+    to a transaction, which may open it, and the last ones, as many as are remembered.
+    """
+    ids = table.producer_id
+    if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
+        return []
+    rows, first = list[int](), 0
+    for row, attributes in enumerate(table.attributes):
+        if attributes & CONTROL_BIT:
+            rows.extend(_telling_data(table, first, row))
+            rows.append(row)
+            first = row + 1
+    rows.extend(_telling_data(table, first, len(ids)))
+    return rows
+
+
+def _telling_data(table: BatchTable, start: int, end: int) -> list[int]:
+    ids, attributes = table.producer_id[start:end].tolist(), table.attributes[start:end].tolist()
+    seen, opened, telling = set[int](), set[int](), set[int]()
+    for row, (producer_id, flags) in enumerate(zip(ids, attributes, strict=True), start):
+        if producer_id not in seen:
+            seen.add(producer_id)
+            telling.add(row)
+        if flags & TRANSACTIONAL_BIT and producer_id not in opened:
+            opened.add(producer_id)
+            telling.add(row)
+    left = dict.fromkeys(seen - {NO_PRODUCER}, REMEMBERED_BATCHES)
+    for row in range(end - 1, start - 1, -1):
+        producer_id = ids[row - start]
+        if left.get(producer_id):
+            telling.add(row)
+            left[producer_id] -= 1
+            if not left[producer_id]:
+                del left[producer_id]
+                if not left:
+                    break
+    return sorted(row for row in telling if ids[row - start] != NO_PRODUCER)
+
+
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """The offsets of the snapshots among the names of files, ascending."""
+    found = (parse_segment_file(name) for name in names if name.endswith(SNAPSHOT_SUFFIX))
+    return sorted(name.base_offset for name in found if name and not name.state)
+
+
+def newest_snapshot(files: LogFiles, offsets: Iterable[int], at_most: int) -> ProducerState | None:
+    """The state of the newest good snapshot at or below ``at_most``; damaged ones are passed over."""
+    for offset in sorted((offset for offset in offsets if offset <= at_most), reverse=True):
+        name = segment_file(offset, SNAPSHOT_SUFFIX)
+        # Damaged, above limits.checkpoint.bytes, or no file.
+        with contextlib.suppress(CorruptSnapshotError, CorruptCheckpointError, NotAFileError):
+            data = files.read_small(name)
+            if data is not None:
+                return ProducerState.restored(decode_snapshot(data, files.path(name)), offset)
+    return None
+
+
+def write_snapshot(files: LogFiles, offset: int, state: ProducerState) -> None:
+    """Store the producers' state below ``offset``, durable on return: at each roll, clean close and recovery.
+
+    Below offset 0 there is nothing to tell, and Kafka leaves no such file.
+    """
+    if offset > 0:
+        store_snapshot(files, offset, state.entries())
+
+
+def write_snapshot_if_room(files: LogFiles, offset: int, state: ProducerState) -> bool:
+    """The same for a log that is being opened: a full disk must not keep it from being read, offloaded and evicted.
+
+    What a snapshot spares is the reading of batches when the log is opened again. Returns whether there was room.
+    """
+    try:
+        write_snapshot(files, offset, state)
+    except OutOfResourcesError as error:
+        files.remove(segment_file(offset, SNAPSHOT_SUFFIX))  # one of before a crash may say something else
+        _LOGGER.warning("no room to note what producers did; the log opens all the same: %s", error)
+        return False
+    return True
+
+
+def remove_stray_snapshots(files: LogFiles, listed: Collection[int], bases: Collection[int], log_end: int) -> None:
+    """Delete those of the ``listed`` snapshots that are above the log's end, or at no segment's base.
+
+    The newest of the latter stays if it is above all bases: that of a clean close.
+
+    Source: apache/kafka ProducerStateManager.removeStraySnapshots, truncateAndReload.
+    """
+    stray = {offset for offset in listed if offset not in bases and offset <= log_end}
+    kept = max(stray, default=-1)
+    for offset in listed:
+        if offset > log_end or (offset in stray and (offset != kept or offset < max(bases, default=0))):
+            files.remove(segment_file(offset, SNAPSHOT_SUFFIX))

@@ -1,0 +1,1 @@
+"""Check and encode records before an append, outside the log's lock."""

@@ -1,0 +1,258 @@
+"""What a leader checks and makes of batches that somebody else encoded. Runs outside the log's lock.
+
+Source: apache/kafka LogValidator, UnifiedLog.analyzeAndValidateRecords.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import CorruptBatchError, InvalidRecordError, RecordTooLargeError
+from stratalog.log.prepare.prepare_records import (
+    NOT_COMPRESSED,
+    Prepared,
+    check_columns,
+    codec_of,
+    counted,
+    encoded,
+    is_create_time,
+    may_break_a_rule,
+    timestamp_type,
+)
+from stratalog.model.batches import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    NO_PRODUCER,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    BatchTable,
+    Buffer,
+    RecordBatch,
+    ScanStop,
+    TimestampType,
+)
+from stratalog.model.offsets import AppendOrigin
+from stratalog.model.records import Fields, RecordColumns
+from stratalog.segment.components import Components
+from stratalog.segment.framing import MIN_SIZE, OVERHEAD_BYTES, scan
+from stratalog.spi.formats import BatchHeader, RecordFormat
+
+_UNUSUAL: Final = CODEC_MASK | TIMESTAMP_TYPE_BIT | CONTROL_BIT | DELETE_HORIZON_BIT  # bits of attributes
+
+
+@dataclass(slots=True)
+class _Set:
+    """Batches that are checked, and if need be encoded again, together: one, or plain messages in a row.
+
+    ``position`` is that of the first in what was handed in; positions of ``table`` are into ``data``, a copy.
+    """
+
+    format: RecordFormat
+    data: bytearray
+    table: BatchTable
+    position: int
+    config: TopicConfig
+    parts: Components
+
+    @property
+    def first(self) -> RecordBatch:
+        """The first batch, which speaks for all."""
+        return self.table[0]
+
+
+def prepare_batches(
+    data: Buffer, config: TopicConfig, parts: Components, *, origin: AppendOrigin = AppendOrigin.CLIENT
+) -> list[Prepared]:
+    """Check encoded batches; those that fit the topic stay as they are, others are encoded again.
+
+    Plain messages of magic 0 or 1 in a row become one batch where the topic's magic has batches. A trailing partial entry
+    is left out, as Kafka does. Beyond Kafka several batches are taken at once, and base offsets other than 0, which count
+    for nothing: what was fetched from another log can be appended as it is.
+
+    Raises:
+        CorruptBatchError: framing or a CRC is wrong; file is "append", the position that in ``data``.
+        RecordTooLargeError: a batch is above ``max.message.bytes``.
+        InvalidRecordError: a batch or record breaks a rule of the topic, or cannot be written in its magic.
+        UnsupportedCompressionError: the topic's magic does not have the codec.
+    """
+    prepared: list[Prepared] = []
+    for table in whole_batches(data, parts):
+        if (sent := _as_sent(data, table, config, parts)) is not None:
+            prepared.append(sent)
+            continue
+        for batch in table:
+            _check_batch(batch, config, origin)
+        for start, end in _together(table):
+            prepared.extend(_prepared(_copied(data, table, start, end, config, parts)))
+    return prepared
+
+
+def whole_batches(data: Buffer, parts: Components) -> tuple[BatchTable, ...]:
+    """The batches that somebody sent, CRCs checked; a trailing partial entry is left out.
+
+    Raises:
+        CorruptBatchError: framing or a CRC is wrong; file is "append", the position that in ``data``.
+    """
+    found = scan(parts.formats, data, 0, len(data), check_crc=True)
+    partial = found.stop is ScanStop.PARTIAL and not _bad_size(data, found.stop_position)
+    if not partial and found.stop is not ScanStop.END:
+        raise CorruptBatchError(found.reason or found.stop.value, "append", found.stop_position)
+    return found.tables
+
+
+def _as_sent(data: Buffer, table: BatchTable, config: TopicConfig, parts: Components) -> Prepared | None:
+    """Batches of data that break no rule and stay as they are: most that there are. None if it takes a closer look."""
+    if table.magic != config.record_version or config.compression_type not in NOT_COMPRESSED:
+        return None
+    found = parts.formats.of(table.magic, "append", 0)
+    seen = found.survey(data, table)
+    if seen is None or seen.attributes & _UNUSUAL or max(table.size_bytes) > config.max_message_bytes:
+        return None
+    if may_break_a_rule(seen.least_ms, seen.largest_ms, seen.has_null_key, config, parts.env.clock.now_ms()):
+        return None
+    if not seen.is_stamped and is_create_time(config):
+        return None
+    if max(table.producer_id) > NO_PRODUCER and min(table.base_sequence) < 0:
+        return None
+    start, end = table.position[0], table.position[-1] + table.size_bytes[-1]
+    own = bytearray(memoryview(data)[start:end])
+    return Prepared(found, own, table if start == 0 else found.scan(own, 0, len(own), check_crc=False))
+
+
+def _bad_size(data: Buffer, position: int) -> bool:
+    if len(data) - position < OVERHEAD_BYTES:
+        return False
+    return int.from_bytes(memoryview(data)[position + 8 : position + OVERHEAD_BYTES], "big", signed=True) < MIN_SIZE
+
+
+def _check_batch(batch: RecordBatch, config: TopicConfig, origin: AppendOrigin) -> None:
+    where = f"position={batch.position}"
+    if batch.size_bytes > config.max_message_bytes:
+        raise RecordTooLargeError(
+            f"a batch of {batch.size_bytes} bytes, max.message.bytes is {config.max_message_bytes} {where}"
+        )
+    if batch.magic < 2 or origin is not AppendOrigin.CLIENT:
+        return
+    if batch.is_control:
+        raise InvalidRecordError(f"clients do not write control batches {where}")
+    span = batch.last_offset - batch.base_offset + 1
+    if batch.record_count <= 0 or span != batch.record_count:
+        raise InvalidRecordError(f"a batch of {batch.record_count} records spans {span} offsets {where}")
+    if batch.producer_id != NO_PRODUCER and batch.base_sequence < 0:
+        raise InvalidRecordError(f"producer {batch.producer_id} gives no sequence {where}")
+
+
+def _together(table: BatchTable) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that make a set: runs of plain messages, and every other batch alone."""
+    start = 0
+    for row in range(1, len(table) + 1):
+        plain = table.magic < 2 and table.record_count[start] == 1
+        if row == len(table) or not plain or table.record_count[row] != 1:
+            yield start, row
+            start = row
+
+
+def _copied(data: Buffer, table: BatchTable, start: int, end: int, config: TopicConfig, parts: Components) -> _Set:
+    position, last = table.position[start], end - 1
+    own = bytearray(memoryview(data)[position : table.position[last] + table.size_bytes[last]])
+    found = parts.formats.of(table.magic, "append", position)
+    return _Set(found, own, found.scan(own, 0, len(own), check_crc=False), position, config, parts)
+
+
+def _prepared(given: _Set) -> list[Prepared]:
+    config, parts = given.config, given.parts
+    limit_bytes = parts.limits.decompressed_bytes
+    try:
+        decoded = list(given.format.decode(given.data, given.table, fields=Fields.ALL, limit_bytes=limit_bytes))
+    except CorruptBatchError as error:
+        raise InvalidRecordError(f"{error.reason} position={given.position + error.position}") from error
+    is_wrapper = given.first.magic < 2 and given.first.codec_id != 0
+    fields = [_check_inside(given, columns) for columns in decoded] if is_wrapper else []
+    now = parts.env.clock.now_ms()
+    checked = 0
+    for columns in decoded:
+        check_columns(columns, config, now, first_index=checked, position=given.position)
+        checked += columns.count
+    base_offset = given.first.base_offset
+    offsets = fields[0] if is_wrapper else [offset - base_offset for offset in decoded[0].offset]
+    if len(decoded) == 1 and _fits(given, offsets) and _restamped(given, decoded[0]):
+        table = given.format.scan(given.data, 0, len(given.data), check_crc=False)
+        return [Prepared(given.format, given.data, counted(table, decoded[0].count))]
+    return [piece for columns in decoded for piece in _rebuilt(given, columns, now)]
+
+
+def _check_inside(given: _Set, columns: RecordColumns) -> list[int]:
+    """The offset fields of the messages in a wrapper: they have CRCs and a magic of their own, which readers pass over.
+
+    The arena of a wrapper's columns is the set of entries that it holds.
+    """
+    arena = columns.arena
+    inside = given.format.scan(arena, 0, memoryview(arena).nbytes, check_crc=True)
+    if inside.stop is ScanStop.CORRUPT:
+        raise CorruptBatchError(f"inside a compressed message: {inside.reason}", "append", given.position)
+    if len(inside) != columns.count:
+        raise InvalidRecordError(f"a message of another magic inside one of {inside.magic} position={given.position}")
+    return inside.last_offset.tolist()
+
+
+def _fits(given: _Set, offsets: list[int]) -> bool:
+    """Whether a set can stay as it is, but for offsets and times: right magic and codec, offsets 0, 1, 2, ..."""
+    first, config = given.first, given.config
+    if first.magic != config.record_version:
+        return False
+    if first.is_control and not first.codec_id:
+        return True  # never compressed
+    codec, _ = codec_of(config, given.parts, first.codec_id)
+    if (0 if codec is None else codec.id) != first.codec_id:
+        return False
+    if first.magic < 2 and not first.codec_id:
+        return True  # each has its own offset
+    if first.magic >= 2 and first.last_offset - first.base_offset + 1 != len(offsets):
+        return False
+    return first.magic > 0 and offsets == list(range(len(offsets)))
+
+
+def _restamped(given: _Set, columns: RecordColumns) -> bool:
+    """Put the times right that CreateTime batches tell beside those of their records; whether that could be done.
+
+    With LogAppendTime they are written together with the offsets.
+    """
+    if not is_create_time(given.config):
+        return True
+    if len(given.table) == columns.count:
+        largest = columns.timestamp_ms.tolist()
+    else:
+        largest = [max(columns.timestamp_ms, default=NO_TIMESTAMP)]
+    for batch, stamp in zip(given.table, largest, strict=True):
+        right = max(stamp, NO_TIMESTAMP)
+        wrong = batch.timestamp_type is TimestampType.LOG_APPEND_TIME or batch.max_timestamp_ms != right
+        if wrong and not given.format.restamp(given.data, batch, right):
+            return False
+    return True
+
+
+def _rebuilt(given: _Set, columns: RecordColumns, now_ms: int) -> list[Prepared]:
+    """The records encoded again, with the topic's magic, codec and level, for consecutive offsets."""
+    first, config = given.first, given.config
+    header = BatchHeader(
+        timestamp_type=timestamp_type(config),
+        append_time_ms=now_ms,
+        producer_id=first.producer_id,
+        producer_epoch=first.producer_epoch,
+        base_sequence=first.base_sequence,
+        transactional=first.is_transactional,
+    )
+    codec, level = codec_of(config, given.parts, first.codec_id)
+    target = given.parts.formats.of(config.record_version, "append", given.position)
+
+    def encode(start: int, end: int) -> bytearray:
+        return target.encode_columns(columns.take(start, end), header, codec, level)
+
+    pieces = encoded(columns.count, encode, target, config)
+    if len(pieces) > 1 and first.producer_id != NO_PRODUCER:
+        raise RecordTooLargeError("an idempotent batch is above max.message.bytes after encoding it again")
+    return pieces

@@ -1,0 +1,1 @@
+"""Read a log over both tiers."""

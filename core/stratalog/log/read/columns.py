@@ -1,0 +1,316 @@
+"""Reading records, as columns and as Arrow.
+
+Source: the filter for aborted transactions is that of apache/kafka's consumer (CompletedFetch).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
+
+from stratalog.errors import CorruptionError, SegmentGoneError
+from stratalog.log.read.retry_read import Again, ViewSource
+from stratalog.log.read.view import LogView
+from stratalog.model.arrow import arrow_batches
+from stratalog.model.batches import CONTROL_BIT, TRANSACTIONAL_BIT, BatchTable
+from stratalog.model.offsets import Isolation
+from stratalog.model.records import Fields, RecordColumns
+from stratalog.model.segment_info import AbortedTransaction
+from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk
+from stratalog.segment.read_buffers import ReadsOver, ReusedReads
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import aborted_transactions, chunks_from, decode, decode_arrow, end_position
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+ARROW_READS: Final = 4  # become one batch of Arrow: making one costs the same, however large it is
+_SPARED: Final = 8  # an eighth of what is returned may be kept in memory without being asked for
+
+_T = TypeVar("_T")
+_Columns: TypeAlias = tuple[RecordColumns, int]
+_ArrowBatch: TypeAlias = "tuple[pyarrow.RecordBatch, int]"
+Decoded: TypeAlias = Callable[[Chunk, BatchTable, ReadableSegment, range], Iterator[tuple[_T, int]]]
+"""Makes pieces of the records of batches that lie in a range of offsets, each with the offset behind its last."""
+
+
+def read_columns(
+    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, fields: Fields = Fields.ALL
+) -> Iterator[RecordColumns]:
+    """The data records with offsets in [start, end), at most up to the isolation's bound at the first step.
+
+    ``start`` 0 is the log start. Control records, and for read_committed aborted ones, are left out. CRCs are checked.
+    A segment that retention takes away meanwhile is read on from the tier.
+
+    Raises:
+        OffsetOutOfRangeError: ``start`` is below the log start (and not 0) or above the log end.
+        CorruptBatchError: a bad entry; all good records before it have been yielded.
+    """
+    fields |= Fields.OFFSET
+
+    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_Columns]:
+        for columns in decode(chunk, table, segment, parts, fields):
+            cut = cut_columns(columns, span)
+            if cut.count:
+                yield cut, cut.offset[-1] + 1
+
+    return read_pieces(views, parts, start, end, isolation, decoded, parts.limits.read_bytes)
+
+
+def read_arrow(
+    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """The same records as batches in ``arrow_schema()``, straight from those of the log that lie in the range whole.
+
+    Raises:
+        As ``read_columns``.
+        PluginImportError: pyarrow is not installed; the text names the extra.
+    """
+    read_bytes = ARROW_READS * parts.limits.read_bytes
+    return read_pieces(views, parts, start, end, isolation, _arrow_decoder(parts, partition), read_bytes)
+
+
+class Plan(NamedTuple):
+    """What one read shows, by the view there was when it began.
+
+    Attributes:
+        view: of the moment when it began.
+        span: of offsets.
+        hidden: aborted transactions whose records are left out, by producer id.
+        meets_damage: whether it comes to where the log is damaged, if it is.
+    """
+
+    view: LogView
+    span: range
+    hidden: Mapping[int, list[AbortedTransaction]]
+    meets_damage: bool
+
+
+def planned(views: ViewSource, parts: Components, start: int, end: int | None, isolation: str) -> Plan:
+    """What is to be read of these offsets; arguments and errors as ``read_columns``."""
+    view = views()
+    if start == 0:
+        start = view.offsets.log_start
+    view.check_range(start)
+    bound = view.bound(isolation)
+    stop = bound if end is None else min(end, bound)
+    aborted: tuple[AbortedTransaction, ...] = ()
+    if isolation == Isolation.READ_COMMITTED:
+        aborted = aborted_transactions(view.readable_from(start), start, stop, parts)
+    return Plan(view, range(start, stop), _by_producer(aborted), end is None or end > stop)
+
+
+def planned_arrow(
+    plan: Plan, views: ViewSource, parts: Components, span: range, partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """What ``read_arrow`` gives of a part of a plan; damage at the plan's end is told by the part that ends there."""
+    read_bytes = ARROW_READS * parts.limits.read_bytes
+    return _planned(plan, span, views, parts, _arrow_decoder(parts, partition), read_bytes)
+
+
+def segment_arrow(
+    segment: ReadableSegment,
+    chunks: Iterator[Chunk],
+    span: range,
+    aborted: Sequence[AbortedTransaction],
+    parts: Components,
+    partition: int,
+) -> Iterator[tuple[pyarrow.RecordBatch | None, int]]:
+    """The records of one segment as ``read_arrow`` gives them, for who has planned a read.
+
+    Args:
+        segment: where ``chunks`` come from.
+        chunks: from a batch at or before ``span.start`` on; left when ``span.stop`` is reached.
+        span: of offsets.
+        aborted: transactions whose records are left out.
+        parts: the log's components.
+        partition: what the column of this name says.
+
+    Yields:
+        Batches, and None where there is nothing to show, each with the offset to go on from when it has been used.
+    """
+    return _segment_pieces(segment, chunks, span, _by_producer(aborted), _arrow_decoder(parts, partition))
+
+
+def _arrow_decoder(parts: Components, partition: int) -> Decoded[pyarrow.RecordBatch]:
+    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[_ArrowBatch]:
+        for rows, whole in _parts_of(table, span):
+            if whole:
+                found = decode_arrow(chunk, rows, segment, parts, partition)
+            else:  # a copy of what is asked for, not a slice that keeps a mebibyte
+                cuts = (cut_columns(columns, span) for columns in decode(chunk, rows, segment, parts, Fields.ALL))
+                found = (batch for cut in cuts for batch in arrow_batches(cut, partition))
+            for batch in found:
+                if batch.num_rows:
+                    cut_batch, next_offset = _cut_batch(batch, span)
+                    if cut_batch.num_rows:
+                        yield cut_batch, next_offset
+
+    return decoded
+
+
+def read_pieces(
+    views: ViewSource,
+    parts: Components,
+    start: int,
+    end: int | None,
+    isolation: str,
+    decoded: Decoded[_T],
+    read_bytes: int,
+    is_without: Callable[[ReadableSegment], bool] | None = None,
+) -> Iterator[_T]:
+    """What ``decoded`` makes of the batches that hold records of [start, end), read in pieces of so many bytes.
+
+    Closed segments of which ``is_without`` says so are left out.
+    """
+    plan = planned(views, parts, start, end, isolation)
+    yield from _planned(plan, plan.span, views, parts, decoded, read_bytes, is_without)
+
+
+def _planned(
+    plan: Plan,
+    span: range,
+    views: ViewSource,
+    parts: Components,
+    decoded: Decoded[_T],
+    read_bytes: int,
+    is_without: Callable[[ReadableSegment], bool] | None = None,
+) -> Iterator[_T]:
+    """As ``read_pieces``, of a part of a plan."""
+    view, position, stop, again = plan.view, span.start, span.stop, Again(views)
+    with ReusedReads(read_bytes) as reads:
+        while position < stop:
+            segment = view.segment_at(position)
+            if segment is None:
+                break
+            try:
+                if is_without is not None and not view.is_active(segment) and is_without(segment):
+                    position = segment.end_offset
+                    continue
+                chunks = chunks_from(
+                    segment,
+                    position,
+                    parts,
+                    below=None if view.is_active(segment) else segment.end_offset,
+                    read_bytes=read_bytes,
+                    until=end_position(segment, stop, parts) if stop < segment.end_offset else None,
+                    read=reads.of(segment) if isinstance(segment, ReadsOver) else None,
+                )
+                for piece, next_offset in _segment_pieces(segment, chunks, range(position, stop), plan.hidden, decoded):
+                    position = next_offset
+                    if piece is not None:
+                        yield piece
+            except (SegmentGoneError, CorruptionError) as error:
+                view = again.after(error, view, segment)
+                continue
+            position = max(position, segment.end_offset)
+    if view.damage is not None and plan.meets_damage and stop == plan.span.stop:
+        raise view.damage.with_traceback(None)
+
+
+def _segment_pieces(
+    segment: ReadableSegment,
+    chunks: Iterator[Chunk],
+    span: range,
+    hidden: Mapping[int, list[AbortedTransaction]],
+    decoded: Decoded[_T],
+) -> Iterator[tuple[_T | None, int]]:
+    """Pieces of the offsets of ``span`` in one segment, each with the offset to go on from when it has been used."""
+    for chunk in chunks:
+        for table in chunk.tables:
+            yield from decoded(chunk, _wanted(table, span.start, span.stop, hidden), segment, span)
+            next_offset = table.last_offset[-1] + 1
+            yield None, min(next_offset, span.stop)
+            if next_offset >= span.stop:
+                if _leaps(table, span.stop):
+                    next(chunks, None)
+                return
+
+
+def _leaps(table: BatchTable, stop: int) -> bool:
+    """Whether the last batch is the first to reach ``stop``, from beyond it.
+
+    Compaction leaves such gaps, and so does a damaged offset: then the next batch does not follow, and says so.
+    """
+    row = bisect_left(table.last_offset, stop - 1)
+    return row == len(table) - 1 and table.base_offset[row] >= stop
+
+
+def _by_producer(aborted: Sequence[AbortedTransaction]) -> dict[int, list[AbortedTransaction]]:
+    grouped: dict[int, list[AbortedTransaction]] = {}
+    for transaction in aborted:
+        grouped.setdefault(transaction.producer_id, []).append(transaction)
+    return grouped
+
+
+def _wanted(table: BatchTable, start: int, stop: int, hidden: Mapping[int, list[AbortedTransaction]]) -> BatchTable:
+    """The batches that hold something to show. ``hidden`` are aborted transactions, by producer id."""
+    is_v2 = table.magic == 2
+    # a wrapper of V0 or V1 tells only its last offset: what it holds begins somewhere after the entry before it
+    firsts = table.base_offset if is_v2 else [0, *(last + 1 for last in table.last_offset[:-1])]
+    attributes = table.attributes
+    controls = is_v2 and any(attributes) and any(map(CONTROL_BIT.__and__, attributes))  # nearly always all are 0
+    if not hidden and not controls:
+        first, last = bisect_left(table.last_offset, start), bisect_left(firsts, stop)
+        return table if (first, last) == (0, len(table)) else table.take(first, max(first, last))  # nearly always
+    rows = zip(firsts, table.last_offset, table.attributes, table.producer_id, strict=True)
+    return table.keep(
+        [
+            last >= start
+            and first < stop
+            and not (is_v2 and attributes & CONTROL_BIT)
+            and not (is_v2 and attributes & TRANSACTIONAL_BIT and _is_aborted(first, hidden.get(producer, ())))
+            for first, last, attributes, producer in rows
+        ]
+    )
+
+
+def _is_aborted(first_offset: int, transactions: Sequence[AbortedTransaction]) -> bool:
+    return any(gone.first_offset <= first_offset <= gone.last_offset for gone in transactions)
+
+
+def cut_columns(columns: RecordColumns, span: range) -> RecordColumns:
+    """The records with offsets in the range."""
+    if columns.count and columns.offset[0] >= span.start and columns.offset[-1] < span.stop:
+        return columns
+    return columns.take(bisect_left(columns.offset, span.start), bisect_left(columns.offset, span.stop))
+
+
+def _parts_of(table: BatchTable, span: range) -> Iterator[tuple[BatchTable, bool]]:
+    """The batches in order, and of each run whether it is decoded as a whole. At the ends they may not lie in the range.
+
+    Small ends go along, and are cut off: what is made of them stays in memory for as long as the rest.
+    """
+    count = len(table)
+    if table.magic < 2:  # a wrapper tells only its last offset
+        yield table, False
+        return
+    first = int(count > 0 and table.base_offset[0] < span.start)
+    last = max(first, count - int(count > 0 and table.last_offset[-1] >= span.stop))
+    sizes = table.size_bytes
+    if last - first < count and _SPARED * (sum(sizes[:first]) + sum(sizes[last:])) <= sum(sizes[first:last]):
+        first, last = 0, count
+    for begin, end, whole in ((0, first, False), (first, last, True), (last, count, False)):
+        if begin < end:
+            yield (table if end - begin == count else table.take(begin, end)), whole
+
+
+def _cut_batch(batch: pyarrow.RecordBatch, span: range) -> _ArrowBatch:
+    """What lies in the range, and the offset behind that.
+
+    Batches of a log that lie in the range have no record outside, unless their offsets lie.
+    """
+    offsets = _offsets(batch)
+    if offsets[0] >= span.start and offsets[-1] < span.stop:
+        return batch, offsets[-1] + 1
+    first, last = bisect_left(offsets, span.start), bisect_left(offsets, span.stop)
+    return batch.slice(first, last - first), offsets[last - 1] + 1
+
+
+def _offsets(batch: pyarrow.RecordBatch) -> memoryview:
+    column = batch.column("offset")
+    buffer = column.buffers()[1]
+    assert buffer is not None  # there are rows
+    return memoryview(buffer).cast("q")[column.offset : column.offset + len(column)]

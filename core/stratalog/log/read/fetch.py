@@ -1,0 +1,156 @@
+"""Reading raw batches.
+
+Source: apache/kafka UnifiedLog.read, LogSegment.read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from stratalog.errors import CorruptionError, OffsetOutOfRangeError, SegmentGoneError
+from stratalog.log.read.retry_read import Again, ViewSource
+from stratalog.log.read.view import LogView
+from stratalog.model.offsets import UNDEFINED_END, EpochEnd, Isolation, LogOffsets
+from stratalog.model.segment_info import AbortedTransaction, FileSlice
+from stratalog.segment.batch_lookup import read_batches
+from stratalog.segment.components import Components
+from stratalog.segment.down_convert import Converted, convert
+from stratalog.segment.search import aborted_transactions
+from stratalog.segment.segment import Segment
+
+
+class FetchRequest(NamedTuple):
+    """What is asked for; see ``LogReader.fetch``."""
+
+    offset: int
+    max_bytes: int
+    isolation: Isolation
+    min_one_batch: bool = True
+    current_leader_epoch: int | None = None
+    last_fetched_epoch: int | None = None
+
+
+@dataclass(slots=True)
+class Fetched:
+    """Raw batches, as they stand in the log; whole ones only. Release it (or leave its ``with`` block) after use.
+
+    Attributes:
+        slices: the bytes, in order; empty at the end of what the isolation shows. The first batch may begin below the
+            offset asked for: a reader drops those records.
+        next_offset: where to fetch next; the offset asked for if nothing was returned.
+        offsets: all bounds of the log, of the same view.
+        diverging: where a replica that told its last epoch must cut its log: the end of its last epoch here.
+        aborted_transactions: for read_committed, those with data in the range; else empty.
+        offset: the one asked for.
+        parts: the log's components, by which ``converted`` reads and writes.
+    """
+
+    slices: tuple[FileSlice, ...]
+    next_offset: int
+    offsets: LogOffsets
+    offset: int
+    parts: Components = field(repr=False, compare=False)
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    diverging: EpochEnd | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all slices."""
+        return sum(piece.size_bytes for piece in self.slices)
+
+    def read(self) -> bytes:
+        """All bytes, copied."""
+        return b"".join(piece.data for piece in self.slices)
+
+    def converted(self, magic: int) -> Converted:
+        """The batches for a reader that knows no magic above ``magic``, as Kafka gives them to old consumers.
+
+        Fetch requests below version 2 are of readers of magic 0, below version 4 of magic 1. Batches at or below
+        ``magic`` are copied as they stand. The others are encoded again, without what the older magic has no place for:
+        headers, producers and control batches below 2, timestamps below 1. Offsets stay. Where nothing is left the result
+        is empty: fetch on from ``next_offset``.
+
+        Raises:
+            UnsupportedCompressionError: a batch is compressed with zstd, and ``magic`` is below 2.
+            CorruptBatchError: records do not fit their batch; position is into ``read()``, file is "".
+            DecompressedSizeError: a batch decompresses past ``limits.decompressed.bytes``.
+        """
+        formats, codecs, limit_bytes = self.parts.formats, self.parts.codecs, self.parts.limits.decompressed_bytes
+        return convert(self.read(), formats, codecs, magic, first_offset=self.offset, limit_bytes=limit_bytes)
+
+    def release(self) -> None:
+        """Unpin the slices. Twice is fine."""
+        for piece in self.slices:
+            piece.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def fetch(views: ViewSource, parts: Components, asked: FetchRequest) -> Fetched:
+    """Whole batches from the one that holds the offset, of one segment, that end below the isolation's bound.
+
+    Raises:
+        OffsetOutOfRangeError: the offset is below the log start or above the log end, or the last epoch is not known.
+        StaleLeaderEpochError, UnknownLeaderEpochError: the leader epoch is not the log's.
+        CorruptBatchError: there is a bad entry where the first batch should be.
+    """
+    view, again = views(), None
+    while True:
+        if asked.current_leader_epoch is not None:
+            view.check_leader_epoch(asked.current_leader_epoch)
+        view.check_range(asked.offset)
+        parted = None if asked.last_fetched_epoch is None else parting(view, asked)
+        if parted is not None:
+            return Fetched((), asked.offset, view.offsets, asked.offset, parts, diverging=parted)
+        try:
+            return _fetch(view, parts, asked)
+        except (SegmentGoneError, CorruptionError) as error:
+            again = again or Again(views)
+            view = again.after(error, view, view.segment_at(asked.offset))
+
+
+def parting(view: LogView, asked: FetchRequest) -> EpochEnd | None:
+    """The end, here, of the last epoch that a replica has, if its log goes on differently.
+
+    Source: apache/kafka Partition.readRecords.
+    """
+    if asked.last_fetched_epoch is None:
+        return None
+    end = view.epoch_end(asked.last_fetched_epoch)
+    if end == UNDEFINED_END:
+        raise OffsetOutOfRangeError(str(view.log), asked.offset, view.offsets.log_start, view.offsets.log_end)
+    return end if end.epoch < asked.last_fetched_epoch or end.end_offset < asked.offset else None
+
+
+def _fetch(view: LogView, parts: Components, asked: FetchRequest) -> Fetched:
+    offset, bound = asked.offset, view.offsets.bound(asked.isolation)
+    segment = view.segment_at(offset) if offset < bound else None
+    while segment is not None:
+        is_remote = not isinstance(segment, Segment)  # Kafka, too, checks no CRC when it reads its own disk
+        found = read_batches(segment, offset, parts, max_bytes=asked.max_bytes, bound=bound, check_crc=is_remote)
+        if found is None:
+            segment = view.segment_at(max(offset, segment.end_offset))
+            continue
+        piece, last_offset = found
+        if not piece.size_bytes or (piece.size_bytes > asked.max_bytes and not asked.min_one_batch):
+            piece.release()
+            break
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if asked.isolation is Isolation.READ_COMMITTED:
+            try:
+                aborted = aborted_transactions(view.readable_from(offset), offset, last_offset + 1, parts)
+            except BaseException:
+                piece.release()
+                raise
+        return Fetched((piece,), last_offset + 1, view.offsets, offset, parts, aborted)
+    if view.damage is not None and offset >= view.offsets.log_end:
+        raise view.damage.with_traceback(None)
+    return Fetched((), offset, view.offsets, offset, parts)

@@ -1,0 +1,113 @@
+"""Records of one key, without reading the segments whose EXTRA indexes say that they hold none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from stratalog.errors import CorruptIndexError, PluginImportError, StorageError, UnknownComponentError
+from stratalog.log.read.columns import cut_columns, read_pieces
+from stratalog.log.read.retry_read import ViewSource
+from stratalog.log.read.view import LogView
+from stratalog.model.batches import BatchTable
+from stratalog.model.matching import rows_of_key
+from stratalog.model.records import Fields, Record
+from stratalog.segment.components import Components, ExtraTable
+from stratalog.segment.extra_index_file import extra_index
+from stratalog.segment.framing import Chunk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode
+from stratalog.spi.extra import ExtraIndexReader
+
+_HAS_KEY: Final = 1
+
+
+class SegmentExtra(NamedTuple):
+    """An EXTRA index of one segment, whose offsets are [base_offset, end_offset).
+
+    ``reader`` is None where there is none: of the segment that appends go to, of one that was closed a moment ago, and
+    where it is damaged or says nothing. Then only reading the records tells.
+    """
+
+    base_offset: int
+    end_offset: int
+    reader: ExtraIndexReader | None
+
+
+def segment_extras(view: LogView, extras: ExtraTable, name: str) -> Iterator[SegmentExtra]:
+    """The EXTRA index ``name`` of each segment of both tiers, oldest first; errors as ``LogReader.extra_index``."""
+    labels = [label for label in extras.labels if label.rpartition("@")[0] == name]
+    if not labels:
+        there = ", ".join(sorted(label.rpartition("@")[0] for label in extras.labels)) or "none"
+        raise UnknownComponentError(
+            f"{view.log} has no EXTRA index {name!r}; there are: {there}; name it in index.extra"
+        )
+    for segment in view.readable():
+        reader = None if view.is_active(segment) else _reader(segment, labels[0], extras)
+        yield SegmentExtra(segment.base_offset, segment.end_offset, reader)
+
+
+def records_with_key(
+    views: ViewSource,
+    parts: Components,
+    key: bytes,
+    start: int,
+    end: int | None,
+    isolation: str,
+    partition: int,
+) -> Iterator[Record]:
+    """The records with this key and offsets in [start, end); errors as ``LogReader.records_with_key``."""
+    if not isinstance(key, bytes):  # another type would be equal to no key, and pass for one that nobody has
+        raise TypeError(f"a key is bytes, not {type(key).__name__}")
+
+    def decoded(chunk: Chunk, table: BatchTable, segment: ReadableSegment, span: range) -> Iterator[tuple[Record, int]]:
+        keys = decode(chunk, table, segment, parts, Fields.OFFSET | Fields.KEY)
+        if not any(_HAS_KEY in rows_of_key(columns, key) for columns in keys):
+            return
+        for columns in decode(chunk, table, segment, parts, Fields.ALL):
+            cut = cut_columns(columns, span)
+            found = rows_of_key(cut, key)
+            row = found.find(_HAS_KEY)
+            while row >= 0:
+                (record,) = cut.take(row, row + 1).to_records(partition)
+                yield record, record.offset + 1
+                row = found.find(_HAS_KEY, row + 1)
+
+    def is_without(segment: ReadableSegment) -> bool:
+        return not all(_may_hold(segment, label, parts.extras, key) for label in parts.extras.labels)
+
+    return read_pieces(views, parts, start, end, isolation, decoded, parts.limits.read_bytes, is_without)
+
+
+def _may_hold(segment: ReadableSegment, label: str, extras: ExtraTable, key: bytes) -> bool:
+    """True unless one index is certain that a segment lacks the key; an index that fails knows nothing."""
+    reader = _reader(segment, label, extras)
+    if reader is None:
+        return True
+    guard = extras.guard(label)
+    try:
+        with guard.calling("may_hold_key"):
+            found: object = reader.may_hold_key(key)
+            if not isinstance(found, bool):
+                guard.refuse("may_hold_key", f"returned {found!r}, neither True nor False")
+    except CorruptIndexError:
+        return True
+    except StorageError as error:  # what a plugin raises must not keep a reader from its records
+        extras.failed(label, "may_hold_key", segment.label, error)
+        return True
+    return found is not False
+
+
+def _reader(segment: ReadableSegment, label: str, extras: ExtraTable) -> ExtraIndexReader | None:
+    data = extra_index(segment, label)
+    if not data:
+        return None
+    guard = extras.guard(label)
+    try:
+        with guard.calling("reader"):
+            return guard.typed("reader", extras.of(label).reader(data), ExtraIndexReader)
+    except (CorruptIndexError, PluginImportError):
+        pass
+    except StorageError as error:  # the same
+        extras.failed(label, "reader", segment.label, error)
+    return None

@@ -1,0 +1,97 @@
+"""A long range of a log as one Arrow table, read by several threads."""
+
+from __future__ import annotations
+
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stratalog.env.helpers import HELPERS
+from stratalog.errors import CorruptIndexError
+from stratalog.log.read.columns import Plan, planned, planned_arrow
+from stratalog.log.read.retry_read import ViewSource
+from stratalog.model.arrow import arrow_table
+from stratalog.segment.components import Components
+from stratalog.segment.search import floor_offset
+from stratalog.segment.segment import Segment
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+_PIECE_READS: Final = 3  # of one piece: fewer than ARROW_READS, so that it becomes one batch of the table
+_LEAST_PIECES: Final = 3  # for fewer it does not pay to wake a thread
+
+
+def read_table(
+    views: ViewSource, parts: Components, start: int, end: int | None, isolation: str, partition: int
+) -> pyarrow.Table:
+    """The records that ``read_arrow`` gives, in one table.
+
+    What is long, and on local disk, is cut into pieces of some mebibytes, which ``limits.arrow.threads`` threads read.
+    Each piece is read by itself, with all checks, from the batch before it on: an index that is wrong about where to cut
+    costs time, and no records. A thread that is kept waiting takes fewer pieces.
+
+    Raises:
+        As ``read_arrow``: of several things that are wrong, the first in the log.
+    """
+    threads = parts.limits.arrow_threads
+    plan = planned(views, parts, start, end, isolation)
+    spans = _spans(plan, parts, threads) if threads > 1 else []
+
+    def read(span: range) -> list[pyarrow.RecordBatch]:
+        return list(planned_arrow(plan, views, parts, span, partition))
+
+    return arrow_table(chain.from_iterable(HELPERS.results(spans or [plan.span], read, threads)))
+
+
+class _Share(NamedTuple):
+    """The part of a plan that is in one segment. ``size_bytes`` is a guess, by the number of offsets."""
+
+    segment: Segment
+    span: range
+    size_bytes: int
+
+
+def _spans(plan: Plan, parts: Components, threads: int) -> list[range]:
+    """The plan's offsets in pieces of about one size; none if they are short, or in the tier, which reads ahead by itself."""
+    shares = _shares(plan)
+    total_bytes = sum(share.size_bytes for share in shares)
+    pieces = -(-total_bytes // (_PIECE_READS * parts.limits.read_bytes))
+    if pieces < _LEAST_PIECES:
+        return []
+    if pieces > threads:  # so that all end at about the same time
+        pieces = -(-pieces // threads) * threads
+    cuts, first = [plan.span.start], 0
+    for share in shares:
+        numbers = range(-(-first * pieces // total_bytes), -(-(first + share.size_bytes) * pieces // total_bytes))
+        for number in numbers:
+            cut = _cut(share, number * total_bytes // pieces - first, parts)
+            if cuts[-1] < cut < plan.span.stop:
+                cuts.append(cut)
+        first += share.size_bytes
+    return [range(one, other) for one, other in pairwise([*cuts, plan.span.stop])]
+
+
+def _shares(plan: Plan) -> list[_Share]:
+    """How the plan is spread over local segments; empty if any of it is in the tier."""
+    position, shares = plan.span.start, list[_Share]()
+    while position < plan.span.stop:
+        segment = plan.view.segment_at(position)
+        if not isinstance(segment, Segment):
+            return []
+        last = min(plan.span.stop, max(segment.end_offset, position + 1))
+        offsets = max(segment.end_offset - segment.base_offset, last - position)
+        shares.append(_Share(segment, range(position, last), segment.size_bytes * (last - position) // offsets))
+        position = last
+    return shares
+
+
+def _cut(share: _Share, distance_bytes: int, parts: Components) -> int:
+    """Where a batch begins about so far into the share, as the index tells; the share's first offset if it does not."""
+    if distance_bytes <= 0:
+        return share.span.start
+    try:
+        wanted = share.span.start + len(share.span) * distance_bytes // share.size_bytes
+        before = floor_offset(share.segment, wanted, parts)
+    except CorruptIndexError:
+        before = None
+    return share.span.start if before is None else before + 1

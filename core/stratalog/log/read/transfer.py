@@ -1,0 +1,204 @@
+"""Batches from a log's file to a socket, by ``sendfile`` where both ends allow it: the bytes never enter the process.
+
+Source: apache/kafka FileRecords.writeTo, TransferableChannel.transferFrom.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from types import TracebackType
+from typing import Final, Self
+
+from stratalog.env.vfs import Vfs
+from stratalog.errors import CorruptionError, SegmentGoneError
+from stratalog.log.read.fetch import FetchRequest, fetch, parting
+from stratalog.log.read.retry_read import Again, ViewSource
+from stratalog.log.read.view import LogView
+from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets
+from stratalog.model.segment_info import AbortedTransaction, FileSlice
+from stratalog.segment.batch_range import find_range
+from stratalog.segment.components import Components
+from stratalog.segment.search import aborted_transactions
+from stratalog.segment.segment import Segment
+
+_COPY_BYTES: Final = 1 << 16
+_MS: Final = 1000
+
+
+class Transfer:
+    """Whole batches on their way to a socket; the file stays open until all are sent, or they are released.
+
+    A context manager. Used by one thread at a time. The bytes are those of the file when they are sent: a truncation
+    meanwhile, which followers alone see and only above what was committed, changes or ends them.
+
+    Attributes:
+        offset: the one asked for.
+        next_offset: where to go on after these batches.
+        size_bytes: of all batches.
+        sent_bytes: how much of it has been sent.
+        offsets: all bounds of the log, of the same view.
+        aborted_transactions: as ``Fetched``.
+        diverging: as ``Fetched``.
+    """
+
+    def __init__(
+        self,
+        asked: FetchRequest,
+        offsets: LogOffsets,
+        files: Vfs,
+        piece: FileSlice | None = None,
+        *,
+        size_bytes: int = 0,
+        next_offset: int | None = None,
+        aborted_transactions: tuple[AbortedTransaction, ...] = (),
+        diverging: EpochEnd | None = None,
+    ) -> None:
+        self.offset, self.offsets = asked.offset, offsets
+        self.next_offset = asked.offset if next_offset is None else next_offset
+        self.size_bytes, self.sent_bytes = size_bytes, 0
+        self.aborted_transactions, self.diverging = aborted_transactions, diverging
+        self._files, self._piece = files, piece
+
+    @property
+    def left_bytes(self) -> int:
+        """What has not been sent."""
+        return self.size_bytes - self.sent_bytes
+
+    def send(self, to: socket.socket) -> int:
+        """Send what the socket takes: all, if it blocks; returns how many bytes that were. Releases after the last one.
+
+        After an error of the socket the transfer can go on, or must be released: ``sent_bytes`` tells how far it came.
+
+        Args:
+            to: any socket; those that encrypt, and others that are no plain ones, get copies.
+
+        Raises:
+            TimeoutError: the socket's own timeout is over.
+            OSError: of the socket.
+            SegmentGoneError: the log was truncated meanwhile.
+            ValueError: the transfer was released before all was sent.
+        """
+        before = self.sent_bytes
+        while self.left_bytes:
+            try:
+                sent = self._send_some(to)
+            except BlockingIOError:
+                timeout = to.gettimeout()
+                if timeout == 0:
+                    break
+                _wait(to, timeout)
+                continue
+            self.sent_bytes += sent
+        if not self.left_bytes:
+            self.release()
+        return self.sent_bytes - before
+
+    def release(self) -> None:
+        """Let go of the file. Twice is fine."""
+        piece, self._piece = self._piece, None
+        if piece is not None:
+            piece.release()
+
+    def _send_some(self, to: socket.socket) -> int:
+        piece = self._piece
+        if piece is None:
+            raise ValueError("the transfer was released")
+        descriptor = piece.fileno()
+        if descriptor is None:
+            return to.send(piece.data[self.sent_bytes :])
+        position = piece.position + self.sent_bytes
+        if type(to) is socket.socket:
+            sent = self._files.send(descriptor, position, self.left_bytes, to.fileno())
+        else:
+            data = self._files.read(descriptor, position, min(self.left_bytes, _COPY_BYTES))
+            sent = to.send(data) if data else 0
+        if not sent:
+            raise SegmentGoneError("the log was truncated while it was sent", f"offset {self.offset}")
+        return sent
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def transfer(views: ViewSource, parts: Components, asked: FetchRequest) -> Transfer:
+    """What ``fetch`` would return, ready to be sent: of a local file only the headers of first and last batches are read.
+
+    Errors as ``fetch``.
+    """
+    view, again = views(), None
+    while True:
+        view.check_leader_epoch(asked.current_leader_epoch)
+        view.check_range(asked.offset)
+        if parting(view, asked) is None:
+            segment = view.segment_at(asked.offset)
+            try:
+                made = _of_file(view, segment, parts, asked) if isinstance(segment, Segment) else None
+            except (SegmentGoneError, CorruptionError) as error:
+                again = again or Again(views)
+                view = again.after(error, view, segment)
+                continue
+            if made is not None:
+                return made
+        return _of_memory(views, parts, asked)
+
+
+def _of_memory(views: ViewSource, parts: Components, asked: FetchRequest) -> Transfer:
+    """Of a tier, of a store without descriptors, or of nothing at all."""
+    fetched = fetch(views, parts, asked)
+    piece = fetched.slices[0] if fetched.slices else None
+    if piece is not None:
+        piece.descriptor = None  # its bytes are here already, and were checked
+    return Transfer(
+        asked,
+        fetched.offsets,
+        parts.env.files,
+        piece,
+        size_bytes=fetched.size_bytes,
+        next_offset=fetched.next_offset,
+        aborted_transactions=fetched.aborted_transactions,
+        diverging=fetched.diverging,
+    )
+
+
+def _of_file(view: LogView, segment: Segment, parts: Components, asked: FetchRequest) -> Transfer | None:
+    bound = view.offsets.bound(asked.isolation)
+    found = find_range(segment, asked.offset, parts, max_bytes=asked.max_bytes, bound=bound)
+    if found is None:
+        return None
+    size_bytes = found.end_position - found.position
+    if size_bytes > asked.max_bytes and not asked.min_one_batch:
+        return None
+    piece = segment.slice(found.position, 0)
+    try:
+        aborted: tuple[AbortedTransaction, ...] = ()
+        if asked.isolation is Isolation.READ_COMMITTED:
+            readable = view.readable_from(asked.offset)
+            aborted = aborted_transactions(readable, asked.offset, found.last_offset + 1, parts)
+    except BaseException:
+        piece.release()
+        raise
+    if piece.fileno() is None:
+        piece.release()
+        return None
+    return Transfer(
+        asked,
+        view.offsets,
+        parts.env.files,
+        piece,
+        size_bytes=size_bytes,
+        next_offset=found.last_offset + 1,
+        aborted_transactions=aborted,
+    )
+
+
+def _wait(to: socket.socket, timeout_s: float | None) -> None:
+    poll = select.poll()
+    poll.register(to.fileno(), select.POLLOUT)
+    if not poll.poll(None if timeout_s is None else timeout_s * _MS):
+        raise TimeoutError("timed out")

@@ -1,0 +1,1 @@
+"""State of one open log."""

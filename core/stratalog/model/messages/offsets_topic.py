@@ -1,0 +1,362 @@
+"""Records of ``__consumer_offsets``: committed offsets, and the state of groups. A record without a value deletes.
+
+The version in front of a key is the type of the record.
+
+Source: apache/kafka GroupCoordinatorRecordSerde; the schemas in group-coordinator's ``common/message`` folder.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, TypeAlias
+
+from stratalog.errors import InvalidRecordError
+from stratalog.model.messages.schema import SchemaReader
+from stratalog.model.messages.structures import (
+    BYTES,
+    INT8,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    STRING,
+    UUID,
+    Schema,
+    array_of,
+    nested,
+    nullable_nested,
+    stored,
+    structure,
+)
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+
+
+class OffsetsType(IntEnum):
+    """What a record is about. Persistent: the numbers are Kafka's."""
+
+    OLD_OFFSET_COMMIT = 0
+    OFFSET_COMMIT = 1
+    GROUP_METADATA = 2
+    CONSUMER_GROUP_METADATA = 3
+    CONSUMER_GROUP_PARTITION_METADATA = 4
+    CONSUMER_GROUP_MEMBER_METADATA = 5
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA = 6
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER = 7
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT = 8
+    SHARE_GROUP_PARTITION_METADATA = 9
+    SHARE_GROUP_MEMBER_METADATA = 10
+    SHARE_GROUP_METADATA = 11
+    SHARE_GROUP_TARGET_ASSIGNMENT_METADATA = 12
+    SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER = 13
+    SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT = 14
+    SHARE_GROUP_STATE_PARTITION_METADATA = 15
+    CONSUMER_GROUP_REGULAR_EXPRESSION = 16
+
+
+# --- keys --------------------------------------------------------------------------------------------------------
+
+
+@structure
+class CommitKey:
+    """Whose offset was committed, and where."""
+
+    group: str = stored(STRING)
+    topic: str = stored(STRING)
+    partition: int = stored(INT32)
+
+
+@structure
+class GroupKey:
+    """A group."""
+
+    group: str = stored(STRING)
+
+
+@structure
+class MemberKey:
+    """A member of a group."""
+
+    group: str = stored(STRING)
+    member: str = stored(STRING)
+
+
+@structure
+class RegularExpressionKey:
+    """A regular expression that members of a group subscribe to."""
+
+    group: str = stored(STRING)
+    regular_expression: str = stored(STRING)
+
+
+# --- values ------------------------------------------------------------------------------------------------------
+
+
+@structure
+class OffsetCommit:
+    """A committed offset: the next one that the group will read. -1 stands for what a version does not store."""
+
+    offset: int = stored(INT64)
+    leader_epoch: int = stored(INT32, since=3, default=-1)
+    metadata: str = stored(STRING)
+    commit_timestamp_ms: int = stored(INT64)
+    expire_timestamp_ms: int = stored(INT64, since=1, until=1, default=-1)
+
+
+@structure
+class GroupMember:
+    """A member of a classic group; ``subscription`` and ``assignment`` are in the format of the group's protocol type.
+
+    A ``rebalance_timeout_ms`` of -1 (version 0) means the session timeout.
+    """
+
+    member: str = stored(STRING)
+    instance: str | None = stored(NULLABLE_STRING, since=3, default=None)
+    client_id: str = stored(STRING)
+    client_host: str = stored(STRING)
+    rebalance_timeout_ms: int = stored(INT32, since=1, default=-1)
+    session_timeout_ms: int = stored(INT32)
+    subscription: bytes = stored(BYTES)
+    assignment: bytes = stored(BYTES)
+
+
+@structure
+class GroupMetadata:
+    """The state of a classic group; without members it is empty."""
+
+    protocol_type: str = stored(STRING)
+    generation: int = stored(INT32)
+    protocol: str | None = stored(NULLABLE_STRING)
+    leader: str | None = stored(NULLABLE_STRING)
+    state_timestamp_ms: int = stored(INT64, since=2, default=-1)
+    members: tuple[GroupMember, ...] = stored(array_of(nested(GroupMember)))
+
+
+@structure
+class ConsumerGroupMetadata:
+    """The epoch of a group of the newer protocol; a hash of what it subscribes to since Kafka 4.1."""
+
+    epoch: int = stored(INT32)
+    metadata_hash: int = stored(INT64, tag=0, default=0)
+
+
+@structure
+class PartitionRacks:
+    """The racks that have a replica of a partition."""
+
+    partition: int = stored(INT32)
+    racks: tuple[str, ...] = stored(array_of(STRING))
+
+
+@structure
+class SubscribedTopic:
+    """A topic that a group subscribes to."""
+
+    topic_id: uuid.UUID = stored(UUID)
+    topic: str = stored(STRING)
+    partition_count: int = stored(INT32)
+    partitions: tuple[PartitionRacks, ...] = stored(array_of(nested(PartitionRacks)))
+
+
+@structure
+class SubscribedTopics:
+    """The topics that a group subscribes to."""
+
+    topics: tuple[SubscribedTopic, ...] = stored(array_of(nested(SubscribedTopic)))
+
+
+@structure
+class ClassicProtocol:
+    """A protocol that a member offers; ``metadata`` is in the protocol's own format."""
+
+    name: str = stored(STRING)
+    metadata: bytes = stored(BYTES)
+
+
+@structure
+class ClassicMember:
+    """A member that speaks the classic protocol to a group of the newer one."""
+
+    session_timeout_ms: int = stored(INT32)
+    protocols: tuple[ClassicProtocol, ...] = stored(array_of(nested(ClassicProtocol)))
+
+
+@structure
+class ConsumerGroupMember:
+    """A member of a group of the newer protocol."""
+
+    instance: str | None = stored(NULLABLE_STRING)
+    rack: str | None = stored(NULLABLE_STRING)
+    client_id: str = stored(STRING)
+    client_host: str = stored(STRING)
+    topics: tuple[str, ...] = stored(array_of(STRING))
+    regular_expression: str | None = stored(NULLABLE_STRING)
+    rebalance_timeout_ms: int = stored(INT32)
+    assignor: str | None = stored(NULLABLE_STRING)
+    classic: ClassicMember | None = stored(nullable_nested(ClassicMember), tag=0, default=None)
+
+
+@structure
+class TargetAssignmentMetadata:
+    """The epoch of the assignment that a group moves to."""
+
+    assignment_epoch: int = stored(INT32)
+
+
+@structure
+class TopicIdPartitions:
+    """Some partitions of a topic."""
+
+    topic_id: uuid.UUID = stored(UUID)
+    partitions: tuple[int, ...] = stored(array_of(INT32))
+
+
+@structure
+class TargetAssignmentMember:
+    """What a member is to get."""
+
+    partitions: tuple[TopicIdPartitions, ...] = stored(array_of(nested(TopicIdPartitions)))
+
+
+@structure
+class CurrentMemberAssignment:
+    """What a member has; ``state`` is the number of Kafka's MemberState."""
+
+    member_epoch: int = stored(INT32)
+    previous_member_epoch: int = stored(INT32)
+    state: int = stored(INT8)
+    assigned: tuple[TopicIdPartitions, ...] = stored(array_of(nested(TopicIdPartitions)))
+    pending_revocation: tuple[TopicIdPartitions, ...] = stored(array_of(nested(TopicIdPartitions)))
+
+
+@structure
+class ResolvedRegularExpression:
+    """The topics that a regular expression matches; ``version`` is that of the cluster metadata then."""
+
+    topics: tuple[str, ...] = stored(array_of(STRING))
+    version: int = stored(INT64)
+    timestamp_ms: int = stored(INT64)
+
+
+OFFSET_COMMIT: Final = Schema(OffsetCommit, "an offset commit", range(5), 4)
+GROUP_METADATA: Final = Schema(GroupMetadata, "a group's metadata", range(5), 4)
+
+OffsetsKey: TypeAlias = CommitKey | GroupKey | MemberKey | RegularExpressionKey
+OffsetsValue: TypeAlias = (
+    OffsetCommit
+    | GroupMetadata
+    | ConsumerGroupMetadata
+    | SubscribedTopics
+    | ConsumerGroupMember
+    | TargetAssignmentMetadata
+    | TargetAssignmentMember
+    | CurrentMemberAssignment
+    | ResolvedRegularExpression
+)
+
+
+def _value(declared: type[Any], name: str) -> Schema[Any]:
+    """A value of the newer protocol, which so far has version 0 alone."""
+    return Schema(declared, name, range(1), 0)
+
+
+# The key's structure, and the value's schema; None where Kafka has changed the schema without another version.
+_TYPES: Final[dict[OffsetsType, tuple[type[Any], Schema[Any] | None]]] = {
+    OffsetsType.OLD_OFFSET_COMMIT: (CommitKey, OFFSET_COMMIT),
+    OffsetsType.OFFSET_COMMIT: (CommitKey, OFFSET_COMMIT),
+    OffsetsType.GROUP_METADATA: (GroupKey, GROUP_METADATA),
+    OffsetsType.CONSUMER_GROUP_METADATA: (GroupKey, _value(ConsumerGroupMetadata, "a consumer group's metadata")),
+    OffsetsType.CONSUMER_GROUP_PARTITION_METADATA: (GroupKey, _value(SubscribedTopics, "a group's topics")),
+    OffsetsType.CONSUMER_GROUP_MEMBER_METADATA: (MemberKey, _value(ConsumerGroupMember, "a group's member")),
+    OffsetsType.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: (
+        GroupKey,
+        _value(TargetAssignmentMetadata, "a target assignment's epoch"),
+    ),
+    OffsetsType.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: (
+        MemberKey,
+        _value(TargetAssignmentMember, "a member's target assignment"),
+    ),
+    OffsetsType.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT: (
+        MemberKey,
+        _value(CurrentMemberAssignment, "a member's assignment"),
+    ),
+    OffsetsType.SHARE_GROUP_PARTITION_METADATA: (GroupKey, None),
+    OffsetsType.SHARE_GROUP_MEMBER_METADATA: (MemberKey, None),
+    OffsetsType.SHARE_GROUP_METADATA: (GroupKey, None),
+    OffsetsType.SHARE_GROUP_TARGET_ASSIGNMENT_METADATA: (GroupKey, None),
+    OffsetsType.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER: (MemberKey, None),
+    OffsetsType.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT: (MemberKey, None),
+    OffsetsType.SHARE_GROUP_STATE_PARTITION_METADATA: (GroupKey, None),
+    OffsetsType.CONSUMER_GROUP_REGULAR_EXPRESSION: (
+        RegularExpressionKey,
+        _value(ResolvedRegularExpression, "a group's regular expression"),
+    ),
+}
+_KEYS: Final = {
+    kind: Schema[Any](declared, f"a key of {OFFSETS_TOPIC}", range(kind, kind + 1), kind + 1)
+    for kind, (declared, _) in _TYPES.items()
+}
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRecord:
+    """One record.
+
+    Attributes:
+        kind: what it is about.
+        key: as ``kind`` has it.
+        value: None for a tombstone; bytes, version included, where the schema may still change (share groups).
+        value_version: None for a tombstone.
+    """
+
+    kind: OffsetsType
+    key: OffsetsKey
+    value: OffsetsValue | bytes | None
+    value_version: int | None
+
+
+def parse_offsets_record(key: bytes | None, value: bytes | None) -> OffsetsRecord | None:
+    """The record with this key and value; None for a key of a type that is not known, which readers pass over.
+
+    Raises:
+        InvalidRecordError: the key is null, the value's version unknown, or either is not what its schema says.
+    """
+    if key is None:
+        raise InvalidRecordError(f"a record of {OFFSETS_TOPIC} has no key")
+    number = SchemaReader(key, f"a key of {OFFSETS_TOPIC}").int16()
+    if number not in _TYPES:
+        return None
+    kind = OffsetsType(number)
+    parsed_key, _ = _KEYS[kind].parse(key)
+    if value is None:
+        return OffsetsRecord(kind, parsed_key, None, None)
+    schema = _TYPES[kind][1]
+    if schema is None:
+        version = SchemaReader(value, f"a value of {OFFSETS_TOPIC}").int16()
+        return OffsetsRecord(kind, parsed_key, value, version)
+    parsed, version = schema.parse(value)
+    return OffsetsRecord(kind, parsed_key, parsed, version)
+
+
+def offsets_key(kind: OffsetsType, key: OffsetsKey) -> bytes:
+    """The key of a record.
+
+    Raises:
+        InvalidRecordError: ``key`` is not what this type has, or does not fit its fields.
+    """
+    if not isinstance(key, _TYPES[kind][0]):
+        raise InvalidRecordError(f"{kind.name} has no key of type {type(key).__name__}")
+    return _KEYS[kind].encode(key, kind)
+
+
+def offsets_value(kind: OffsetsType, value: OffsetsValue, version: int) -> bytes:
+    """The value of a record, in a version of its schema.
+
+    Raises:
+        InvalidRecordError: ``value`` is not what this type has, or does not fit its fields, or the version is unknown.
+    """
+    schema = _TYPES[kind][1]
+    if schema is None or not isinstance(value, schema.declared):
+        raise InvalidRecordError(f"{kind.name} has no value of type {type(value).__name__}")
+    return schema.encode(value, version)

@@ -1,0 +1,159 @@
+"""The primitives of Kafka's schema-based structures: fixed numbers; compact strings and arrays, and tagged fields.
+
+Structures that have plain forms in older versions are declared with ``stratalog.model.messages.structures``.
+
+Source: apache/kafka ByteBufferAccessor, RawTaggedFieldReader; KIP-482.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import Final, TypeVar
+
+from stratalog.errors import InvalidRecordError
+
+T = TypeVar("T")
+
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_UINT16: Final = Struct(">H")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+_UUID_BYTES: Final = 16
+_LAST_SHIFT: Final = 28  # an unsigned varint has at most five bytes
+NO_TAGS: Final = b"\0"
+
+
+class SchemaReader:
+    """A cursor over the bytes of one structure. Nothing past their end is read, and nothing is allocated for a count.
+
+    Args:
+        data: the structure; bytes after it are left alone.
+        name: what it is, for errors.
+
+    Every method raises InvalidRecordError if the bytes end before its value does.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self.name = name
+        self._data, self._at = data, 0
+
+    def int8(self) -> int:
+        """A signed integer of 1 byte."""
+        return self._number(_INT8)
+
+    def int16(self) -> int:
+        """A signed integer of 2 bytes."""
+        return self._number(_INT16)
+
+    def uint16(self) -> int:
+        """An unsigned integer of 2 bytes."""
+        return self._number(_UINT16)
+
+    def int32(self) -> int:
+        """A signed integer of 4 bytes."""
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        """A signed integer of 8 bytes."""
+        return self._number(_INT64)
+
+    def uuid(self) -> uuid.UUID:
+        """16 bytes, the most significant first."""
+        return uuid.UUID(bytes=self.take(_UUID_BYTES))
+
+    def uvarint(self) -> int:
+        """An unsigned varint; bits above the 32nd are dropped, as Kafka drops them."""
+        value = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value & 0xFFFF_FFFF
+            if shift == _LAST_SHIFT:
+                raise InvalidRecordError(f"{self.name}: a varint is longer than five bytes")
+            shift += 7
+
+    def string(self) -> str:
+        """A compact string that is not null."""
+        size = self._count("string")
+        return self.take(size).decode("utf-8", "replace")
+
+    def array(self, item: Callable[[], T]) -> tuple[T, ...]:
+        """A compact array that is not null; ``item`` reads one element."""
+        return tuple(item() for _ in range(self._count("array")))
+
+    def tags(self) -> dict[int, bytes]:
+        """The tagged fields that end a structure, by their numbers."""
+        found: dict[int, bytes] = {}
+        for _ in range(self.uvarint()):
+            tag, size = self.uvarint(), self.uvarint()
+            found[tag] = self.take(size)
+        return found
+
+    def take(self, size: int) -> bytes:
+        """The next ``size`` bytes."""
+        end = self._at + size
+        if end > len(self._data):
+            raise InvalidRecordError(f"{self.name} ends after {len(self._data)} bytes, inside its fields")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
+
+    def _count(self, kind: str) -> int:
+        count = self.uvarint() - 1
+        if count < 0:
+            raise InvalidRecordError(f"{self.name}: a {kind} is null")
+        return count
+
+    def _number(self, form: Struct) -> int:
+        return int(form.unpack(self.take(form.size))[0])
+
+
+def int8(value: int) -> bytes:
+    """A signed integer of 1 byte."""
+    return _INT8.pack(value)
+
+
+def int16(value: int) -> bytes:
+    """A signed integer of 2 bytes."""
+    return _INT16.pack(value)
+
+
+def uint16(value: int) -> bytes:
+    """An unsigned integer of 2 bytes."""
+    return _UINT16.pack(value)
+
+
+def int32(value: int) -> bytes:
+    """A signed integer of 4 bytes."""
+    return _INT32.pack(value)
+
+
+def int64(value: int) -> bytes:
+    """A signed integer of 8 bytes."""
+    return _INT64.pack(value)
+
+
+def uvarint(value: int) -> bytes:
+    """The shortest unsigned varint; ``value`` has 32 bits."""
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def string(text: str) -> bytes:
+    """A compact string."""
+    raw = text.encode()
+    return uvarint(len(raw) + 1) + raw
+
+
+def array(items: Iterable[bytes]) -> bytes:
+    """A compact array of elements that are bytes already."""
+    listed = list(items)
+    return uvarint(len(listed) + 1) + b"".join(listed)

@@ -1,0 +1,257 @@
+"""Kafka's versioned structures: a dataclass says which fields there are, and from which version to which.
+
+A structure of a version below ``flexible_from`` has strings, bytes and arrays with plain sizes; from that version on
+sizes are compact, and each structure, nested ones too, ends with tagged fields. Unknown tags are passed over, and so
+are bytes after the structure.
+
+Source: apache/kafka generator MessageDataGenerator, StructRegistry; KIP-482.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from typing import Any, Final, Generic, TypeVar, dataclass_transform
+
+from stratalog.errors import InvalidRecordError
+from stratalog.model.messages import schema
+from stratalog.model.messages.schema import SchemaReader
+
+T = TypeVar("T")
+_KIND: Final = "stratalog.kind"
+_LAST_VERSION: Final = (1 << 15) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the structures of one version are written."""
+
+    version: int
+    flexible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[T]):
+    """What a field holds: how it is read and written."""
+
+    read: Callable[[SchemaReader, Form], T]
+    write: Callable[[T, Form], bytes]
+
+
+def _fixed(read: Callable[[SchemaReader], T], write: Callable[[T], bytes]) -> Kind[T]:
+    return Kind(lambda reader, _: read(reader), lambda value, _: write(value))
+
+
+INT8: Final = _fixed(SchemaReader.int8, schema.int8)
+INT16: Final = _fixed(SchemaReader.int16, schema.int16)
+INT32: Final = _fixed(SchemaReader.int32, schema.int32)
+INT64: Final = _fixed(SchemaReader.int64, schema.int64)
+UUID: Final = _fixed(SchemaReader.uuid, lambda value: value.bytes)
+
+
+def _size(reader: SchemaReader, form: Form, plain: Callable[[SchemaReader], int]) -> int:
+    """A size or count; below 0 is null."""
+    return reader.uvarint() - 1 if form.flexible else plain(reader)
+
+
+def _sized(count: int, form: Form, plain: Callable[[int], bytes]) -> bytes:
+    return schema.uvarint(count + 1) if form.flexible else plain(count)
+
+
+def _not_null(read: Callable[[SchemaReader, Form], T | None], what: str) -> Callable[[SchemaReader, Form], T]:
+    def checked(reader: SchemaReader, form: Form) -> T:
+        value = read(reader, form)
+        if value is None:
+            raise InvalidRecordError(f"{reader.name}: {what} is null")
+        return value
+
+    return checked
+
+
+def _read_string(reader: SchemaReader, form: Form) -> str | None:
+    size = _size(reader, form, SchemaReader.int16)
+    return None if size < 0 else reader.take(size).decode("utf-8", "replace")
+
+
+def _write_string(value: str | None, form: Form) -> bytes:
+    raw = b"" if value is None else value.encode()
+    return _sized(-1 if value is None else len(raw), form, schema.int16) + raw
+
+
+def _read_bytes(reader: SchemaReader, form: Form) -> bytes | None:
+    size = _size(reader, form, SchemaReader.int32)
+    return None if size < 0 else reader.take(size)
+
+
+def _write_bytes(value: bytes | None, form: Form) -> bytes:
+    return _sized(-1 if value is None else len(value), form, schema.int32) + (value or b"")
+
+
+NULLABLE_STRING: Final[Kind[str | None]] = Kind(_read_string, _write_string)
+STRING: Final[Kind[str]] = Kind(_not_null(_read_string, "a string"), _write_string)
+NULLABLE_BYTES: Final[Kind[bytes | None]] = Kind(_read_bytes, _write_bytes)
+BYTES: Final[Kind[bytes]] = Kind(_not_null(_read_bytes, "a field of bytes"), _write_bytes)
+
+
+def nullable_array_of(item: Kind[T]) -> Kind[tuple[T, ...] | None]:
+    """An array that may be null. Nothing is allocated for a count: items are read one by one."""
+
+    def read(reader: SchemaReader, form: Form) -> tuple[T, ...] | None:
+        count = _size(reader, form, SchemaReader.int32)
+        return None if count < 0 else tuple(item.read(reader, form) for _ in range(count))
+
+    def write(values: tuple[T, ...] | None, form: Form) -> bytes:
+        head = _sized(-1 if values is None else len(values), form, schema.int32)
+        return head + b"".join(item.write(value, form) for value in values or ())
+
+    return Kind(read, write)
+
+
+def array_of(item: Kind[T]) -> Kind[tuple[T, ...]]:
+    """An array."""
+    nullable = nullable_array_of(item)
+    return Kind(_not_null(nullable.read, "an array"), nullable.write)
+
+
+def nested(declared: type[T]) -> Kind[T]:
+    """A structure inside another one, of the same version."""
+    plan = _plans(declared)
+    return Kind(lambda reader, form: plan(form).read(reader), lambda value, form: plan(form).write(value))
+
+
+def nullable_nested(declared: type[T]) -> Kind[T | None]:
+    """A structure that may be null, as tagged fields hold it: a byte tells."""
+    plan = _plans(declared)
+
+    def read(reader: SchemaReader, form: Form) -> T | None:
+        return plan(form).read(reader) if reader.uvarint() else None
+
+    def write(value: T | None, form: Form) -> bytes:
+        return schema.uvarint(0) if value is None else schema.uvarint(1) + plan(form).write(value)
+
+    return Kind(read, write)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """What is declared of a field."""
+
+    kind: Kind[Any]  # Any: a structure has fields of many kinds
+    since: int
+    until: int
+    tag: int | None
+
+
+def stored(
+    kind: Kind[Any], *, since: int = 0, until: int = _LAST_VERSION, tag: int | None = None, default: Any = MISSING
+) -> Any:  # Any: as dataclasses.field, which it stands for
+    """Declare a field of a structure.
+
+    Args:
+        kind: what it holds.
+        since: the first version that has it.
+        until: the last one.
+        tag: its number if it is a tagged field, which needs a default.
+        default: its value in versions without it; a tagged field with it is not written.
+    """
+    return field(default=default, metadata={_KIND: _Stored(kind, since, until, tag)})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(stored,))
+def structure(declared: type[T]) -> type[T]:
+    """Make a frozen dataclass, with keyword arguments, of a class whose fields are all ``stored``."""
+    return dataclass(frozen=True, slots=True, kw_only=True)(declared)
+
+
+class _Plan(Generic[T]):
+    """The fields that one version of a structure has, in order."""
+
+    def __init__(self, declared: type[T], form: Form) -> None:
+        self._declared, self._form = declared, form
+        self._plain: list[tuple[str, Kind[Any]]] = []
+        self._tagged: dict[int, tuple[str, Kind[Any], object]] = {}
+        for found in fields(declared):  # type: ignore[arg-type]  # every structure is a dataclass
+            said: _Stored = found.metadata[_KIND]
+            if not said.since <= form.version <= said.until:
+                continue
+            if said.tag is None:
+                self._plain.append((found.name, said.kind))
+            elif form.flexible:
+                self._tagged[said.tag] = (found.name, said.kind, found.default)
+
+    def read(self, reader: SchemaReader) -> T:
+        values = {name: kind.read(reader, self._form) for name, kind in self._plain}
+        for tag, data in reader.tags().items() if self._form.flexible else ():
+            if tag in self._tagged:
+                name, kind, _ = self._tagged[tag]
+                values[name] = kind.read(SchemaReader(data, reader.name), self._form)
+        return self._declared(**values)
+
+    def write(self, value: T) -> bytes:
+        parts = [kind.write(getattr(value, name), self._form) for name, kind in self._plain]
+        if self._form.flexible:
+            parts.append(self._tags(value))
+        return b"".join(parts)
+
+    def _tags(self, value: T) -> bytes:
+        written = [
+            (tag, kind.write(getattr(value, name), self._form))
+            for tag, (name, kind, default) in sorted(self._tagged.items())
+            if getattr(value, name) != default
+        ]
+        tags = (schema.uvarint(tag) + schema.uvarint(len(data)) + data for tag, data in written)
+        return schema.uvarint(len(written)) + b"".join(tags)
+
+
+def _plans(declared: type[T]) -> Callable[[Form], _Plan[T]]:
+    """The plans of a structure by version, each made once."""
+    return cache(lambda form: _Plan(declared, form))
+
+
+class Schema(Generic[T]):
+    """A structure with its version (int16) in front, as Kafka stores it in keys and values of records.
+
+    Args:
+        declared: a ``structure``.
+        name: what it is, for errors.
+        versions: those there are.
+        flexible_from: the first flexible one; beyond the last for none.
+        later_as_last: whether a later version is read as the last known one, which consumers' protocols allow.
+    """
+
+    def __init__(
+        self, declared: type[T], name: str, versions: range, flexible_from: int, *, later_as_last: bool = False
+    ) -> None:
+        self.declared, self.name, self.versions = declared, name, versions
+        self._flexible_from, self._later_as_last = flexible_from, later_as_last
+        self._plan = _plans(declared)
+
+    def parse(self, data: bytes) -> tuple[T, int]:
+        """The structure in ``data``, and its version as it is written there.
+
+        Raises:
+            InvalidRecordError: a version that is not known, bytes that end early, or null where it may not be.
+        """
+        reader = SchemaReader(data, self.name)
+        version = reader.int16()
+        known = self.versions[-1] if self._later_as_last and version > self.versions[-1] else version
+        return self._plan(self._form(known)).read(reader), version
+
+    def encode(self, value: T, version: int) -> bytes:
+        """The bytes of a structure; fields that the version does not have are left out.
+
+        Raises:
+            InvalidRecordError: a version that is not known, or a value that does not fit its field.
+        """
+        form = self._form(version)
+        try:
+            return schema.int16(version) + self._plan(form).write(value)
+        except (struct.error, UnicodeEncodeError) as error:
+            raise InvalidRecordError(f"{self.name} cannot be written: {error}") from error
+
+    def _form(self, version: int) -> Form:
+        if version not in self.versions:
+            raise InvalidRecordError(f"{self.name} is of version {version}, which is not known")
+        return Form(version, version >= self._flexible_from)

@@ -1,0 +1,124 @@
+"""Records of ``__transaction_state``: where each transactional producer stands. A record without a value deletes.
+
+Source: apache/kafka TransactionLog; the schemas TransactionLogKey (version 0), TransactionLogValue (0 and 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from stratalog.errors import InvalidRecordError
+from stratalog.model.messages.schema import SchemaReader
+from stratalog.model.messages.structures import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Schema,
+    array_of,
+    nested,
+    nullable_array_of,
+    stored,
+    structure,
+)
+
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+
+
+class TransactionStatus(IntEnum):
+    """Where a transaction stands. Persistent: the numbers are Kafka's."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+    PREPARE_EPOCH_FENCE = 7
+
+
+@structure
+class TransactionKey:
+    """Whose state a record holds."""
+
+    transactional_id: str = stored(STRING)
+
+
+@structure
+class TransactionPartitions:
+    """Partitions of a topic that a transaction wrote to."""
+
+    topic: str = stored(STRING)
+    partitions: tuple[int, ...] = stored(array_of(INT32))
+
+
+@structure
+class TransactionState:
+    """The state of a transactional producer.
+
+    Attributes:
+        status: a ``TransactionStatus``, or a number of a later release.
+        partitions: None if no transaction has begun.
+        start_timestamp_ms: of the transaction, -1 before the first.
+    """
+
+    producer_id: int = stored(INT64)
+    producer_epoch: int = stored(INT16)
+    timeout_ms: int = stored(INT32)
+    status: int = stored(INT8)
+    partitions: tuple[TransactionPartitions, ...] | None = stored(nullable_array_of(nested(TransactionPartitions)))
+    last_update_timestamp_ms: int = stored(INT64)
+    start_timestamp_ms: int = stored(INT64)
+    previous_producer_id: int = stored(INT64, tag=0, default=-1)
+    next_producer_id: int = stored(INT64, tag=1, default=-1)
+    client_transaction_version: int = stored(INT16, tag=2, default=0)
+
+
+TRANSACTION_KEY: Final = Schema(TransactionKey, "a key of __transaction_state", range(1), 1)
+TRANSACTION_STATE: Final = Schema(TransactionState, "a value of __transaction_state", range(2), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord:
+    """One record; ``value`` and its version are None for a tombstone."""
+
+    key: TransactionKey
+    value: TransactionState | None
+    value_version: int | None
+
+
+def parse_transaction_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
+    """The record with this key and value; None for a key of a later version, which readers pass over.
+
+    Raises:
+        InvalidRecordError: the key is null, the value's version unknown, or either is not what its schema says.
+    """
+    if key is None:
+        raise InvalidRecordError("a record of __transaction_state has no key")
+    if SchemaReader(key, TRANSACTION_KEY.name).int16() not in TRANSACTION_KEY.versions:
+        return None
+    parsed, _ = TRANSACTION_KEY.parse(key)
+    state, version = (None, None) if value is None else TRANSACTION_STATE.parse(value)
+    return TransactionRecord(parsed, state, version)
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    """The key of a record.
+
+    Raises:
+        InvalidRecordError: the id does not fit its field.
+    """
+    return TRANSACTION_KEY.encode(TransactionKey(transactional_id=transactional_id), 0)
+
+
+def transaction_value(state: TransactionState, version: int) -> bytes:
+    """The value of a record, in a version of its schema.
+
+    Raises:
+        InvalidRecordError: ``state`` does not fit its fields, or the version is unknown.
+    """
+    return TRANSACTION_STATE.encode(state, version)

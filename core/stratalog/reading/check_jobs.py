@@ -1,0 +1,154 @@
+"""Checking a tier by many processes: one looks at roots and lists objects, the others read what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from heapq import heapreplace
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, UnknownTopicError
+from stratalog.model.arguments import checked
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.reading.component_host import split_scheme
+from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.reading.read_source import ReadSource
+from stratalog.reading.split_plan import SMALLEST_SPLIT_BYTES
+from stratalog.segment.components import Components
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.upkeep.tier_check import Finding, is_missing
+
+_SHALLOW_BYTES: Final = 1 << 20  # what the small files of a segment weigh beside reading a .log, about
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Segments that one task looks into, of any logs. Can be pickled; holds no secrets.
+
+    ``deep``: every ``.log`` file is read, its hash and each batch checked; else only the small files beside it.
+    """
+
+    segments: tuple[tuple[TopicPartition, TopicId, StoredSegment], ...]
+    deep: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it costs."""
+        return sum(_weight(stored, deep=self.deep) for _, _, stored in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Something that is wrong with a log."""
+
+    log: TopicPartition
+    topic_id: TopicId
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class CheckPlan:
+    """What was found by listing alone, and what is left to look into."""
+
+    logs: tuple[TopicPartition, ...]
+    found: tuple[Checked, ...]
+    checks: tuple[Check, ...]
+
+
+@checked
+def plan_checks(
+    source: ReadSource, *, topics: Iterable[str] | None = None, deep: bool = True, checks: int = 1
+) -> CheckPlan:
+    """Look at all roots, pages and object sizes of a tier, and divide what is inside the objects.
+
+    Args:
+        source: a tier, as it is now.
+        topics: only these; None is all.
+        deep: see ``Check``.
+        checks: into how many of about the same cost, at most; of 4 MiB or more.
+
+    Raises:
+        ConfigError: the source is no tier, or an earlier state of one.
+        UnknownTopicError: a topic is not there.
+        StoreError: the tier cannot be read.
+    """
+    if not split_scheme(source.location)[0] or source.as_of is not None:
+        raise ConfigError("what is checked is a tier as it is now: give its URI, and no as_of")
+    found, segments, logs = (
+        list[Checked](),
+        list[tuple[TopicPartition, TopicId, StoredSegment]](),
+        list[TopicPartition](),
+    )
+    with _opened(source) as (tier, parts):
+        for name in _chosen(tier, topics):
+            logs.append(name.log)
+            scrub = tier.log(*name).scrub(parts, deep=deep)
+            wrong = list(scrub.begin())
+            for item in scrub.segments():
+                if isinstance(item, Finding):
+                    wrong.append(item)
+                    continue
+                missing = scrub.presence(item)
+                wrong += missing
+                if not is_missing(missing):
+                    segments.append((name.log, name.topic_id, item))
+            wrong += scrub.orphans()
+            found += (Checked(*name, finding) for finding in wrong)
+    return CheckPlan(tuple(logs), tuple(found), tuple(_divided(segments, checks, deep=deep)))
+
+
+@checked
+def check(source: ReadSource, work: Check) -> Iterator[tuple[StoredSegment, list[Checked]]]:
+    """Look into the segments of one check, in any process: each with what is wrong with it.
+
+    Raises:
+        StoreError: the tier cannot be read.
+    """
+    with _opened(source) as (tier, parts):
+        for log, topic_id, stored in work.segments:
+            scrub = tier.log(log, topic_id).scrub(parts, deep=work.deep)
+            yield stored, [Checked(log, topic_id, finding) for finding in scrub.contents(stored)]
+
+
+@contextmanager
+def _opened(source: ReadSource) -> Iterator[tuple[Tier, Components]]:
+    with ExitStack() as opened:
+        host = open_host(source.settings(), (), None)
+        opened.callback(host.close)
+        yield (
+            opened.enter_context(open_tier(host, source.location, source.tier_options, read_only=True)),
+            host.parts(TopicConfig()),
+        )
+
+
+def _chosen(tier: Tier, topics: Iterable[str] | None) -> list[TierLogName]:
+    there = sorted(tier.logs())
+    if topics is None:
+        return there
+    wanted = set(topics)
+    missing = sorted(wanted - {name.log.topic for name in there})
+    if missing:
+        raise UnknownTopicError(f"there is no {', '.join(missing)} in {tier.uri}")
+    return [name for name in there if name.log.topic in wanted]
+
+
+def _divided(
+    segments: Sequence[tuple[TopicPartition, TopicId, StoredSegment]], checks: int, *, deep: bool
+) -> Iterator[Check]:
+    """The largest first, each to whoever has least to do."""
+    total = sum(_weight(stored, deep=deep) for _, _, stored in segments)
+    count = min(checks, len(segments), -(-total // SMALLEST_SPLIT_BYTES))
+    groups: list[list[tuple[TopicPartition, TopicId, StoredSegment]]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(len(groups))]  # a heap
+    for item in sorted(segments, key=lambda item: -item[2].info.size_bytes):
+        load, least = loads[0]
+        groups[least].append(item)
+        heapreplace(loads, (load + _weight(item[2], deep=deep), least))
+    return (Check(tuple(group), deep) for group in groups)
+
+
+def _weight(stored: StoredSegment, *, deep: bool) -> int:
+    return _SHALLOW_BYTES + (stored.info.size_bytes if deep else 0)

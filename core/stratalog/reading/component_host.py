@@ -1,0 +1,316 @@
+"""Opening components: what plugins offer becomes what an engine or a reader works with, each at first use and once."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar, cast
+
+from stratalog.config.keys import Section
+from stratalog.config.settings_sources import Settings, plugin_values
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.env.byte_cache import ByteCache
+from stratalog.env.handles import HandlePool
+from stratalog.errors import PluginClashError, PluginError, StorageError, UnknownComponentError
+from stratalog.model.offers import Offers
+from stratalog.registry.component_kinds import CODECS
+from stratalog.registry.policies import guarded_policy
+from stratalog.registry.registry import Registry
+from stratalog.registry.resolve import Catalogue
+from stratalog.segment.components import MAGICS, Components, ExtraTable, FormatTable
+from stratalog.segment.standin import STAND_INS
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.codecs import CODEC_IDS, CodecTable
+from stratalog.spi.extra import ExtraIndex
+from stratalog.spi.indexes import IndexFormat, IndexRole
+from stratalog.spi.layouts import TierLayout
+from stratalog.spi.providers import OpenContext, Provider
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.spi.service_contract import Service
+from stratalog.tier.store.layout_table import LayoutTable
+
+C = TypeVar("C")
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+class ComponentHost:
+    """The components of one engine or reader, each opened once. Nothing is shared with another host. Thread-safe.
+
+    Args:
+        registry: what is installed.
+        settings: of the engine.
+        env: the outside world.
+    """
+
+    def __init__(self, registry: Registry, settings: Settings, env: Env) -> None:
+        self.registry, self.settings, self.env = registry, settings, env
+        registry.calls.wait_s = settings.engine.plugin_deadline_ms / 1000
+        self.handles = HandlePool(env.files, settings.limits.open_files)
+        self._opening = (
+            threading.RLock()
+        )  # held while something is opened: the duties of an engine have threads of their own
+        self._variables = plugin_values(settings, registry.engine_settings()) if settings.plugin_variables else {}
+        self._opened: dict[tuple[str, str], object] = {}
+        self._policies: dict[str, CleanupPolicy] = {}
+        self._parts: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
+        self._stood_in: dict[tuple[tuple[str, ...], tuple[str, ...]], Components] = {}
+        self._reported = set[str]()  # EXTRA indexes that are missing, once they were reported
+        self._layouts: LayoutTable | None = None
+        self._index_cache = ByteCache(settings.limits.index_cache_bytes)
+        self._failed: dict[tuple[str, str], StorageError] = {}  # in quarantine; under _opening
+        self._offered_codecs = Offers("codec", "id", CODEC_IDS, self._openers(registry.codecs()))
+        self._offered_formats = Offers("record format", "magic", MAGICS, self._openers(registry.record_formats()))
+        self._codecs = CodecTable(offers=self._offered_codecs)
+        self._formats = FormatTable(offers=self._offered_formats)
+        providers: list[Provider[Any]] = [offer.provider for offer in registry.codecs().offers()]  # Any: of both kinds
+        providers += [offer.provider for offer in registry.record_formats().offers()]
+        for provider in providers:
+            if (
+                provider.name in settings.plugins or provider.name in self._variables
+            ):  # a setting that is wrong is reported now, not at first use
+                self.context(provider)
+
+    def parts(self, config: TopicConfig) -> Components:
+        """What logs with these settings work with.
+
+        Raises:
+            UnknownComponentError: an index is not installed, or a role is missing or taken twice.
+        """
+        names = config.index_formats, config.index_extra
+        with self._opening:
+            if names not in self._parts:
+                self._parts[names] = self._components(self._indexes(config.index_formats), self._extras(names[1]))
+            return self._parts[names]
+
+    def available_parts(self, config: TopicConfig) -> tuple[Components, PluginError | None]:
+        """What logs with these settings can be opened with, and why they can only be read; None if they can be written to.
+
+        EXTRA indexes that cannot be opened are left out. Other index formats that cannot be opened are stood in for: without
+        them, a log takes longer to be opened and searched.
+
+        Raises:
+            UnknownComponentError: ``index.formats`` leaves out a role, or names two formats of one.
+        """
+        extras = tuple(name for name in config.index_extra if self._has_extra(name))
+        try:
+            return self.parts(dataclasses.replace(config, index_extra=extras)), None
+        except PluginError as error:
+            with self._opening:
+                key = config.index_formats, extras
+                if key not in self._stood_in:
+                    self._stood_in[key] = self._components(
+                        self._stand_ins(config.index_formats, error), self._extras(extras)
+                    )
+                return self._stood_in[key], error
+
+    def _components(self, indexes: Mapping[IndexRole, IndexFormat[Any]], extras: ExtraTable) -> Components:
+        limits, cache = self.settings.limits, self._index_cache
+        return Components(self.env, limits, self._formats, self._codecs, indexes, cache, extras)
+
+    def _has_extra(self, name: str) -> bool:
+        try:
+            self._extras((name,))
+        except PluginError as error:
+            if name not in self._reported:
+                self._reported.add(name)
+                _LOGGER.warning("logs are opened without EXTRA index %s, and read all the same: %s", name, error)
+            return False
+        return True
+
+    def _stand_ins(self, names: tuple[str, ...], error: PluginError) -> dict[IndexRole, IndexFormat[Any]]:
+        """The formats with these names that can be opened, and stand-ins for the others; ``error`` if none is missing."""
+        found, catalogue = dict[IndexRole, IndexFormat[Any]](), self.registry.index_formats()
+        missing = 0
+        for name in names:
+            try:
+                index = self._open(catalogue, catalogue.by_name(name))
+            except PluginError:
+                missing += 1
+                continue
+            if index.role in found or index.role not in STAND_INS:
+                raise error
+            found[index.role] = index
+        if missing != len(STAND_INS) - len(found):
+            raise error
+        return {**STAND_INS, **found}
+
+    def reading_parts(self, config: TopicConfig | None = None) -> Components:
+        """What reads logs: their indexes, and every EXTRA index that is installed, opened if it is met.
+
+        ``config`` holds the settings of the topic if they are known; None stands for the usual indexes.
+        """
+        catalogue, providers = self.registry.extra_indexes(), list[Provider[ExtraIndex]]()
+        for name in catalogue.names():
+            with contextlib.suppress(PluginClashError):  # a name that is used twice is nobody's: the records are read
+                providers.append(catalogue.by_name(name))
+        return dataclasses.replace(
+            self.available_parts(config or TopicConfig())[0], extras=self._extra_table(catalogue, providers)
+        )
+
+    def segment_store(self, location: str, *, read_only: bool) -> SegmentStore:
+        """A store for a log directory; the caller closes it."""
+        scheme, path = split_scheme(location)
+        catalogue = self.registry.segment_stores()
+        provider = catalogue.by_scheme(scheme or "file")
+        place = path if scheme in {"", "file"} else location
+        return catalogue.open(provider, self.context(provider, location=place, read_only=read_only))
+
+    @property
+    def layouts(self) -> LayoutTable:
+        """The tier layouts, by name and by what manifest entries require."""
+        with self._opening:
+            if self._layouts is None:
+                self._layouts = LayoutTable(self.registry.tier_layouts(), self._open_layout)
+            return self._layouts
+
+    def policy(self, name: str) -> CleanupPolicy:
+        """The cleanup policy with this name."""
+        catalogue = self.registry.cleanup_policies()
+        provider = catalogue.by_name(name)
+        with self._opening:
+            if name not in self._policies:
+                self._policies[name] = guarded_policy(self._open(catalogue, provider), catalogue.guard(provider))
+            return self._policies[name]
+
+    def service(self, name: str) -> Service:
+        """The service with this name."""
+        catalogue = self.registry.services()
+        return self._open(catalogue, catalogue.by_name(name))
+
+    def check_topic_config(self, config: TopicConfig, changed: Collection[str] | None = None) -> None:
+        """Raise UnknownComponentError if a topic names something that is not installed.
+
+        Args:
+            config: the settings of the topic.
+            changed: look at the settings with these names alone; None looks at all.
+        """
+        if changed is None or not {"index.formats", "index.extra"}.isdisjoint(changed):
+            self.parts(config)
+        for policy in config.cleanup_policy if changed is None or "cleanup.policy" in changed else ():
+            self.registry.cleanup_policies().by_name(policy)
+        if changed is None or "tier.layout" in changed:
+            self.registry.tier_layouts().by_name(config.tier_layout)
+
+    def context(
+        self,
+        provider: Provider[Any],
+        *,
+        location: str = "",
+        options: Mapping[str, object] | None = None,
+        read_only: bool = False,
+    ) -> OpenContext:
+        """What a component is opened with; its section is read from ``[plugins.NAME]``, then from the environment.
+
+        Of ``options`` those that are named as settings of the section are settings, and win; None is not given.
+        """
+        given = {name: value for name, value in (options or {}).items() if value is not None}
+        kind = provider.engine_section
+        section = None if kind is None else self._section(kind, provider.name, given)
+        return OpenContext(
+            env=self.env,
+            limits=self.settings.limits,
+            handles=self.handles,
+            codecs=self._codecs,
+            section=section,
+            location=location,
+            options=given,
+            read_only=read_only,
+        )
+
+    def quarantined(self) -> dict[tuple[str, str], StorageError]:
+        """Open all codecs, record formats and index formats; what keeps which from use, by the kind's key and its name."""
+        indexes = self.registry.index_formats()
+        found = {("index_formats", name): self._refusal(indexes, name) for name in indexes.names()}
+        found |= {("codecs", name): error for name, error in self._offered_codecs.opened().failures.items()}
+        found |= {("record_formats", name): error for name, error in self._offered_formats.opened().failures.items()}
+        return {key: error for key, error in found.items() if error is not None}
+
+    def _section(self, kind: type[Section], name: str, options: dict[str, object]) -> Section:
+        """The settings of a provider; those among ``options`` are taken out of them."""
+        section = kind.from_mapping(self.settings.plugins.get(name, {}), f"[plugins.{name}]")
+        section = section.replaced(self._variables.get(name, {}), "environment")
+        named = {setting: options.pop(setting) for setting in kind.keys() if setting in options}  # noqa: SIM118 - a classmethod
+        return section.replaced(named, "tier options")
+
+    def close(self) -> None:
+        """Close idle descriptors. Twice is fine."""
+        self.handles.close()
+
+    def _open(self, catalogue: Catalogue[C], provider: Provider[C]) -> C:
+        key = (catalogue.title, provider.name)
+        with self._opening:
+            if key not in self._opened:
+                context = self.context(provider)
+                if catalogue.title == CODECS.title:  # a codec cannot be opened with codecs that are being opened
+                    context = dataclasses.replace(context, codecs=CodecTable())
+                self._opened[key] = catalogue.open(provider, context)
+            return cast(C, self._opened[key])
+
+    def _openers(self, catalogue: Catalogue[C]) -> dict[str, Callable[[], C]]:
+        return {name: partial(self._tried, catalogue, name) for name in catalogue.names()}
+
+    def _tried(self, catalogue: Catalogue[C], name: str) -> C:
+        """Open a component once; the reason that it cannot be opened is raised each time, and names its plugin."""
+        key = (catalogue.title, name)
+        with self._opening:
+            if key in self._failed:
+                raise self._failed[key].with_traceback(None)
+            try:
+                return self._open(catalogue, catalogue.by_name(name))
+            except PluginClashError as error:
+                failure: StorageError = error
+            except (StorageError, SystemExit) as error:
+                guard = catalogue.guard(catalogue.by_name(name))
+                is_named = isinstance(error, StorageError) and str(guard) in str(error)
+                failure = error if is_named and isinstance(error, StorageError) else guard.failure("open", error)
+            self._failed[key] = failure
+            raise failure
+
+    def _refusal(self, catalogue: Catalogue[Any], name: str) -> StorageError | None:  # Any: of any kind
+        try:
+            self._tried(catalogue, name)
+        except StorageError as error:
+            return error
+        return None
+
+    def _open_layout(self, provider: Provider[TierLayout]) -> TierLayout:
+        """At first use, so that the table is there: a layout may stand on another one of it."""
+        catalogue = self.registry.tier_layouts()
+        return catalogue.open(provider, dataclasses.replace(self.context(provider), layouts=self.layouts))
+
+    def _indexes(self, names: tuple[str, ...]) -> dict[IndexRole, IndexFormat[Any]]:
+        found: dict[IndexRole, IndexFormat[Any]] = {}
+        catalogue = self.registry.index_formats()
+        for name in names:
+            index = self._open(catalogue, catalogue.by_name(name))
+            if index.role is IndexRole.EXTRA:
+                raise UnknownComponentError(f"index.formats names {name!r}, an EXTRA index; name it in index.extra")
+            if index.role in found:
+                raise UnknownComponentError(f"index.formats names two formats of role {index.role}")
+            found[index.role] = index
+        for role in (IndexRole.OFFSET, IndexRole.TIME, IndexRole.TRANSACTION):
+            if role not in found:
+                raise UnknownComponentError(f"index.formats={','.join(names)} names no format of role {role}")
+        return found
+
+    def _extras(self, names: tuple[str, ...]) -> ExtraTable:
+        catalogue = self.registry.extra_indexes()
+        table = self._extra_table(catalogue, [catalogue.by_name(name) for name in dict.fromkeys(names)])
+        for label in table.labels:  # what is wrong with it is told now, not in the background
+            table.of(label)
+        return table
+
+    def _extra_table(self, catalogue: Catalogue[ExtraIndex], providers: Sequence[Provider[ExtraIndex]]) -> ExtraTable:
+        openers = {found.label: partial(self._open, catalogue, found) for found in providers}
+        return ExtraTable(openers, {found.label: catalogue.guard(found) for found in providers})
+
+
+def split_scheme(location: str) -> tuple[str, str]:
+    """``scheme://rest`` as (scheme, rest); a plain path has the scheme ``""``."""
+    scheme, mark, rest = location.partition("://")
+    return (scheme.lower(), rest) if mark else ("", location)

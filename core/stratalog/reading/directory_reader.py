@@ -1,0 +1,136 @@
+"""Reading log directories: an engine's, or one that a Kafka broker left or is writing to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError
+from stratalog.log.folder.directory_state import (
+    DirectoryState,
+    check_log_directory,
+    partition_folders,
+    read_directory,
+    read_topic_id,
+)
+from stratalog.log.load.loaded_log import LoadedLog, LoadRequest
+from stratalog.log.load.log_loader import load
+from stratalog.log.read.tier_view import RemoteView
+from stratalog.log.state.log_state import make_view
+from stratalog.log.state.tier_link import tier_of
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.reader import Reader, StaticLog
+from stratalog.reading.tier_reader import KAFKA_LAYOUT, tier_view
+from stratalog.reading.topic_table import TopicTable
+from stratalog.segment.components import Components
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.segment_store import LogFiles, SegmentStore
+from stratalog.tier.read.unmanaged_logs import foreign_part
+from stratalog.tier.tier import Tier, TierLogName
+
+
+class _Folder(NamedTuple):
+    """Where a log is."""
+
+    store: SegmentStore
+    name: str
+    state: DirectoryState
+
+    def files(self) -> LogFiles:
+        return self.store.open_log(self.name)
+
+
+class DirectoryReader(Reader):
+    """The logs of one directory or several, and of the tier behind them if one is given.
+
+    A directory whose writer has stopped is read to its end; one that is being written to, up to its high watermark
+    checkpoint. Of several the first one holds the settings of topics.
+    """
+
+    def __init__(self, location: str, host: ComponentHost, stores: Sequence[SegmentStore], tier: Tier | None) -> None:
+        super().__init__(location, host, tier)
+        self._stores = stores
+        self._foreign: dict[TierLogName, list[StoredSegment]] | None = None  # listed when first asked for
+        self._folders: dict[TopicPartition, list[_Folder]] = {}
+        for store in stores:
+            check_log_directory(store)
+            folders = partition_folders(store)
+            state = read_directory(store, live=store.is_acquired_elsewhere())
+            for name, folder in folders.items():
+                self._folders.setdefault(name, []).append(_Folder(store, folder, state))
+        self._topics = TopicTable(
+            stores[0], host.settings.topic_defaults, has_tier=tier is not None, sections=host.registry.topic_sections()
+        )
+
+    def _names(self) -> Collection[TopicPartition]:
+        return self._folders
+
+    def _topic_id(self, name: TopicPartition) -> TopicId | None:
+        return read_topic_id(self._folders[name][0].files()) or self._topics.topic_id(name.topic)
+
+    def _config(self, topic: str) -> TopicConfig:
+        return self._topics.config(topic)
+
+    def _parts_of(self, topic: str) -> Components:
+        """The components of a topic: those of all topics, unless its index formats are others than the usual ones."""
+        is_usual = self._topics.defaults.index_formats == TopicConfig().index_formats
+        if is_usual and "index.formats" not in self._topics.chosen(topic):
+            return self._parts
+        return self._host.reading_parts(self._config(topic))
+
+    def _open(self, name: TopicPartition) -> StaticLog:
+        folder, *others = self._folders[name]
+        if others:
+            places = ", ".join(found.store.path() for found in (folder, *others))
+            raise ConfigError(f"{name} is in several log directories: {places}")
+        state, files = folder.state, folder.files()
+        watermark = state.high_watermarks.get(name)
+        request = LoadRequest(
+            clean=state.clean,
+            recovery_point=state.recovery_points.get(name, 0),
+            log_start=state.log_starts.get(name),
+            high_watermark=watermark if state.clean else None,
+            writable=False,
+        )
+        topic_id, parts = self._topic_id(name), self._parts_of(name.topic)
+        loaded = load(files, parts, TopicConfig(), request)
+        tiered: RemoteView | None = None
+        if self.tier is not None and topic_id is not None:
+            tiered = self._tiered(name, topic_id, files, loaded)
+            if not loaded.segments and tiered.segments:
+                return StaticLog(tier_view(name, tiered, parts), topic_id, parts)
+        stopped_in_disorder = not state.clean and not state.live
+        high_watermark = loaded.log_end if stopped_in_disorder or watermark is None else watermark
+        view = make_view(
+            name,
+            loaded.segments,
+            loaded.producers,
+            loaded.epochs,
+            log_start=loaded.log_start,
+            recovery_point=loaded.recovery_point,
+            high_watermark=high_watermark,
+            remote=tiered,
+            damage=None if state.live else loaded.damage,
+        )
+        return StaticLog(view, topic_id, parts, tuple(loaded.producers.entries()))
+
+    def _tiered(self, name: TopicPartition, topic_id: TopicId, files: LogFiles, loaded: LoadedLog) -> RemoteView:
+        """What the tier has of a log's own history: ours, or what a broker moved there itself."""
+        assert self.tier is not None
+        remote = self.tier.log(name, topic_id)
+        view = tier_of(remote, files, loaded)
+        if view.version or remote.is_assumed:
+            return view.within(loaded.epochs.entries)
+        if self._foreign is None:
+            self._foreign = self.tier.foreign(KAFKA_LAYOUT)
+        segments = self._foreign.get(TierLogName(name, topic_id), [])
+        if not segments:
+            return view
+        local_start = loaded.segments[0].base_offset if loaded.segments else loaded.log_end
+        return foreign_part(segments, self.tier.fetcher, loaded.epochs.entries, loaded.log_start, local_start)
+
+    def _close(self) -> None:
+        for store in self._stores:
+            store.close()

@@ -1,0 +1,161 @@
+"""``open_reader``: a directory of an engine or of a Kafka broker, or a tier alone. No lock, no write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from stratalog.config.settings_sources import Settings, read_settings
+from stratalog.env import Env
+from stratalog.errors import ConfigError
+from stratalog.model.arguments import checked
+from stratalog.reading.component_host import ComponentHost, split_scheme
+from stratalog.reading.directory_reader import DirectoryReader
+from stratalog.reading.reader import Reader
+from stratalog.reading.tier_reader import BucketReader
+from stratalog.registry.registry import Registry
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.tier.manifest.history import AsOf
+from stratalog.tier.tier import Tier
+
+
+@checked
+def open_reader(
+    location: str | os.PathLike[str],
+    *,
+    tier: str | None = None,
+    tier_options: Mapping[str, object] | None = None,
+    as_of: AsOf | None = None,
+    config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+    plugins: Sequence[object] = (),
+    env: Env | None = None,
+) -> Reader:
+    """Open logs for reading, without an engine.
+
+    Nothing is locked, written, truncated or deleted, whatever state the directory is in: what a recovery would give
+    is worked out in memory. The reader belongs to this process: in a forked child each use of it raises ClosedError.
+
+    Args:
+        location: a log directory (of an engine, or of a Kafka broker that has stopped or is running), or the URI of a
+            tier, which is then read alone.
+        tier: the tier behind a directory, for what is no longer local.
+        tier_options: options for the library that talks to the store (credentials, endpoint); never logged.
+        as_of: of a tier read alone, an earlier state: the version of each log's manifest, or a moment, by which the
+            newest state is meant that was committed until then. ``tier.history.ms`` says how long they are kept.
+        config: a ``stratalog.toml``, or its contents as a mapping; None reads the file that ``STRATALOG_CONFIG`` names.
+        plugins: modules with hooks, beside the installed ones.
+        env: clock, files and chance; the real ones if None.
+
+    Raises:
+        LogDirNotFoundError: there is no such directory.
+        BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be read.
+        UnknownComponentError: nothing installed knows the URI's scheme.
+        UnknownSettingError, ConfigError: see ``config`` and ``as_of``.
+    """
+    text = os.fspath(location)
+    return open_settled(
+        text,
+        read_settings(config, os.environ),
+        tier=tier,
+        tier_options=tier_options,
+        as_of=as_of,
+        plugins=plugins,
+        env=env,
+    )
+
+
+def open_settled(
+    text: str,
+    settings: Settings,
+    *,
+    tier: str | None = None,
+    tier_options: Mapping[str, object] | None = None,
+    as_of: AsOf | None = None,
+    plugins: Sequence[object] = (),
+    env: Env | None = None,
+    may_be_away: bool = False,
+    others: Sequence[str] = (),
+) -> Reader:
+    """``open_reader`` for callers that have the settings already.
+
+    ``others``: further log directories of the same engine. ``may_be_away``: a directory is opened even if the store behind
+    it does not answer. What is known of the tier there says where logs begin, what it alone has raises
+    ``TierUnavailableError``, and ``reader.tier.reach.away`` says why.
+    """
+    host = open_host(settings, plugins, env)
+    opened: Tier | None = None
+    stores = list[SegmentStore]()
+    try:
+        if is_tier(host, text):
+            opened = open_tier(host, text, tier_options, read_only=True)
+            return BucketReader(text, host, opened, as_of)
+        if as_of is not None:
+            raise ConfigError("as_of is for a tier that is read alone: give its URI")  # noqa: TRY301 - closes the host
+        if tier is not None:
+            opened = open_tier(host, tier, tier_options, read_only=True, may_be_away=may_be_away)
+        paths = (text, *others)
+        stores.extend(host.segment_store(found, read_only=True) for found in paths)
+        return DirectoryReader(", ".join(paths), host, stores, opened)
+    except BaseException:
+        for store in stores:
+            store.close()
+        if opened is not None:
+            opened.close()
+        host.close()
+        raise
+
+
+def is_tier(host: ComponentHost, text: str) -> bool:
+    """Whether ``text`` is the URI of a tier: not one that only a store of log directories serves, and no path."""
+    scheme, _ = split_scheme(text)
+    registry = host.registry
+    directories, objects = registry.segment_stores().schemes(), registry.object_stores().schemes()
+    return bool(scheme) and (scheme in objects or scheme not in directories)
+
+
+def open_tier(
+    host: ComponentHost,
+    uri: str,
+    options: Mapping[str, object] | None,
+    *,
+    read_only: bool,
+    may_be_away: bool = False,
+) -> Tier:
+    """Open the store at a tier's URI; the caller closes it. ``may_be_away`` as of ``Tier.open``.
+
+    Raises:
+        UnknownComponentError: nothing installed knows the scheme.
+        StoreError: the store refused or failed.
+    """
+    scheme, _ = split_scheme(uri)
+    if not scheme:
+        raise ConfigError(f"tier {uri!r} is no URI: s3://bucket/prefix or file:///folder are")
+    catalogue = host.registry.object_stores()
+    provider = catalogue.by_scheme(scheme)
+    store = catalogue.open(provider, host.context(provider, location=uri, options=options, read_only=read_only))
+    return Tier.open(
+        store,
+        host.layouts,
+        env=host.env,
+        limits=host.settings.limits,
+        config=host.settings.engine,
+        read_only=read_only,
+        may_be_away=may_be_away,
+        guard=catalogue.guard(provider),
+    )
+
+
+def open_host(settings: Settings, plugins: Sequence[object], env: Env | None) -> ComponentHost:
+    """Discover plugins and get ready to open what they offer."""
+    return ComponentHost(load_registry(settings, plugins), settings, env or Env())
+
+
+def load_registry(settings: Settings, plugins: Sequence[object] = ()) -> Registry:
+    """The plugins that the settings allow, and those that are passed."""
+    engine = settings.engine
+    return Registry.load(
+        [*engine.plugins_modules, *plugins],
+        allow=engine.plugins_allow,
+        block=engine.plugins_block,
+        prefer=engine.preferred_stores,
+    )

@@ -1,0 +1,55 @@
+"""What is read, as one value that travels between processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from stratalog.config.settings_sources import Settings, read_settings
+from stratalog.model.arguments import checked
+from stratalog.reading.open_reader import open_settled
+from stratalog.reading.reader import Reader
+from stratalog.tier.manifest.history import AsOf
+
+_PEEK_BYTES: Final = 1 << 16
+_PEEK_CHUNK_BYTES: Final = 1 << 17
+
+
+@checked
+@dataclass(frozen=True, slots=True)
+class ReadSource:
+    """A directory or a tier, and how to open it: the arguments of ``open_reader``. Can be pickled.
+
+    ``tier_options`` may hold credentials: they travel along when this value is pickled and are never shown. Where the
+    processes find credentials in their environment, leave them out.
+    """
+
+    location: str
+    tier: str | None = None
+    tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    as_of: AsOf | None = None
+    config: str | Mapping[str, object] | None = None
+
+    def settings(self) -> Settings:
+        """Of the configuration and this process's environment; errors as ``read_settings``."""
+        return read_settings(self.config, os.environ)
+
+    def open(self, *, peek: bool = False) -> Reader:
+        """Open it; errors as ``open_reader``.
+
+        Args:
+            peek: somebody looks for offsets and times and reads no data: a little is read at a time.
+        """
+        settings = self.settings()
+        if peek:
+            limits = settings.limits
+            smaller = replace(
+                limits,
+                read_bytes=min(limits.read_bytes, _PEEK_BYTES),
+                fetch_chunk_bytes=min(limits.fetch_chunk_bytes, _PEEK_CHUNK_BYTES),
+                prefetch_bytes=0,
+            )
+            settings = replace(settings, limits=smaller)
+        return open_settled(self.location, settings, tier=self.tier, tier_options=self.tier_options, as_of=self.as_of)

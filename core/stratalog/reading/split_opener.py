@@ -1,0 +1,121 @@
+"""Where a split is read: the segments that a plan names, opened one by one, with nothing else of their logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from types import TracebackType
+from typing import Final, Self
+
+from stratalog.config.settings_sources import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import ConfigError, SegmentGoneError
+from stratalog.log.folder.directory_state import read_topic_id
+from stratalog.model.names import LOG_SUFFIX
+from stratalog.reading.component_host import split_scheme
+from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.reading.read_source import ReadSource
+from stratalog.reading.reader import Reader
+from stratalog.reading.split_plan import Piece, Split
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.segment import Segment
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier import Tier
+
+_REQUESTS_A_PIECE: Final = 8  # about: fewer would read more than is needed at both ends
+_SMALLEST_CHUNK_BYTES: Final = 1 << 16
+
+
+class Workplace:
+    """Components, and the directory and the tier as far as pieces need them. A context manager; one thread.
+
+    Args:
+        source: of the plan.
+        split: what will be read, from which the size of requests follows.
+    """
+
+    def __init__(self, source: ReadSource, split: Split) -> None:
+        self._source = source
+        self._settings = _suited(source.settings(), split)
+        self._opened = ExitStack()
+        self._host = open_host(self._settings, (), None)
+        self._opened.callback(self._host.close)
+        self.parts = self._host.parts(TopicConfig())
+        self._store: SegmentStore | None = None
+        self._tier: Tier | None = None
+        self._reader: Reader | None = None
+
+    @contextmanager
+    def segment(self, piece: Piece) -> Iterator[ReadableSegment]:
+        """The segment that a piece is of.
+
+        Raises:
+            SegmentGoneError: the file is not there any more, or another one has its name.
+        """
+        if isinstance(piece.place, StoredSegment):
+            yield RemoteSegment(piece.place, self._remote().log(piece.log, piece.place.info.topic_id).fetcher)
+            return
+        files = self._local().open_log(str(piece.log))
+        topic_id = read_topic_id(files)
+        if topic_id is not None and topic_id != piece.topic_id:
+            raise SegmentGoneError("its topic has been made again since the plan was made", files.path(piece.place))
+        log = files.open_segment(piece.place)
+        segment = Segment(
+            files,
+            piece.base_offset,
+            piece.end_offset,
+            self.parts,
+            log,
+            size_bytes=piece.size_bytes,
+            names={LOG_SUFFIX: piece.place},
+            start=piece.file_start,
+        )
+        try:
+            planned_bytes = piece.file_bytes or piece.size_bytes
+            if log.size_bytes < planned_bytes or (not piece.is_active and log.size_bytes != planned_bytes):
+                raise SegmentGoneError("it has been replaced or cut since the plan was made", segment.label)
+            yield segment
+        finally:
+            segment.close()
+
+    def reader(self) -> Reader:
+        """The whole source, as it is now."""
+        if self._reader is None:
+            self._reader = self._opened.enter_context(self._source.open())
+        return self._reader
+
+    def _local(self) -> SegmentStore:
+        if self._store is None:
+            store = self._host.segment_store(self._source.location, read_only=True)
+            self._store = self._opened.enter_context(store)
+        return self._store
+
+    def _remote(self) -> Tier:
+        if self._tier is None:
+            uri = self._source.location if split_scheme(self._source.location)[0] else self._source.tier
+            if uri is None:
+                raise ConfigError("the plan names segments of a tier, and the source has none")
+            tier = open_tier(self._host, uri, self._source.tier_options, read_only=True)
+            self._tier = self._opened.enter_context(tier)
+        return self._tier
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+
+def _suited(settings: Settings, split: Split) -> Settings:
+    """A tier is read in aligned chunks, and ahead: for narrow pieces in smaller ones, and no further than they reach."""
+    widest = max((piece.span_bytes for piece in split.pieces), default=0)
+    suited = max(widest // _REQUESTS_A_PIECE, _SMALLEST_CHUNK_BYTES)
+    limits = settings.limits
+    chunk_bytes = min(limits.fetch_chunk_bytes, suited)
+    ahead_bytes = limits.prefetch_bytes if suited >= limits.fetch_chunk_bytes else 0
+    return replace(settings, limits=replace(limits, fetch_chunk_bytes=chunk_bytes, prefetch_bytes=ahead_bytes))

@@ -1,0 +1,250 @@
+"""Carrying out one split of a plan: records as Arrow batches, in any process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from stratalog.errors import (
+    CorruptBatchError,
+    CorruptionError,
+    ObjectNotFoundError,
+    OffsetOutOfRangeError,
+    SegmentGoneError,
+    UnknownTopicError,
+)
+from stratalog.log.read.columns import read_arrow, segment_arrow
+from stratalog.model.arguments import checked
+from stratalog.model.names import TopicPartition
+from stratalog.model.offsets import Isolation
+from stratalog.reading.read_source import ReadSource
+from stratalog.reading.split_opener import Workplace
+from stratalog.reading.split_plan import Piece, Split
+from stratalog.segment.framing import walk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import batch_at, checked_position
+from stratalog.segment.segment_check import good_batch_after
+
+if TYPE_CHECKING:
+    import pyarrow  # noqa: ICN001 - a type alone
+
+BATCH_BYTES: Final = 1 << 20
+LARGEST_BATCH_BYTES: Final = 4 << 20
+
+
+class Scanned(NamedTuple):
+    """Records of one log, in ``arrow_schema()``."""
+
+    log: TopicPartition
+    batch: pyarrow.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A bad entry that was stepped over: no record with an offset in [start, end) was read.
+
+    ``size_bytes`` from ``position`` of ``file`` were passed over.
+    """
+
+    log: TopicPartition
+    start: int
+    end: int
+    file: str
+    position: int
+    size_bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Records with offsets in [start, end) that were there when the plan was made, and are not any more."""
+
+    log: TopicPartition
+    start: int
+    end: int
+    log_start: int
+    log_end: int
+
+
+@checked
+def scan(
+    source: ReadSource,
+    split: Split,
+    *,
+    on_damage: Callable[[Damage], None] | None = None,
+    on_loss: Callable[[Lost], None] | None = None,
+) -> Iterator[Scanned]:
+    """The records of a split, ascending within each piece, in batches of 1 to 4 MiB.
+
+    Batches may be smaller where a partition ends; a single record may be larger. CRCs are checked. Control records, and
+    for ``read_committed`` aborted ones, are left out. A segment that retention took away, or compaction replaced, since
+    the plan was made is looked for anew, in the tier too.
+
+    Args:
+        source: what was planned from, opened here once more.
+        split: of a plan.
+        on_damage: told of each bad entry, which is then stepped over; None raises.
+        on_loss: told of what is gone; None raises.
+
+    Raises:
+        CorruptBatchError: a bad entry; all good records before it have been yielded.
+        OffsetOutOfRangeError: records are gone; those that are still there have not all been read.
+        PluginImportError: pyarrow is not installed; the text names the extra.
+        StoreError, LogDirError: the source cannot be read.
+    """
+    with Workplace(source, split) as place:
+        for log, pieces in _by_log(split.pieces):
+            work = _Work(place, split.isolation, on_damage, on_loss)
+            found = (batch for piece in pieces for batch in work.read(piece))
+            yield from (Scanned(log, batch) for batch in _sized(found))
+
+
+def _by_log(pieces: Iterable[Piece]) -> Iterator[tuple[TopicPartition, list[Piece]]]:
+    """Runs of pieces of the same log."""
+    run: list[Piece] = []
+    for piece in pieces:
+        if run and run[-1].log != piece.log:
+            yield run[-1].log, run
+            run = []
+        run.append(piece)
+    if run:
+        yield run[-1].log, run
+
+
+class _Work:
+    """Reads pieces of one log."""
+
+    def __init__(
+        self,
+        place: Workplace,
+        isolation: Isolation,
+        on_damage: Callable[[Damage], None] | None,
+        on_loss: Callable[[Lost], None] | None,
+    ) -> None:
+        self._place, self._isolation, self._on_damage, self._on_loss = place, isolation, on_damage, on_loss
+        self._offset = 0  # where the piece at hand goes on
+
+    def read(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
+        """All of one piece."""
+        self._offset = piece.start
+        if piece.damage is not None:
+            self._tell(piece, piece.damage, piece.end, piece.damage.position)
+            return
+        try:
+            with self._place.segment(piece) as segment:
+                yield from self._planned(piece, segment)
+        except (SegmentGoneError, ObjectNotFoundError):
+            yield from self._anew(piece)
+
+    def _planned(self, piece: Piece, segment: ReadableSegment) -> Iterator[pyarrow.RecordBatch]:
+        """The piece where the plan says it is."""
+        parts, below = self._place.parts, None if piece.is_active else piece.end_offset
+        position = checked_position(segment, piece.position, piece.start, parts)
+        doubted = set[int]()  # positions that were read once more; each is stepped over at the next error
+        while self._offset < piece.end:
+            chunks = walk(segment, position, parts, below=below, until=piece.end_position)
+            span = range(self._offset, piece.end)
+            try:
+                for batch, offset in segment_arrow(segment, chunks, span, piece.aborted, parts, piece.log.partition):
+                    self._offset = offset
+                    if batch is not None:
+                        yield batch
+            except CorruptionError as error:
+                if error.position not in doubted and segment.forget():  # it may have been damaged on the way
+                    doubted.add(error.position)
+                elif isinstance(error, CorruptBatchError):
+                    position = self._step_over(piece, segment, error)
+                else:
+                    raise
+            else:
+                return
+
+    def _step_over(self, piece: Piece, segment: ReadableSegment, error: CorruptBatchError) -> int:
+        """Go on behind a bad entry; the position where."""
+        parts = self._place.parts
+        whole = batch_at(segment, error.position, parts)
+        if whole is not None:  # its bytes are what was written, its records are not what they should be
+            position, next_offset = error.position + whole.size_bytes, whole.next_offset
+        else:
+            found = good_batch_after(segment, error.position, self._offset, parts)
+            behind = None if found is None else batch_at(segment, found, parts)
+            if found is None or behind is None:
+                position, next_offset = segment.size_bytes, piece.end_offset
+            else:
+                position, next_offset = found, behind.base_offset if behind.magic >= 2 else self._offset
+        if next_offset > piece.start:
+            self._tell(piece, error, next_offset, position)
+        self._offset = max(self._offset, next_offset)
+        return position
+
+    def _tell(self, piece: Piece, error: CorruptBatchError, end: int, end_position: int) -> None:
+        if self._on_damage is None:
+            raise error.with_traceback(None)
+        start = min(max(self._offset, piece.start), end)
+        size_bytes = end_position - error.position
+        self._on_damage(Damage(piece.log, start, end, error.file, error.position, size_bytes, error.reason))
+
+    def _anew(self, piece: Piece) -> Iterator[pyarrow.RecordBatch]:
+        """The rest of a piece from wherever it is now; of what is nowhere, the reader is told."""
+        reader = self._place.reader()
+        try:
+            log = reader.log(*piece.log)
+        except UnknownTopicError:
+            self._lose(piece, piece.end, 0, 0)
+            return
+        offsets = log.offsets()
+        if log.topic_id != piece.topic_id:  # deleted, and made again with the same name
+            self._lose(piece, piece.end, offsets.log_start, offsets.log_end)
+            return
+        if offsets.log_start > self._offset:
+            self._lose(piece, min(offsets.log_start, piece.end), offsets.log_start, offsets.log_end)
+        shown = offsets.bound(self._isolation)
+        stop = min(piece.end, shown)
+        if self._offset < stop:
+            isolation = str(self._isolation)
+            yield from read_arrow(log.view, log.parts, self._offset, stop, isolation, piece.log.partition)
+            self._offset = stop
+        if self._offset < piece.end:
+            self._lose(piece, piece.end, offsets.log_start, shown)
+
+    def _lose(self, piece: Piece, end: int, log_start: int, log_end: int) -> None:
+        if self._on_loss is None:
+            raise OffsetOutOfRangeError(str(piece.log), self._offset, log_start, log_end)
+        self._on_loss(Lost(piece.log, self._offset, end, log_start, log_end))
+        self._offset = end
+
+
+def _sized(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """The same rows in batches of 1 to 4 MiB, in their order."""
+    waiting: list[pyarrow.RecordBatch] = []
+    size_bytes = 0
+    for batch in batches:
+        if batch.nbytes > LARGEST_BATCH_BYTES:
+            if waiting:
+                yield _joined(waiting)
+                waiting, size_bytes = [], 0
+            yield from _cut(batch)
+            continue
+        waiting.append(batch)
+        size_bytes += batch.nbytes
+        if size_bytes >= BATCH_BYTES:
+            yield _joined(waiting)
+            waiting, size_bytes = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pyarrow.RecordBatch]) -> pyarrow.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    pa = import_module("pyarrow")
+    joined: pyarrow.RecordBatch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    return joined
+
+
+def _cut(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
+    rows = max(batch.num_rows * (LARGEST_BATCH_BYTES // 2) // batch.nbytes, 1)
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)

@@ -1,0 +1,64 @@
+"""The kinds of components that plugins offer: one row a collecting hook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.spi.cleanup import CleanupPolicy
+from stratalog.spi.codecs import Codec
+from stratalog.spi.extra import ExtraIndex
+from stratalog.spi.formats import RecordFormat
+from stratalog.spi.hooks import PROJECT
+from stratalog.spi.indexes import IndexFormat
+from stratalog.spi.layouts import TierLayout
+from stratalog.spi.objects import ObjectStore
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.spi.service_contract import Service
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of component.
+
+    Attributes:
+        key: plural, with underscores: the hook's name without ``stratalog_``, and the key in ``PluginInfo.offers``.
+        title: singular, for texts.
+        component: what ``Provider.open`` returns.
+        has_schemes: whether it is found by the scheme of a URI; opening one then needs a location.
+        writes_bytes: whether files or manifests name it as ``name@version``.
+    """
+
+    key: str
+    title: str
+    component: type[object]
+    has_schemes: bool = False
+    writes_bytes: bool = False
+
+    @property
+    def hook(self) -> str:
+        """The collecting hook's name."""
+        return f"{PROJECT}_{self.key}"
+
+
+RECORD_FORMATS: Final = Kind("record_formats", "record format", RecordFormat, writes_bytes=True)
+CODECS: Final = Kind("codecs", "codec", Codec, writes_bytes=True)
+INDEX_FORMATS: Final = Kind("index_formats", "index format", IndexFormat, writes_bytes=True)
+EXTRA_INDEXES: Final = Kind("extra_indexes", "EXTRA index", ExtraIndex, writes_bytes=True)
+SEGMENT_STORES: Final = Kind("segment_stores", "segment store", SegmentStore, has_schemes=True)
+OBJECT_STORES: Final = Kind("object_stores", "object store", ObjectStore, has_schemes=True)
+TIER_LAYOUTS: Final = Kind("tier_layouts", "tier layout", TierLayout, writes_bytes=True)
+CLEANUP_POLICIES: Final = Kind("cleanup_policies", "cleanup policy", CleanupPolicy)
+SERVICES: Final = Kind("services", "service", Service)
+
+KINDS: Final = (
+    RECORD_FORMATS,
+    CODECS,
+    INDEX_FORMATS,
+    EXTRA_INDEXES,
+    SEGMENT_STORES,
+    OBJECT_STORES,
+    TIER_LAYOUTS,
+    CLEANUP_POLICIES,
+    SERVICES,
+)

@@ -1,0 +1,249 @@
+"""``check-plugin``: whether a plugin keeps the contract as far as its structure shows.
+
+What components do is judged by the contract classes of ``stratalog.testing.contracts``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from stratalog.config.engine_settings import Limits
+from stratalog.config.keys import Section
+from stratalog.env import Env
+from stratalog.env.handles import HandlePool
+from stratalog.errors import ConfigError, PluginError, PluginImportError, UnknownComponentError
+from stratalog.model.names import (
+    CLEANED_SUFFIX,
+    DELETED_SUFFIX,
+    DIGEST_SUFFIX,
+    EXTRA_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+)
+from stratalog.model.records import Fields
+from stratalog.registry import component_kinds
+from stratalog.registry.component_kinds import Kind
+from stratalog.registry.discover import Candidate, find_candidates
+from stratalog.registry.host import Host
+from stratalog.registry.plugin_loader import LoadedPlugin, ask_all
+from stratalog.spi.codecs import Codec, CodecTable
+from stratalog.spi.extra import ExtraIndex
+from stratalog.spi.formats import RecordFormat
+from stratalog.spi.indexes import IndexFormat, IndexRole
+from stratalog.spi.providers import OpenContext, Provider
+
+HEAVY_MODULES: Final = frozenset(
+    {"boto3", "botocore", "aiobotocore", "click", "cryptography", "fsspec", "grpc", "numpy", "pandas", "polars"}
+    | {"pyarrow", "pyspark", "requests", "rich", "s3fs", "torch"}
+)
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*\Z")
+_SUFFIX: Final = re.compile(r"\.[a-z]+\Z")
+_TAKEN_SUFFIXES: Final = frozenset(
+    {
+        LOG_SUFFIX,
+        SNAPSHOT_SUFFIX,
+        DIGEST_SUFFIX,
+        EXTRA_SUFFIX,
+        DELETED_SUFFIX,
+        CLEANED_SUFFIX,
+        SWAP_SUFFIX,
+    }
+)
+_COMMAND: Final = re.compile(r"[a-z][a-z0-9-]*\Z")
+
+
+class Severity(StrEnum):
+    """Whether a finding breaks the contract, or only cannot be judged here."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a plugin.
+
+    Attributes:
+        severity: error, or warning.
+        where: the plugin, or ``codec zstd`` of it.
+        text: a sentence.
+    """
+
+    severity: Severity
+    where: str
+    text: str
+
+
+def check_plugin(plugin: object) -> list[Finding]:
+    """Check one plugin by itself, whatever the settings say.
+
+    Args:
+        plugin: an entry point's name, or a module or object with hooks.
+
+    Returns:
+        What is wrong, errors first; empty if nothing is. Stores are not opened, as that needs a location. That nothing
+        heavy is imported early shows only where it was not imported before, so a fresh process sees most.
+
+    Raises:
+        UnknownComponentError: no installed distribution has an entry point of this name.
+    """
+    candidate = _candidate(plugin) if isinstance(plugin, str) else None
+    name = candidate.name if candidate else getattr(plugin, "__name__", type(plugin).__qualname__)
+    before, host = set(sys.modules), Host()
+    try:
+        host.register(candidate.load() if candidate else plugin, name)
+        loaded = ask_all(host, {name: candidate})[0]
+    except PluginError as error:
+        return [Finding(Severity.ERROR, f"plugin {name}", str(error))]
+    if loaded.info.error is not None:
+        return [Finding(Severity.ERROR, f"plugin {name}", str(loaded.info.error))]
+    findings = [
+        Finding(Severity.ERROR, f"plugin {name}", f"importing it imports {module}: import that when a component opens")
+        for module in sorted(HEAVY_MODULES & (set(sys.modules) - before))
+    ]
+    findings += _check_offers(loaded)
+    findings += _check_commands(host)
+    return sorted(findings, key=lambda finding: (finding.severity, finding.where))
+
+
+def _candidate(name: str) -> Candidate:
+    installed = find_candidates()
+    for candidate in installed:
+        if candidate.name == name:
+            return candidate
+    there = ", ".join(sorted({candidate.name for candidate in installed})) or "none"
+    raise UnknownComponentError(f"no installed distribution has the entry point {name!r}; there are: {there}")
+
+
+def _check_offers(loaded: LoadedPlugin) -> Iterator[Finding]:
+    by_key = {kind.key: kind for kind in component_kinds.KINDS}
+    for key, providers in loaded.providers.items():
+        kind = by_key[key]
+        uses = Counter(provider.name for provider in providers)
+        for provider in providers:
+            where = f"{kind.title} {provider.name}"
+            problems = [*_check_provider(kind, provider)]
+            if uses[provider.name] > 1:
+                problems.append("the plugin offers this name twice")
+            yield from (Finding(Severity.ERROR, where, text) for text in problems)
+            if not problems and not kind.has_schemes:
+                yield from _check_opening(kind, provider, where)
+
+
+def _check_commands(host: Host) -> Iterator[Finding]:
+    for answer in host.commands():
+        if answer.error is not None:
+            yield Finding(Severity.ERROR, f"plugin {answer.plugin}", f"its commands hook raised {answer.error!r}")
+        for command in answer.offers:
+            if not _COMMAND.match(command.name):
+                yield Finding(Severity.ERROR, f"command {command.name}", "its name is not of the form [a-z][a-z0-9-]*")
+            if not command.help:
+                yield Finding(Severity.ERROR, f"command {command.name}", "it has no help")
+
+
+def _check_provider(kind: Kind, provider: Provider[Any]) -> Iterator[str]:  # Any: providers of every kind
+    if kind.has_schemes and not provider.schemes:
+        yield "it serves no URI scheme, so nothing can choose it"
+    if provider.schemes and not kind.has_schemes:
+        yield "only stores have schemes"
+    for scheme in sorted(provider.schemes):
+        if not _SCHEME.match(scheme):
+            yield f"scheme {scheme!r} is not of the form [a-z][a-z0-9+.-]*"
+    try:
+        inspect.signature(provider.open).bind(None)
+    except TypeError as error:
+        yield f"open must take the context as its one argument: {error}"
+    yield from _check_section(provider.engine_section)
+    yield from _check_section(provider.topic_section, prefix=f"{provider.name}.")
+
+
+def _check_section(section: object, prefix: str = "") -> Iterator[str]:
+    if section is None:
+        return
+    if not (isinstance(section, type) and issubclass(section, Section)):
+        yield f"{section!r} is not a subclass of Section"
+        return
+    try:
+        described = section.keys()
+        section.from_mapping(section().to_mapping(), "defaults")
+    except (ConfigError, NameError, TypeError) as error:
+        yield f"the defaults of {section.__name__} are refused: {error}"
+        return
+    for name, found in described.items():
+        if not name.startswith(prefix):
+            yield f"topic setting {name!r} must begin with {prefix!r}"
+        if not found.doc:
+            yield f"setting {name!r} has no sentence"
+
+
+def _check_opening(kind: Kind, provider: Provider[Any], where: str) -> Iterator[Finding]:  # Any: every kind
+    env, limits = Env(), Limits()
+    handles = HandlePool(env.files, limits.open_files)
+    section = provider.engine_section() if provider.engine_section else None
+    context = OpenContext(env=env, limits=limits, handles=handles, codecs=CodecTable(), section=section)
+    try:
+        component = provider.open(context)
+    except PluginImportError as error:
+        yield Finding(Severity.WARNING, where, f"it cannot be opened here: {error}")
+        return
+    except Exception as error:  # noqa: BLE001 - plugins are strangers: whatever they raise is a finding
+        yield Finding(Severity.ERROR, where, f"opening it with default settings raised {error!r}")
+        return
+    finally:
+        handles.close()
+    if not isinstance(component, kind.component):
+        wrong = f"open returned {type(component).__qualname__}, which is no {kind.component.__name__}"
+        yield Finding(Severity.ERROR, where, wrong)
+        return
+    yield from (Finding(Severity.ERROR, where, text) for text in _ATTRIBUTES.get(kind, _no_attributes)(component))
+
+
+def _codec_attributes(codec: Codec) -> Iterator[str]:
+    if getattr(codec, "id", None) not in range(1, 8):
+        yield "id must be 1 to 7: three bits of the attributes, and 0 is no codec"
+    if not isinstance(getattr(codec, "levels", ""), range | None):
+        yield "levels must be a range or None"
+
+
+def _format_attributes(record_format: RecordFormat) -> Iterator[str]:
+    if getattr(record_format, "magic", None) not in range(128):
+        yield "magic must be 0 to 127"
+
+
+def _extra_attributes(extra: ExtraIndex) -> Iterator[str]:
+    if not isinstance(getattr(extra, "fields", None), Fields):
+        yield "fields must be of Fields: what of the records a builder looks at"
+
+
+def _index_attributes(index: IndexFormat[Any]) -> Iterator[str]:  # Any: entries of every kind
+    role = getattr(index, "role", None)
+    if not isinstance(role, IndexRole):
+        yield "role must be an IndexRole"
+    elif role is IndexRole.EXTRA:
+        yield "an index of role extra is an ExtraIndex, offered by stratalog_extra_indexes: it is made from records"
+    suffix = str(getattr(index, "suffix", ""))
+    if not _SUFFIX.match(suffix) or suffix in _TAKEN_SUFFIXES:
+        yield f"suffix must be a dot and lower-case letters, and none of {', '.join(sorted(_TAKEN_SUFFIXES))}"
+    if getattr(index, "entry_bytes", None) not in range(1, 1 << 16):
+        yield "entry_bytes must be 1 to 65535"
+
+
+def _no_attributes(component: object) -> Iterator[str]:
+    del component
+    return iter(())
+
+
+_ATTRIBUTES: Final[dict[Kind, Callable[[Any], Iterator[str]]]] = {  # Any: each takes its own kind
+    component_kinds.RECORD_FORMATS: _format_attributes,
+    component_kinds.CODECS: _codec_attributes,
+    component_kinds.INDEX_FORMATS: _index_attributes,
+    component_kinds.EXTRA_INDEXES: _extra_attributes,
+}

@@ -1,0 +1,157 @@
+"""Plugins on their way into a registry: imported, registered and asked, each by itself."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from stratalog.errors import PluginError, PluginImportError
+from stratalog.registry import component_kinds
+from stratalog.registry.component_kinds import Kind
+from stratalog.registry.discover import Candidate, ambiguity, bundled_hint, find_candidates, import_named, select
+from stratalog.registry.host import Answer, Host
+from stratalog.registry.plugins import OfferInfo, PluginInfo, PluginStatus
+from stratalog.spi.providers import Provider
+
+_LOGGER: Final = logging.getLogger("stratalog.registry")
+
+Providers: TypeAlias = dict[str, tuple[Provider[Any], ...]]
+"""Providers of every kind, by the kind's key; Any, because each kind has its own."""
+
+_COLLECTORS: Final[tuple[tuple[Kind, Callable[[Host], tuple[Answer[Provider[Any]], ...]]], ...]] = (  # Any: as above
+    (component_kinds.RECORD_FORMATS, Host.record_formats),
+    (component_kinds.CODECS, Host.codecs),
+    (component_kinds.INDEX_FORMATS, Host.index_formats),
+    (component_kinds.EXTRA_INDEXES, Host.extra_indexes),
+    (component_kinds.SEGMENT_STORES, Host.segment_stores),
+    (component_kinds.OBJECT_STORES, Host.object_stores),
+    (component_kinds.TIER_LAYOUTS, Host.tier_layouts),
+    (component_kinds.CLEANUP_POLICIES, Host.cleanup_policies),
+    (component_kinds.SERVICES, Host.services),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin after loading: what is known of it, and what it offers."""
+
+    info: PluginInfo
+    providers: Providers
+
+
+def load_plugins(
+    host: Host, plugins: Sequence[object], allow: Sequence[str], block: Sequence[str]
+) -> tuple[LoadedPlugin, ...]:
+    """Fill ``host`` with the installed plugins and with ``plugins``, and ask each what it offers.
+
+    Arguments and errors as ``Registry.load``.
+    """
+    installed = select(find_candidates(), allow, block)
+    infos = [_info(candidate, PluginStatus.BLOCKED) for candidate in installed.blocked]
+    infos += [_failure(candidate, ambiguity(candidate, installed.ambiguous)) for candidate in installed.ambiguous]
+    infos += [_missing(name) for name in installed.missing]
+    registered = dict[str, Candidate | None]()
+    for candidate in installed.wanted:
+        try:
+            host.register(candidate.load(), candidate.name)
+        except PluginError as error:
+            infos.append(_failure(candidate, error))
+        else:
+            registered[candidate.name] = candidate
+    registered |= dict.fromkeys(_register_passed(host, plugins))
+    loaded = [LoadedPlugin(info, {}) for info in infos] + ask_all(host, registered)
+    for plugin in loaded:
+        if plugin.info.status is PluginStatus.FAILED:  # nobody ever asks for a plugin that would only listen
+            _LOGGER.warning("%s", plugin.info.absence)
+    return tuple(sorted(loaded, key=lambda plugin: (plugin.info.name, plugin.info.distribution)))
+
+
+def _register_passed(host: Host, plugins: Sequence[object]) -> list[str]:
+    names = list[str]()
+    for plugin in plugins:
+        module = import_named(plugin) if isinstance(plugin, str) else plugin
+        if host.is_registered(module):
+            continue  # installed as well, or passed twice: it counts once
+        name = _free_name(host, module)
+        host.register(module, name)
+        names.append(name)
+    return names
+
+
+def _free_name(host: Host, plugin: object) -> str:
+    base = str(getattr(plugin, "__name__", "") or f"{type(plugin).__module__}.{type(plugin).__qualname__}")
+    name, count = base, 1
+    while name in host:
+        count += 1
+        name = f"{base}#{count}"
+    return name
+
+
+def ask_all(host: Host, registered: Mapping[str, Candidate | None]) -> list[LoadedPlugin]:
+    """Call every collecting hook once.
+
+    An installed plugin with a hook that fails is taken out whole, as half of one would be worse than none; one that
+    the caller passed is the caller's to correct, so its error is raised.
+    """
+    found: dict[str, Providers] = {name: {} for name in registered}
+    errors = dict[str, PluginError]()
+    for kind, collect in _COLLECTORS:
+        for answer in collect(host):
+            if answer.error is not None:
+                errors.setdefault(answer.plugin, explained(answer, kind.hook, registered[answer.plugin]))
+            elif answer.offers:
+                found[answer.plugin][kind.key] = answer.offers
+    return [_asked(host, name, candidate, found[name], errors.get(name)) for name, candidate in registered.items()]
+
+
+def _asked(
+    host: Host, name: str, candidate: Candidate | None, providers: Providers, error: PluginError | None
+) -> LoadedPlugin:
+    if error is None:
+        words = {key: tuple(OfferInfo.of(provider) for provider in offers) for key, offers in providers.items()}
+        if candidate is None:
+            return LoadedPlugin(PluginInfo(name, "", "", PluginStatus.OK, offers=words), providers)
+        return LoadedPlugin(_info(candidate, PluginStatus.OK, offers=words), providers)
+    if candidate is None:
+        raise error
+    host.unregister(name)
+    return LoadedPlugin(_failure(candidate, error), {})
+
+
+def explained(answer: Answer[Any], hook: str, candidate: Candidate | None) -> PluginError:  # Any: every kind's answer
+    """The error of an answer that has one, with the plugin, the hook, and what to install if an import failed."""
+    error = answer.error
+    if isinstance(error, PluginImportError):
+        return error
+    explanation: PluginError
+    if isinstance(error, ImportError):
+        explanation = (
+            candidate.import_failure(error)
+            if candidate
+            else PluginImportError(str(error), answer.plugin, bundled_hint(error.name or ""))
+        )
+    else:
+        explanation = PluginError(f"{hook} of plugin {answer.plugin!r} failed: {error!r}")
+    explanation.__cause__ = error
+    return explanation
+
+
+def _info(
+    candidate: Candidate,
+    status: PluginStatus,
+    *,
+    error: PluginError | None = None,
+    offers: Mapping[str, tuple[OfferInfo, ...]] | None = None,
+) -> PluginInfo:
+    return PluginInfo(candidate.name, candidate.distribution, candidate.version, status, error, offers or {})
+
+
+def _failure(candidate: Candidate, error: PluginError) -> PluginInfo:
+    return _info(candidate, PluginStatus.FAILED, error=error)
+
+
+def _missing(name: str) -> PluginInfo:
+    error = PluginImportError("plugins.allow names an entry point that no installed distribution has", name)
+    return PluginInfo(name, "", "", PluginStatus.FAILED, error)

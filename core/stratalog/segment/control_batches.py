@@ -1,0 +1,79 @@
+"""Control batches: reading what they say, and making them.
+
+Source: apache/kafka ProducerAppendInfo.append, MemoryRecords.withEndTransactionMarker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import Final
+
+from stratalog.errors import StorageError
+from stratalog.model.batches import CONTROL_BIT, NO_EPOCH, NO_PRODUCER, BatchTable, Buffer, RecordBatch, ScanStop
+from stratalog.model.messages.control import ControlRecord, EndMarker, control_key, parse_control
+from stratalog.model.records import Fields, Record
+from stratalog.segment.components import Components
+from stratalog.spi.formats import BatchHeader, RecordFormat
+
+CONTROL_MAGIC: Final = 2  # of every control batch: older formats have no place for the flag
+
+
+def without_markers(table: BatchTable) -> BatchTable:
+    """The batches of a table that hold data; the bit that tells means nothing in older formats."""
+    if table.magic < CONTROL_MAGIC or not any(map(CONTROL_BIT.__and__, table.attributes)):
+        return table
+    return table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
+
+
+def read_control(data: Buffer, batch: RecordBatch, parts: Components) -> ControlRecord | None:
+    """What the first record of a control batch in ``data`` says; later ones do not count for Kafka either.
+
+    None for a batch of data, an emptied one, a type that nobody knows, and what cannot be parsed: Kafka, too, passes
+    over such records when it replays a log.
+    """
+    found = parts.formats.get(batch.magic)
+    if not batch.is_control or batch.record_count <= 0 or found is None:
+        return None
+    row = BatchTable.from_rows(batch.magic, [astuple(batch)[1:]], ScanStop.END, batch.position + batch.size_bytes)
+    fields = Fields.KEY | Fields.VALUE
+    try:
+        columns = next(found.decode(data, row, fields=fields, limit_bytes=parts.limits.decompressed_bytes), None)
+        if columns is None or not columns.count:
+            return None
+        first = columns.take(0, 1)
+        return parse_control(first.keys()[0], first.values()[0])
+    except StorageError:
+        return None
+
+
+def control_batch(
+    form: RecordFormat,
+    record: ControlRecord,
+    *,
+    timestamp_ms: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_EPOCH,
+    producer_id: int = NO_PRODUCER,
+    producer_epoch: int = -1,
+) -> bytearray:
+    """A control batch with one record: uncompressed, without sequence, transactional if it ends a transaction.
+
+    Args:
+        form: of magic 2.
+        record: what it says.
+        timestamp_ms: of the record.
+        base_offset: of the record.
+        leader_epoch: of the log; needed where a quorum writes.
+        producer_id: whose transaction ends.
+        producer_epoch: the same.
+    """
+    header = BatchHeader(
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=isinstance(record, EndMarker),
+        control=True,
+    )
+    content = Record(timestamp_ms=timestamp_ms, key=control_key(record.kind), value=record.value())
+    return form.encode([content], header, None, None)

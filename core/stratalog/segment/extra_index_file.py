@@ -1,0 +1,195 @@
+"""The EXTRA indexes of one segment: making them, and the bytes that hold them. docs/formats/extra.md draws them.
+
+The same bytes stand in a file beside a closed segment and travel to a tier with it. Nothing of them is needed: what is not
+exactly as it was written counts as missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+
+from crc32c import crc32c
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import SegmentGoneError
+from stratalog.model.batches import Buffer
+from stratalog.model.names import EXTRA_SUFFIX
+from stratalog.model.records import Fields
+from stratalog.registry.guard import Guard
+from stratalog.segment.components import Components
+from stratalog.segment.control_batches import without_markers
+from stratalog.segment.framing import walk
+from stratalog.segment.readable import ReadableSegment
+from stratalog.segment.search import decode
+from stratalog.segment.segment_identity import Identity
+from stratalog.spi.segment_store import SegmentFile
+
+if TYPE_CHECKING:
+    from stratalog.segment.segment import Segment
+
+_LOGGER: Final = logging.getLogger(__name__)
+MAX_INDEX_BYTES: Final = 64 << 20
+_MAX_SECTIONS: Final = 255
+_MAGIC: Final = b"STLGEXT1"
+_SECTION: Final = struct.Struct("<QIB")  # size, CRC, length of the label
+_TRAILER: Final = struct.Struct("<IIqqqqII8s")
+_MAX_DIRECTORY_BYTES: Final = _MAX_SECTIONS * (_SECTION.size + 255)
+
+ReadBytes = Callable[[int, int], Buffer]
+"""So many bytes from a position on, fewer at the end."""
+
+
+@runtime_checkable
+class HasExtras(Protocol):
+    """A segment that may have EXTRA indexes."""
+
+    def extra_index(self, label: str) -> bytes:
+        """The one of this ``name@version``; ``b""`` if there is none that fits the segment, or it says nothing."""
+
+
+def extra_index(segment: ReadableSegment, label: str) -> bytes:
+    """An EXTRA index of a closed segment; as ``HasExtras``."""
+    return segment.extra_index(label) if isinstance(segment, HasExtras) else b""
+
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Where an index is (bytes), and its CRC-32C."""
+
+    position: int
+    size_bytes: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackedExtras:
+    """What stands at the end of the bytes: of which segment they are, and where which index is."""
+
+    identity: Identity
+    sections: Mapping[str, Section]
+
+    def index(self, label: str, read: ReadBytes) -> bytes | None:
+        """One index; None if it is missing or damaged."""
+        found = self.sections.get(label)
+        if found is None or found.size_bytes > MAX_INDEX_BYTES:
+            return None
+        data = bytes(read(found.position, found.size_bytes))
+        return data if len(data) == found.size_bytes and crc32c(data) == found.crc else None
+
+
+def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffer]:
+    """The bytes, in parts to be written one behind the other."""
+    directory = b"".join(
+        _SECTION.pack(memoryview(data).nbytes, crc32c(data), len(label)) + label.encode("ascii")
+        for label, data in indexes.items()
+    )
+    crc = crc32c(_trailer(len(directory), len(indexes), identity, 0), crc32c(directory))
+    return [*indexes.values(), directory + _trailer(len(directory), len(indexes), identity, crc)]
+
+
+def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
+    """Read the directory at the end of such bytes; None if there is none, or it is damaged."""
+    body_bytes = size_bytes - _TRAILER.size
+    if body_bytes < 0:
+        return None
+    trailer = bytes(read(body_bytes, _TRAILER.size))
+    if len(trailer) != _TRAILER.size:
+        return None
+    directory_bytes, count, base, end, log_bytes, modified_ms, tail_crc, crc, magic = _TRAILER.unpack(trailer)
+    if magic != _MAGIC or directory_bytes > min(body_bytes, _MAX_DIRECTORY_BYTES) or count > _MAX_SECTIONS:
+        return None
+    identity = Identity(base, end, log_bytes, modified_ms, tail_crc)
+    directory = bytes(read(body_bytes - directory_bytes, directory_bytes))
+    if crc32c(_trailer(directory_bytes, count, identity, 0), crc32c(directory)) != crc:
+        return None
+    try:
+        return PackedExtras(identity, dict(_sections(directory, count)))
+    except (struct.error, UnicodeDecodeError):  # the CRC is right, and the form is not
+        return None
+
+
+def _sections(directory: bytes, count: int) -> Iterator[tuple[str, Section]]:
+    at = position = 0
+    for _ in range(count):
+        size_bytes, crc, length = _SECTION.unpack_from(directory, at)
+        at += _SECTION.size
+        yield directory[at : at + length].decode("ascii"), Section(position, size_bytes, crc)
+        at += length
+        position += size_bytes
+
+
+def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> bytes:
+    bounds = (found.base_offset, found.end_offset, found.size_bytes, found.modified_ms, found.tail_crc)
+    return _TRAILER.pack(directory_bytes, count, *bounds, crc, _MAGIC)
+
+
+def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
+    """Those of these indexes that the file beside a closed segment has; none if that is about other bytes."""
+    try:
+        with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
+            packed = _of_now(segment, file)
+            found = {} if packed is None else {label: packed.index(label, file.read) for label in labels}
+    except SegmentGoneError:  # no such file; or no such segment any more, which is for whoever reads it
+        return {}
+    return {label: data for label, data in found.items() if data is not None}
+
+
+def stored_labels(segment: Segment) -> tuple[str, ...]:
+    """The labels of the indexes in the file beside a closed segment; none if that is about other bytes. No index is read."""
+    try:
+        with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
+            packed = _of_now(segment, file)
+    except SegmentGoneError:
+        return ()
+    return () if packed is None else tuple(packed.sections)
+
+
+def _of_now(segment: Segment, file: SegmentFile) -> PackedExtras | None:
+    packed = unpack_extras(file.read, file.size_bytes)
+    return packed if packed is not None and packed.identity == Identity.of(segment) else None
+
+
+# --- making them -----------------------------------------------------------------------------------------------------
+
+
+def build_extras(
+    segment: ReadableSegment, labels: Collection[str], parts: Components, config: TopicConfig
+) -> dict[str, Buffer]:
+    """The indexes of a closed segment, by label, in one pass over its records.
+
+    Raises:
+        CorruptBatchError: a batch is bad; nothing is made.
+        PluginError: a builder raised what is no StorageError, or made what is no index.
+    """
+    extras = {label: parts.extras.of(label) for label in labels}
+    guards = {label: parts.extras.guard(label) for label in labels}
+    builders = {label: guards[label].call("builder", partial(found.builder, config)) for label, found in extras.items()}
+    fields = reduce(or_, (found.fields for found in extras.values()), Fields.OFFSET)
+    for chunk in walk(segment, 0, parts, below=segment.end_offset):
+        for table in chunk.tables:
+            for columns in decode(chunk, without_markers(table), segment, parts, fields):
+                for label, builder in builders.items():
+                    guards[label].call("add", partial(builder.add, columns))
+    return {label: _finished(label, builder.finish, guards[label]) for label, builder in builders.items()}
+
+
+def _finished(label: str, finish: Callable[[], Buffer], guard: Guard) -> Buffer:
+    made = guard.call("finish", finish)
+    try:
+        size_bytes = memoryview(made).nbytes
+    except TypeError:
+        guard.refuse("finish", f"returned a {type(made).__name__}, not bytes")
+    if size_bytes <= MAX_INDEX_BYTES:
+        return made
+    _LOGGER.warning("EXTRA index %s is left out of a segment: %d bytes, at most %d", label, size_bytes, MAX_INDEX_BYTES)
+    return b""

@@ -1,0 +1,59 @@
+"""Letting go of the oldest part of a tiered log: one commit raises the log start, and what ends below it counts no more.
+
+The objects are deleted later, by the collector, so that readers of an older root finish undisturbed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stratalog.tier.manifest.root import Change, ChangeKind, Root
+
+
+@dataclass(frozen=True, slots=True)
+class ExpireReport:
+    """What one call took out of the head, and the log start that was committed; bytes are of ``.log`` files."""
+
+    log_start: int
+    segments: int = 0
+    size_bytes: int = 0
+
+
+class Expiry:
+    """One decision to expire; keeps what the last decided change was about. Used for one commit.
+
+    Args:
+        log_start: the new log start; one that is not above the committed one changes nothing.
+        reason: why, for people.
+        kind: EXPIRE removes what lies below the log start; CLEAR and DELETE remove everything.
+    """
+
+    def __init__(self, log_start: int, reason: str, kind: ChangeKind = ChangeKind.EXPIRE) -> None:
+        self._log_start, self._reason, self._kind = log_start, reason, kind
+        self._before: Root | None = None
+
+    def decide(self, root: Root | None) -> Change | None:
+        """What to commit on top of ``root``; a ``Decide``."""
+        self._before = root
+        if root is None or self._is_done(root):
+            return None
+        log_start = max(self._log_start, root.log_start)
+        return Change(
+            kind=self._kind,
+            reason=self._reason,
+            log_start=log_start,
+            high_watermark=max(root.high_watermark, log_start),
+            first_dirty_offset=root.first_dirty_offset,
+        )
+
+    def _is_done(self, root: Root) -> bool:
+        if self._kind is ChangeKind.EXPIRE:
+            return self._log_start <= root.log_start
+        return root.change == self._kind
+
+    def report(self, head: Root | None) -> ExpireReport:
+        """What became of it, with the head after the commit."""
+        if head is None or self._before is None:
+            return ExpireReport(head.log_start if head else 0)
+        before = self._before
+        return ExpireReport(head.log_start, before.segments - head.segments, before.size_bytes - head.size_bytes)

@@ -1,0 +1,245 @@
+"""The head of one log's manifest, as this process knows it: what readers go by."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+
+from stratalog.config.engine_settings import Limits
+from stratalog.env import Env
+from stratalog.env.forks import ends_with_fork
+from stratalog.errors import ReadOnlyError, StorageError, StoreError, TamperedManifestError
+from stratalog.log.read.tier_view import RemoteView
+from stratalog.model.arguments import CheckedArguments
+from stratalog.model.names import TopicId, TopicPartition, manifest_key, segments_prefix
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.commit.append_change import check_stored
+from stratalog.tier.manifest.authenticity import Authenticity
+from stratalog.tier.manifest.entry_tree import walk
+from stratalog.tier.manifest.head import HeadFinder
+from stratalog.tier.manifest.history import AsOf, History
+from stratalog.tier.manifest.pages import PageCache, Pages
+from stratalog.tier.manifest.root import RECENT_COMMITS, Root, stand_in
+from stratalog.tier.read.fetcher import Fetcher
+from stratalog.tier.read.paged_segments import PagedSegments
+from stratalog.tier.store.availability import TierReach
+from stratalog.tier.store.store import TierStore
+
+
+@dataclass(frozen=True, slots=True)
+class TierParts:
+    """What the logs of one tier share; all of it is borrowed."""
+
+    store: TierStore
+    fetcher: Fetcher
+    page_cache: PageCache
+    env: Env
+    limits: Limits
+    reach: TierReach
+    read_only: bool
+    authenticity: Authenticity
+
+
+class LogHead(CheckedArguments):
+    """The part of ``TierLog`` that only reads the tier. Thread-safe; once the head is known, ``view`` never waits.
+
+    Of a log that was opened while the store was away ``view`` is what local disk knows, until ``rejoin``: everything that
+    needs the head itself raises ``TierUnavailableError`` until then.
+    """
+
+    def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
+        self.log, self.topic_id = log, topic_id
+        self._store, self._fetcher, self._env = parts.store, parts.fetcher, parts.env
+        self._read_only, self._reach, self._authenticity = parts.read_only, parts.reach, parts.authenticity
+        self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen and _assumed
+        self._limit_bytes = parts.limits.manifest_bytes
+        self._finder = self._new_finder()
+        self._pages = Pages(parts.store, log, topic_id, parts.page_cache, limit_bytes=self._limit_bytes)
+        self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
+        self._assumed: RemoteView | None = None
+        self._again: Callable[[], None] | None = None
+        self._noted: tuple[int, str] | None = None  # version and identity that the head must continue
+        ends_with_fork(self)
+
+    def view(self) -> RemoteView:
+        """The committed head as last seen, or what was assumed; the first call asks the store. Errors as ``refresh``."""
+        return self._assumed or self._state()[1]
+
+    def refresh(self) -> RemoteView:
+        """Ask the store for the head now.
+
+        Raises:
+            TierUnavailableError: the store was away when the engine was opened, and the log has not rejoined its tier yet.
+            StoreError: the store failed or refused.
+            CorruptManifestError: the head is damaged, or history was changed.
+            TamperedManifestError: the MAC of the head is wrong or missing, or the head is older than the note on local disk.
+            ConfigError: the key of its MAC is missing.
+            UnknownComponentError: it was written by a newer stratalog.
+        """
+        self._check_here()
+        with self._lock:
+            head = self._finder.find()
+            return self._publish(head.root if head else None)[1]
+
+    def view_as_of(self, wanted: AsOf) -> RemoteView:
+        """What the tier held in that version, or at that moment; errors as ``History.as_of``, and ``refresh``."""
+        head = History(self._new_finder()).as_of(wanted)
+        return self._view_of(head.root if head else None)
+
+    def history(self) -> Iterator[Root]:
+        """The states that can still be read, the newest first; errors as ``History.newest_first``."""
+        return (head.root for head in History(self._new_finder()).newest_first())
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """What reads the bytes of its segments."""
+        return self._fetcher
+
+    @property
+    def root(self) -> Root | None:
+        """The root behind ``view()``; None if nothing was committed. Errors as ``refresh``."""
+        return self._state()[0]
+
+    def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
+        """The segments of a root that hold offsets of [start, end)."""
+        if root is None:
+            return []
+        return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
+
+    def stored_keys(self) -> set[str]:
+        """The keys of all objects with segments that are there now, committed or not; errors as ``refresh``."""
+        return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
+
+    def check_stored(self, entries: Iterable[StoredSegment]) -> None:
+        """Look whether the objects of stored segments are there, whole; errors as ``bulk.check_stored``."""
+        check_stored(self._store, segments_prefix(self._finder.prefix), entries)
+
+    def expect(self, version: int, identity: str) -> None:
+        """Compare the head, once it is read, with the root that was noted on local disk; "" has no MAC, and is not compared."""
+        self._noted = (version, identity) if identity else None
+
+    # --- while the store is away -------------------------------------------------------------------------------------
+
+    def may_open_without(self, error: StoreError) -> bool:
+        """Whether the log may be opened though ``view`` raised ``error``, by ``assume``."""
+        return self._reach.may_open_without(error)
+
+    def assume(self, view: RemoteView) -> None:
+        """Go by what is known on local disk until ``rejoin``."""
+        with self._lock:
+            self._assumed = view
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether ``view`` is what was assumed."""
+        return self._assumed is not None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the tier can be used, and the log goes by it."""
+        return self._assumed is None and self._reach.away is None
+
+    def reach(self) -> None:
+        """Try the store out again if it was away; errors as ``TierReach.reach``."""
+        self._reach.reach()
+
+    def unavailable(self) -> StoreError:
+        """What is raised while the tier cannot be used."""
+        return self._reach.unavailable()
+
+    def when_wanted(self, again: Callable[[], None]) -> None:
+        """Call this when somebody wants to read of the tier while ``view`` is assumed."""
+        self._again = again
+
+    def wanted(self) -> StoreError:
+        """Ask the store again, unless somebody does or did a moment ago; what to raise whatever came of it."""
+        if self._again is not None and not self._reach.is_trying:
+            with contextlib.suppress(StorageError):  # one that is fenced has stopped, and told so
+                self._again()
+        return self.unavailable()
+
+    def rejoin(self) -> Root | None:
+        """The head, by which the log goes from now on; whether it is still the caller's is the caller's to see.
+
+        Raises:
+            TierUnavailableError, StoreUntrustedError: the store has not been probed since it was away.
+            Others as ``refresh``.
+        """
+        self._reach.check()
+        with self._lock:
+            if self._assumed is not None:
+                head = self._finder.find()
+                self._publish(head.root if head else None)
+                self._assumed = None
+            return self._state()[0]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _state(self) -> tuple[Root | None, RemoteView]:
+        if self._seen is None or self._assumed is not None:
+            self.refresh()
+        assert self._seen is not None
+        return self._seen
+
+    def _publish(self, root: Root | None) -> tuple[Root | None, RemoteView]:
+        if self._noted is not None:
+            self._check_noted(root, *self._noted)
+            self._noted = None
+        if self._seen is None or root is not self._seen[0]:
+            self._seen = root, self._view_of(root)
+        return self._seen
+
+    def _check_noted(self, root: Root | None, version: int, identity: str) -> None:
+        """Raise TamperedManifestError unless a head is the root of a note, or one that came after it."""
+        wrong = ""
+        known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}  # a repair may have replaced it
+        if root is None:
+            wrong = "the manifest is gone"
+        elif root.mac is None:
+            wrong = "the root has no MAC any more"
+        elif root.version < version:
+            wrong = f"the newest root is version {root.version}"
+        elif root.version == version and root.identity != identity:
+            wrong = f"version {version} is another root"
+        elif root.version < version + RECENT_COMMITS and known.isdisjoint(root.recent_commits):
+            wrong = f"version {root.version} does not continue it"
+        if wrong:
+            key = manifest_key(self._finder.prefix, root.version if root is not None else version)
+            raise TamperedManifestError(f"{wrong}: local disk has a note of version {version} of {self.log}", key)
+
+    def _view_of(self, root: Root | None) -> RemoteView:
+        if root is None:
+            return RemoteView()
+        return RemoteView(
+            root.version,
+            root.log_start,
+            root.high_watermark,
+            PagedSegments(root, self._pages, self._fetcher, self._authenticity.entry_check(root)),
+            root.leader_epochs,
+            root.first_dirty_offset,
+            root.identity,
+        )
+
+    def _new_finder(self) -> HeadFinder:
+        return HeadFinder(
+            self._store,
+            self.log,
+            self.topic_id,
+            self._env.clock,
+            limit_bytes=self._limit_bytes,
+            authenticity=self._authenticity,
+        )
+
+    def _check_here(self) -> None:
+        """Raise unless the tier can be used, and the log goes by it."""
+        self._reach.check()
+        if self._assumed is not None:
+            raise self.unavailable()
+
+    def _check_writable(self) -> None:
+        if self._read_only:
+            raise ReadOnlyError(f"the tier of {self.log} was opened for reading", self._store.uri)
+        self._check_here()

@@ -1,0 +1,1 @@
+"""Roots and pages: the manifest of one log."""

@@ -1,0 +1,195 @@
+"""Keyed message authentication codes of manifest roots: who made a root, and what may stand in one that has none.
+
+A layout that encrypts offers an authenticator (``TierLayout.authenticator``). From the first root on that names a segment
+of such a layout, every root of the log has a MAC. It covers all other fields of the root: the hash of the root before, and
+the hashes of the pages. So whoever lacks the key can neither change an entry nor continue, fork or move a chain.
+
+docs/formats/tier.md describes the bytes, docs/encryption.md what each command does without the key.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Final
+
+from stratalog.errors import ConfigError, PluginError, TamperedManifestError
+from stratalog.model.names import TopicPartition, manifest_key
+from stratalog.model.segment_info import FileKind
+from stratalog.spi.layouts import ManifestAuthenticator, StoredSegment, Unauthenticated
+from stratalog.tier.manifest.root import Head, Root, RootMac
+from stratalog.tier.manifest.root_codec import content_hash
+from stratalog.tier.store.layout_table import LayoutTable
+
+_LOGGER: Final = logging.getLogger(__name__)
+_CONTEXT: Final = b"stratalog-root-1\0"
+_LAYOUT_SETTING: Final = "tier.layout"
+EntryCheck = Callable[[StoredSegment], None]
+
+
+class Authenticity:
+    """Signs and checks the roots of a tier's logs. Thread-safe.
+
+    Args:
+        layouts: those that are installed; asked for their authenticators at first use.
+    """
+
+    def __init__(self, layouts: LayoutTable) -> None:
+        self._layouts = layouts
+        self._known: dict[str, ManifestAuthenticator | None] = {}  # by the layout's name
+        self._warned: set[tuple[TopicPartition, str]] = set()  # under _lock
+        self._lock = threading.Lock()
+
+    def check(self, head: Head) -> None:
+        """Check a root that was read.
+
+        Raises:
+            TamperedManifestError: its MAC is wrong; or it has none, and must have one.
+            ConfigError: the key of its MAC is missing.
+        """
+        root = head.root
+        key = manifest_key(root.prefix, root.version)
+        if root.mac is None:
+            self._check_without_mac(root, key)
+            return
+        found = self._of(root.mac.layout)
+        if found is None:
+            self._warn(
+                root.log,
+                f"the MAC of the manifest is not checked: layout {root.mac.layout} is not installed or has no keys here",
+            )
+        elif not hmac.compare_digest(_digest(found, root.mac, head.content_sha256, key), root.mac.digest):
+            raise TamperedManifestError("the root does not have the MAC that its key gives it", key)
+
+    def entry_check(self, root: Root) -> EntryCheck | None:
+        """Return what checks the entries of a root one by one; None if the MAC of the root covers all of them.
+
+        The check raises TamperedManifestError for an entry that must not stand in a root without a MAC.
+        """
+        if root.mac is not None:
+            return None
+        expected = self._expected(root)
+        allows_all = expected is None or self._policy(expected) is not Unauthenticated.WARN
+
+        def check(entry: StoredSegment) -> None:
+            found = self._of(_name(entry.layout))
+            if found is not None and found.is_required(entry.layout):
+                raise TamperedManifestError(
+                    f"an entry of layout {entry.layout} is in a root without a MAC", _file(entry)
+                )
+            if found is None and not allows_all:
+                raise TamperedManifestError(
+                    f"an entry of layout {entry.layout} is in a root without a MAC, of a log whose layout is {expected}",
+                    _file(entry),
+                )
+
+        return check
+
+    def signed(self, root: Root, before: Root | None, entries: Iterable[StoredSegment]) -> Root:
+        """Return a new root with its MAC; the root itself if the log has no layout that authenticates.
+
+        Args:
+            root: about to be committed.
+            before: the root before, which was checked when it was read.
+            entries: of the root before; taken if it has no MAC, and the new root is the first one with a MAC.
+
+        Raises:
+            ConfigError: there is no key to authenticate with.
+            TamperedManifestError: the root before has entries that a root without a MAC must not have.
+        """
+        layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root)
+        if layout is None:
+            return root
+        found = self._of(layout)
+        if found is None:
+            raise ConfigError(
+                f"the manifest of {root.log} is authenticated by layout {layout}: configure its keys to write to the log"
+            )
+        check = None if before is None else self.entry_check(before)
+        if check is not None:
+            for entry in entries:
+                check(entry)
+        mac = RootMac(layout, found.key_id(), "")
+        content = content_hash(replace(root, mac=mac))
+        digest = _digest(found, mac, content, manifest_key(root.prefix, root.version))
+        return replace(root, mac=replace(mac, digest=digest))
+
+    def is_due(self, root: Root) -> bool:
+        """True if the MAC of a head is missing, or of another key than the active one."""
+        if root.mac is None:
+            return self._expected(root) is not None
+        found = self._of(root.mac.layout)
+        return found is not None and found.key_id() != root.mac.key_id
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _check_without_mac(self, root: Root, key: str) -> None:
+        expected = self._expected(root)
+        for name in sorted({*self._names(), *([expected] if expected else [])}):
+            if self._policy(name) is Unauthenticated.REFUSE:
+                raise TamperedManifestError(
+                    f"the root has no MAC, and the settings of layout {name} refuse such a root", key
+                )
+        if expected is None:
+            return
+        check = self.entry_check(root)
+        assert check is not None  # it has no MAC
+        for entry in root.entries:
+            found = self._of(_name(entry.layout))
+            if found is not None and found.is_required(entry.layout):
+                raise TamperedManifestError(f"the root has no MAC, and names a segment of layout {entry.layout}", key)
+        self._warn(
+            root.log,
+            f"the manifest has no MAC, though layout {expected} authenticates manifests: an earlier release wrote it; the next "
+            "commit, or stratalog tier rewrap, adds a MAC",
+        )
+
+    def _expected(self, root: Root) -> str | None:
+        """The layout that should authenticate a root, by what the root says of itself; None if there is none."""
+        names = {_name(entry.layout) for entry in root.entries}
+        told = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
+        if isinstance(told, str):
+            names.add(told)
+        return next((name for name in sorted(names) if self._of(name) is not None), None)
+
+    def _policy(self, name: str) -> Unauthenticated:
+        found = self._of(name)
+        return Unauthenticated.ACCEPT if found is None else found.unauthenticated
+
+    def _of(self, name: str) -> ManifestAuthenticator | None:
+        """The authenticator of a layout; None if the layout is not installed, has none, or has no keys."""
+        if name not in self._known:
+            try:
+                self._known[name] = self._layouts.by_name(name).authenticator()
+            except (ConfigError, PluginError):
+                self._known[name] = None
+        return self._known[name]
+
+    def _names(self) -> tuple[str, ...]:
+        return self._layouts.names()
+
+    def _warn(self, log: TopicPartition, text: str) -> None:
+        """Log a warning once for each log."""
+        with self._lock:
+            if (log, text) in self._warned:
+                return
+            self._warned.add((log, text))
+        _LOGGER.warning("%s: log=%s", text, log)
+
+
+def _digest(found: ManifestAuthenticator, mac: RootMac, content_sha256: str, key: str) -> str:
+    try:
+        return found.mac(mac.key_id, _CONTEXT + bytes.fromhex(content_sha256)).hex()
+    except ConfigError as error:
+        raise ConfigError(f"the MAC of a manifest root cannot be checked or made: {error.reason} key={key}") from error
+
+
+def _name(label: str) -> str:
+    return label.partition("@")[0]
+
+
+def _file(entry: StoredSegment) -> str:
+    return entry.slices[FileKind.LOG].key

@@ -1,0 +1,250 @@
+"""The entries of a root as one list: walking it page by page, and building the one of the next root.
+
+Only pages that a walk or a change touches are read or written.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from stratalog.errors import StorageError
+from stratalog.log.read.tier_view import merged_epochs
+from stratalog.model.offsets import EpochEntry
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import EMPTYING, INLINE_PAGES, PAGE_ITEMS, Change, PageRef, Root
+
+
+def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
+    """The entries that count and end above ``offset``, ascending.
+
+    Args:
+        root: whose.
+        pages: of the same log.
+        offset: pages that end at or below it are not read.
+        since_ms: leave out pages whose segments are all older; those that come may still be.
+    """
+    start = max(offset, root.log_start)
+    yield from _walk_refs(root.pages, pages, start, since_ms)
+    yield from (entry for entry in root.entries if entry.info.end_offset > start)
+
+
+def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
+    """The entries that count, newest first."""
+    yield from reversed(root.entries)
+    yield from _walk_refs_back(root.pages, pages, root.log_start)
+
+
+def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[PageRef]:
+    """The references to pages of entries that end above ``start``, ascending."""
+    for ref in refs:
+        if ref.end_offset > start:
+            if ref.level:
+                yield from leaves(pages.refs(ref), pages, start)
+            else:
+                yield ref
+
+
+def _walk_refs(refs: Sequence[PageRef], pages: Pages, start: int, since_ms: int | None) -> Iterator[StoredSegment]:
+    for ref in refs[bisect_right(refs, start, key=lambda found: found.end_offset) :]:
+        if since_ms is not None and ref.newest_ms < since_ms:
+            continue
+        if ref.level:
+            yield from _walk_refs(pages.refs(ref), pages, start, since_ms)
+        else:
+            yield from (entry for entry in pages.entries(ref) if entry.info.end_offset > start)
+
+
+def _walk_refs_back(refs: Sequence[PageRef], pages: Pages, start: int) -> Iterator[StoredSegment]:
+    for ref in reversed(refs):
+        if ref.end_offset <= start:
+            return
+        if ref.level:
+            yield from _walk_refs_back(pages.refs(ref), pages, start)
+        else:
+            yield from (entry for entry in reversed(pages.entries(ref)) if entry.info.end_offset > start)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What the next root holds, as the fields of ``Root``; all pages are stored."""
+
+    start_offset: int
+    segments: int
+    size_bytes: int
+    leader_epochs: tuple[EpochEntry, ...]
+    pages: tuple[PageRef, ...]
+    entries: tuple[StoredSegment, ...]
+
+
+def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> Contents:
+    """Carry out a change. At most one page is read to raise the log start, and none to add entries.
+
+    Raises:
+        StorageError: the change does not fit: a gap, or borders inside an entry.
+        StoreError: the store failed or refused; pages that no root names are left for the collector.
+    """
+    if before is None or change.kind in EMPTYING:
+        refs, entries, epochs = tuple[PageRef, ...](), tuple[StoredSegment, ...](), tuple[EpochEntry, ...]()
+    else:
+        refs, entries, epochs = before.pages, before.entries, before.leader_epochs
+    if change.kept_end is not None:
+        refs, entries = _cut(refs, entries, change.kept_end, pages)
+        epochs = tuple(entry for entry in epochs if entry.start_offset < change.kept_end)
+    if change.replaced is None:
+        entries = (*entries, *change.added)
+        epochs = merged_epochs((epochs, *(entry.info.leader_epochs for entry in change.added)))
+    else:
+        refs, entries = _replace(refs, entries, change.replaced, change.added, pages, leader_epoch)
+    refs = tuple(ref for ref in refs if ref.end_offset > change.log_start)
+    if not refs:
+        entries = tuple(entry for entry in entries if entry.info.end_offset > change.log_start)
+    while len(entries) > PAGE_ITEMS:
+        refs = (*refs, pages.write(entries[:PAGE_ITEMS], leader_epoch))
+        entries = entries[PAGE_ITEMS:]
+    refs = _gathered(refs, pages, leader_epoch)
+    start, segments, size_bytes = _totals(before, change, refs, entries, pages)
+    return Contents(start, segments, size_bytes, _epochs_from(epochs, start), refs, entries)
+
+
+def _totals(
+    before: Root | None, change: Change, refs: Sequence[PageRef], entries: Sequence[StoredSegment], pages: Pages
+) -> tuple[int, int, int]:
+    """Where the entries that count begin, how many they are, and the bytes of their logs."""
+    if (
+        before is not None
+        and before.segments
+        and change.kind not in EMPTYING
+        and (change.log_start, change.replaced, change.kept_end) == (before.log_start, None, None)
+    ):
+        added_bytes = sum(entry.info.size_bytes for entry in change.added)
+        return before.start_offset, before.segments + len(change.added), before.size_bytes + added_bytes
+    start, segments, size_bytes = _totals_of(refs, change.log_start, pages)
+    if start is None:
+        start = entries[0].info.base_offset if entries else change.log_start
+    return start, segments + len(entries), size_bytes + sum(entry.info.size_bytes for entry in entries)
+
+
+def _totals_of(refs: Sequence[PageRef], log_start: int, pages: Pages) -> tuple[int | None, int, int]:
+    if not refs:
+        return None, 0, 0
+    first, rest = refs[0], refs[1:]
+    segments, size_bytes = sum(ref.segments for ref in rest), sum(ref.size_bytes for ref in rest)
+    if log_start <= first.base_offset:
+        return first.base_offset, segments + first.segments, size_bytes + first.size_bytes
+    if first.level:
+        below = [ref for ref in pages.refs(first) if ref.end_offset > log_start]
+        start, more, more_bytes = _totals_of(below, log_start, pages)
+        return start, segments + more, size_bytes + more_bytes
+    left = [entry for entry in pages.entries(first) if entry.info.end_offset > log_start]
+    return (
+        left[0].info.base_offset,
+        segments + len(left),
+        size_bytes + sum(entry.info.size_bytes for entry in left),
+    )
+
+
+def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, ...]:
+    """The epochs from ``start`` on; the one in force there begins there."""
+    index = bisect_right(epochs, start, key=lambda entry: entry.start_offset) - 1
+    if index < 0:
+        return tuple(epochs)
+    return (EpochEntry(epochs[index].epoch, start), *epochs[index + 1 :])
+
+
+def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tuple[PageRef, ...]:
+    """Move the oldest references of a level that has too many into a page of the next level."""
+    level = 0
+    while any(ref.level >= level for ref in refs):
+        first = next((index for index, ref in enumerate(refs) if ref.level == level), len(refs))
+        count = sum(ref.level == level for ref in refs)
+        if count > INLINE_PAGES:
+            page = pages.write(refs[first : first + PAGE_ITEMS], leader_epoch)
+            refs = (*refs[:first], page, *refs[first + PAGE_ITEMS :])
+        else:
+            level += 1
+    return refs
+
+
+# --- cutting off -------------------------------------------------------------------------------------------------
+
+
+def _cut(
+    refs: tuple[PageRef, ...], entries: tuple[StoredSegment, ...], end: int, pages: Pages
+) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
+    """What lies below ``end``. If that is all in pages, the entries of the last one stand in the root from now on."""
+    if entries and entries[0].info.base_offset < end:
+        kept = tuple(entry for entry in entries if entry.info.end_offset <= end)
+        left = refs
+    else:
+        first = bisect_right(refs, end - 1, key=lambda ref: ref.end_offset)
+        held = list(leaves(refs[first : first + 1], pages))
+        last = bisect_right(held, end - 1, key=lambda ref: ref.end_offset)
+        kept = tuple(
+            entry for ref in held[last : last + 1] for entry in pages.entries(ref) if entry.info.end_offset <= end
+        )
+        left = (*refs[:first], *held[:last])
+    start = refs[0].base_offset if refs else entries[0].info.base_offset if entries else end
+    if (kept[-1].info.end_offset if kept else start) != end:
+        raise StorageError(f"no segment in the tier ends at {end}: it cannot be cut there")
+    return left, kept
+
+
+# --- replacing ---------------------------------------------------------------------------------------------------
+
+
+def _replace(
+    refs: tuple[PageRef, ...],
+    entries: tuple[StoredSegment, ...],
+    replaced: tuple[int, int],
+    added: tuple[StoredSegment, ...],
+    pages: Pages,
+    leader_epoch: int,
+) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
+    """Put ``added`` in the place of the entries of [start, end); pages that hold none of them stay as they are."""
+    start, end = replaced
+    bounds = [*(entry.info.base_offset for entry in added), added[-1].info.end_offset] if added else []
+    joined = all(left.info.end_offset == right.info.base_offset for left, right in pairwise(added))
+    if not joined or (bounds[:1], bounds[-1:]) != ([start], [end]):
+        raise StorageError(f"what replaces [{start}, {end}) must cover just these offsets, without a gap")
+    inline_start = entries[0].info.base_offset if entries else end
+    if start >= inline_start:
+        return refs, _spliced(entries, start, end, added)
+    first = bisect_right(refs, start, key=lambda ref: ref.end_offset)
+    last = next((index for index, ref in enumerate(refs) if ref.base_offset >= end), len(refs))
+    touched, rest = refs[first:last], refs[last:]
+    held = list(leaves(touched, pages))
+    inside = [ref for ref in held if ref.end_offset > start and ref.base_offset < end]
+    older = tuple(entry for ref in inside for entry in pages.entries(ref))
+    if end > inline_start:  # it reaches into the root: what is new stands there from now on
+        spliced = _spliced((*older, *entries), start, end, added)
+        kept = tuple(entry for entry in spliced if entry.info.end_offset <= start)
+        newer = spliced[len(kept) :]
+    else:
+        kept, newer = _spliced(older, start, end, added), entries
+    fresh = [pages.write(kept[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(kept), PAGE_ITEMS)]
+    at = held.index(inside[0])
+    held[at : at + len(inside)] = fresh
+    level = touched[0].level
+    return (*refs[:first], *_lifted(held, level, pages, leader_epoch), *rest), newer
+
+
+def _spliced(
+    entries: tuple[StoredSegment, ...], start: int, end: int, added: tuple[StoredSegment, ...]
+) -> tuple[StoredSegment, ...]:
+    left = tuple(entry for entry in entries if entry.info.end_offset <= start)
+    right = tuple(entry for entry in entries if entry.info.base_offset >= end)
+    gone = entries[len(left) : len(entries) - len(right)]
+    if not gone or (gone[0].info.base_offset, gone[-1].info.end_offset) != (start, end):
+        raise StorageError(f"[{start}, {end}) are not the borders of segments in the tier")
+    return (*left, *added, *right)
+
+
+def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
+    """References to pages of entries as references of ``level``, where they stood."""
+    for _ in range(level if refs else 0):
+        refs = [pages.write(refs[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(refs), PAGE_ITEMS)]
+    return refs

@@ -1,0 +1,127 @@
+"""Earlier states of a log's tier: every root that the collector has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from stratalog.errors import ConfigError, TamperedManifestError
+from stratalog.model.names import manifest_key
+from stratalog.model.timestamps import unix_ms
+from stratalog.tier.manifest.head import HeadFinder, may_continue
+from stratalog.tier.manifest.root import Head
+
+AsOf: TypeAlias = int | datetime
+"""A version of the manifest, or a moment: the newest root that was made by then. A moment without a zone is UTC."""
+
+
+class History:
+    """The roots of one log that are still there. Not thread-safe.
+
+    Args:
+        finder: reads and lists roots.
+    """
+
+    def __init__(self, finder: HeadFinder) -> None:
+        self._finder = finder
+
+    def newest_first(self) -> Iterator[Head]:
+        """All roots, from the head back; one listing, and one request a root as it is taken.
+
+        Roots that are collected meanwhile are passed over. One that the next one does not continue is no part of the
+        history (it was created again after it had been collected), and is passed over, too.
+
+        Raises:
+            CorruptManifestError: a root is damaged.
+            StoreError: the store failed or refused.
+        """
+        newer: Head | None = None
+        for version in reversed(self._versions()):
+            found = self._finder.read(version)
+            if found is None or (newer is not None and not may_continue(found, newer)):
+                continue
+            newer = found
+            yield found
+
+    def as_of(self, wanted: AsOf) -> Head | None:
+        """The root of that version or moment; None if the log has no root at all.
+
+        A moment takes about as many requests as the number of roots has binary digits; one more is for the root after it,
+        which says whether it is of the chain, and one for the head, which says from where on history counts.
+
+        Raises:
+            ConfigError: it is not kept any more, not there yet, or from before a key was erased.
+            CorruptManifestError, StoreError: as ``newest_first``.
+        """
+        if type(wanted) is not int and not isinstance(wanted, datetime):
+            raise ConfigError(f"as_of is a version of the manifest (1, 2, ...) or a datetime, not {wanted!r}")
+        versions = self._versions()
+        if not versions:
+            return None
+        if isinstance(wanted, datetime):
+            found = self._at(versions, wanted)
+        else:
+            found = self._finder.read(wanted) if wanted in versions else None
+        if found is not None and not self._is_continued(versions, found):
+            found = None
+        head = self._finder.read(versions[-1])
+        if found is not None and found.root.mac is None and head is not None and head.root.mac is not None:
+            self._check_anchored(versions, found)
+        start = head.root.history_start if head is not None else 0
+        if found is not None and found.root.version < start:
+            raise ConfigError(
+                f"{self._finder.log} cannot be read as of {wanted}: a key was erased since, so its history goes from version "
+                f"{start} on"
+            )
+        if found is None:
+            oldest = self._finder.read(versions[0])
+            began = f", made at {_text(oldest.root.created_ms)}" if oldest is not None else ""
+            raise ConfigError(
+                f"{self._finder.log} cannot be read as of {wanted}: its history goes from version {versions[0]}{began} to "
+                f"version {versions[-1]} (tier.history.ms says how long it is kept)"
+            )
+        return found
+
+    def _is_continued(self, versions: Sequence[int], found: Head) -> bool:
+        """Whether the root after it was made of it: if not it is a stale one, created again after it had been collected."""
+        after = versions.index(found.root.version) + 1
+        newer = self._finder.read(versions[after]) if after < len(versions) else None
+        return newer is None or may_continue(found, newer)
+
+    def _check_anchored(self, versions: Sequence[int], found: Head) -> None:
+        """Raise TamperedManifestError unless hashes lead from a root without a MAC up to one with a MAC; a request each root."""
+        last = found
+        for version in versions[versions.index(found.root.version) + 1 :]:
+            newer = self._finder.read(version)
+            if newer is None or newer.root.parent_sha256 != last.sha256:
+                break
+            if newer.root.mac is not None:
+                return
+            last = newer
+        raise TamperedManifestError(
+            f"version {found.root.version} has no MAC, and no later version with a MAC has its hash",
+            manifest_key(found.root.prefix, found.root.version),
+        )
+
+    def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
+        """The newest root that was made at or before a moment, by binary search: writers' clocks are taken to agree."""
+        moment_ms = unix_ms(moment)
+        best: Head | None = None
+        low, high = 0, len(versions)
+        while low < high:
+            middle = (low + high) // 2
+            found = self._finder.read(versions[middle])
+            if found is not None and found.root.created_ms > moment_ms:
+                high = middle
+            else:
+                low = middle + 1
+                best = found or best
+        return best
+
+    def _versions(self) -> list[int]:
+        return [version for version, _ in self._finder.roots_above(0)]
+
+
+def _text(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")

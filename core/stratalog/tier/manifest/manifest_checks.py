@@ -1,0 +1,170 @@
+"""What manifest roots promise, alone and along the chain; checked before one is written and when one is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Final
+
+from stratalog.model.names import is_segment_key
+from stratalog.model.offsets import MAX_EPOCH
+from stratalog.model.segment_info import FileKind
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.root import INLINE_PAGES, MAX_MARKS, PAGE_ITEMS, RECENT_COMMITS, SHORTENING, PageRef, Root
+
+_HASH: Final = re.compile(r"[0-9a-f]{64}\Z")
+_COMMIT_ID: Final = re.compile(r"[0-9a-f]{32}\Z")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*\Z")
+_MAX_KEY_ID: Final = 256
+_LABEL: Final = re.compile(r"[a-z][a-z0-9_]*@[1-9][0-9]*\Z")
+_MAX_LEVEL: Final = 4  # 256 ** 5 segments
+_INT64_MAX: Final = (1 << 63) - 1
+MAX_WRITER: Final = 128  # characters
+
+
+def contradiction(root: Root) -> str:
+    """What is wrong with a root taken alone, or ""."""
+    checks: Iterable[tuple[bool, Callable[[], str]]] = (
+        (1 <= root.version <= _INT64_MAX, lambda: f"version {root.version}"),
+        (bool(_COMMIT_ID.match(root.commit_id)), lambda: "malformed commit id"),
+        (
+            root.parent_sha256 == "" if root.version == 1 else bool(_HASH.match(root.parent_sha256)),
+            lambda: "malformed hash of the parent",
+        ),
+        (0 <= root.leader_epoch <= MAX_EPOCH, lambda: f"leader epoch {root.leader_epoch}"),
+        (abs(root.created_ms) <= _INT64_MAX, lambda: f"made at {root.created_ms} ms"),
+        (
+            all(_COMMIT_ID.match(commit) for commit in root.recent_commits)
+            and root.recent_commits[-1:] == (root.commit_id,)
+            and len(root.recent_commits) == min(root.version, RECENT_COMMITS),
+            lambda: "recent commits do not end with this one, or are not as many as they must be",
+        ),
+        (
+            0 <= root.log_start <= root.end_offset <= max(root.high_watermark, root.log_start) <= _INT64_MAX,
+            lambda: f"log start {root.log_start}, end {root.end_offset}, high watermark {root.high_watermark}",
+        ),
+        (
+            len({mark.writer for mark in root.marks}) == len(root.marks) <= MAX_MARKS
+            and all(is_writer(mark.writer) and 0 <= mark.number <= _INT64_MAX for mark in root.marks),
+            lambda: "marks of writers that are malformed, twice the same, or too many",
+        ),
+        (
+            root.mac is None
+            or bool(
+                _NAME.match(root.mac.layout)
+                and 1 <= len(root.mac.key_id) <= _MAX_KEY_ID
+                and _HASH.match(root.mac.digest)
+            ),
+            lambda: "malformed MAC",
+        ),
+        (0 <= root.history_start <= root.version, lambda: f"history begins at version {root.history_start}"),
+        (0 <= root.first_dirty_offset <= _INT64_MAX, lambda: f"first dirty offset {root.first_dirty_offset}"),
+    )
+    wrong = next((text() for good, text in checks if not good), "")
+    return wrong or _entries_contradiction(root) or _start_contradiction(root) or _epochs_contradiction(root)
+
+
+def regression(before: Root, root: Root) -> str:
+    """What may not follow ``before``, or ""."""
+    if root.leader_epoch < before.leader_epoch:
+        return f"leader epoch {root.leader_epoch} after {before.leader_epoch}"
+    if root.history_start < before.history_start:
+        return f"history from version {root.history_start} on after {before.history_start}"
+    if root.log_start < before.log_start:
+        return f"log start {root.log_start} after {before.log_start}"
+    if root.end_offset < before.end_offset and root.change not in SHORTENING:
+        return f"end offset {root.end_offset} after {before.end_offset}"
+    if root.high_watermark < before.high_watermark:
+        return f"high watermark {root.high_watermark} after {before.high_watermark}"
+    return ""
+
+
+def is_writer(text: str) -> bool:
+    """Whether a mark may name a writer so."""
+    return 1 <= len(text) <= MAX_WRITER and text.isprintable()
+
+
+def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
+    """What is wrong with an entry of the log under ``prefix``, or ""."""
+    info = entry.info
+    wrong = ""
+    if not 0 <= info.base_offset < info.end_offset or info.size_bytes < 0:
+        wrong = f"offsets [{info.base_offset}, {info.end_offset}), {info.size_bytes} bytes"
+    elif FileKind.LOG not in entry.slices:
+        wrong = "names no object for the .log file"
+    elif not _LABEL.match(entry.layout) or not _HASH.match(entry.sha256):
+        wrong = "malformed layout or hash"
+    for place in entry.slices.values():
+        if not is_segment_key(prefix, place.key) or place.position < 0 or place.size_bytes < 0:
+            wrong = f"slice key={place.key!r} position={place.position} size={place.size_bytes}"
+    return f"entry {info.base_offset}: {wrong}" if wrong else ""
+
+
+def refs_contradiction(refs: Sequence[PageRef]) -> str:
+    """What is wrong with consecutive references, or ""."""
+    for ref in refs:
+        numbers = (ref.size_bytes, ref.stored_bytes, ref.leader_epoch)
+        if (
+            not 0 <= ref.level <= _MAX_LEVEL
+            or not 0 <= ref.base_offset < ref.end_offset <= _INT64_MAX
+            or not 1 <= ref.segments <= PAGE_ITEMS ** (ref.level + 1)
+            or not 0 <= min(numbers) <= max(numbers) <= _INT64_MAX
+            or ref.leader_epoch > MAX_EPOCH
+            or ref.oldest_ms > ref.newest_ms
+            or not _HASH.match(ref.sha256)
+        ):
+            return f"reference to the page at {ref.base_offset} is malformed"
+    for left, right in pairwise(refs):
+        if left.end_offset != right.base_offset or left.level < right.level:
+            return f"a page ends at {left.end_offset}, the next one begins at {right.base_offset}"
+    return ""
+
+
+def _entries_contradiction(root: Root) -> str:
+    if len(root.entries) > PAGE_ITEMS or len(root.pages) > INLINE_PAGES * (_MAX_LEVEL + 1):
+        return f"{len(root.entries)} entries, {len(root.pages)} pages"
+    for entry in root.entries:
+        if (entry.info.log, entry.info.topic_id) != (root.log, root.topic_id):
+            return f"entry {entry.info.base_offset}: of another log, {entry.info.log} {entry.info.topic_id}"
+        wrong = entry_contradiction(root.prefix, entry)
+        if wrong:
+            return wrong
+    wrong = refs_contradiction(root.pages)
+    if wrong:
+        return wrong
+    bounds = [(ref.base_offset, ref.end_offset) for ref in root.pages]
+    bounds += [(entry.info.base_offset, entry.info.end_offset) for entry in root.entries]
+    if bounds and min(bounds[0][1], root.entries[0].info.end_offset if root.entries else 0) <= root.log_start:
+        return f"an entry lies below the log start {root.log_start}, or pages without entries"
+    for left, right in pairwise(bounds):
+        if left[1] != right[0]:
+            return f"entries end at {left[1]} and go on at {right[0]}"
+    return ""
+
+
+def _start_contradiction(root: Root) -> str:
+    """Whether what a root says of its pages as a whole can be so."""
+    inline_bytes = sum(entry.info.size_bytes for entry in root.entries)
+    most = sum(ref.segments for ref in root.pages) + len(root.entries)
+    most_bytes = sum(ref.size_bytes for ref in root.pages) + inline_bytes
+    first = root.pages[0] if root.pages else None
+    least = most - (first.segments - 1 if first else 0)
+    least_bytes = most_bytes - (first.size_bytes if first else 0)
+    if not least <= root.segments <= most or not least_bytes <= root.size_bytes <= most_bytes:
+        return f"{root.segments} segments of {root.size_bytes} bytes, {least} to {most} of {most_bytes} are there"
+    low = first.base_offset if first else root.entries[0].info.base_offset if root.entries else root.log_start
+    high = first.end_offset - 1 if first else low
+    if not low <= root.start_offset <= high:
+        return f"start offset {root.start_offset} is not in [{low}, {high}]"
+    return ""
+
+
+def _epochs_contradiction(root: Root) -> str:
+    for entry in root.leader_epochs:
+        if not 0 <= entry.epoch <= MAX_EPOCH or not root.start_offset <= entry.start_offset <= root.end_offset:
+            return f"leader epoch {entry.epoch} from {entry.start_offset} on"
+    for left, right in pairwise(root.leader_epochs):
+        if left.epoch >= right.epoch or left.start_offset > right.start_offset:
+            return f"leader epoch {right.epoch} from {right.start_offset} on after {left.epoch}"
+    return ""

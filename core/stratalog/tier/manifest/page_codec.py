@@ -1,0 +1,158 @@
+"""Entries and references as manifests hold them: compact, since a root is written with each commit.
+
+An entry leaves out what the root says (topic, partition, topic id), and names its objects once, relative to the log's
+prefix. A reference is a row of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
+from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.stored import stored_from_json, stored_to_json
+from stratalog.tier.manifest.json_fields import canonical, exactly, load_object, sha256_of
+from stratalog.tier.manifest.manifest_checks import entry_contradiction, refs_contradiction
+from stratalog.tier.manifest.root import PAGE_ITEMS, PageRef
+
+FORMAT: Final = "stratalog-page"
+FORMAT_VERSION: Final = 1
+_FIELDS: Final = frozenset({"format", "format_version", "topic", "partition", "topic_id", "level", "items"})
+_OWN_OF_ROOT: Final = ("topic", "partition", "topic_id")
+_NUMBERS: Final = (
+    "level", "base_offset", "end_offset", "segments", "size_bytes", "oldest_ms", "newest_ms", "stored_bytes",
+    "leader_epoch",
+)  # fmt: skip
+
+
+def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
+    """An entry as JSON values."""
+    prefix = log_prefix(entry.info.log, entry.info.topic_id)
+    value = stored_to_json(entry)
+    for name in _OWN_OF_ROOT:
+        del value[name]
+    names = list(dict.fromkeys(place.key for place in entry.slices.values()))
+    value["objects"] = [name.removeprefix(prefix) for name in names]
+    value["slices"] = {
+        str(kind): [names.index(place.key), place.position, place.size_bytes] for kind, place in entry.slices.items()
+    }
+    return value
+
+
+def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
+    """The entry that ``entry_to_json`` wrote, checked.
+
+    Raises:
+        StorageError, TypeError, ValueError, KeyError: it is none; the text says what is wrong.
+    """
+    fields = dict(exactly(dict, value, "entry"))
+    for name in _OWN_OF_ROOT:
+        if name in fields:
+            raise ValueError(f"unknown field {name!r}")
+    prefix = log_prefix(log, topic_id)
+    names = [prefix + exactly(str, name, "objects") for name in exactly(list, fields.pop("objects"), "objects")]
+    slices = {}
+    for kind, place in exactly(dict, fields["slices"], "slices").items():
+        number, position, size_bytes = (exactly(int, item, "slices") for item in exactly(list, place, "slices"))
+        if not 0 <= number < len(names):
+            raise ValueError(f"slice {kind} names object {number} of {len(names)}")
+        slices[kind] = {"key": names[number], "position": position, "size_bytes": size_bytes}
+    fields |= {"slices": slices, "topic": log.topic, "partition": log.partition, "topic_id": topic_id.text}
+    return stored_from_json(fields)
+
+
+def ref_to_json(ref: PageRef) -> list[Any]:
+    """A reference as a row."""
+    return [*(getattr(ref, name) for name in _NUMBERS), ref.sha256]
+
+
+def ref_from_json(value: object) -> PageRef:
+    """The reference that ``ref_to_json`` wrote; errors as ``entry_from_json``."""
+    row = exactly(list, value, "pages")
+    if len(row) != len(_NUMBERS) + 1:
+        raise ValueError(f"a reference to a page has {len(_NUMBERS) + 1} values, not {len(row)}")
+    numbers = {name: exactly(int, item, name) for name, item in zip(_NUMBERS, row[:-1], strict=True)}
+    return PageRef(**numbers, sha256=exactly(str, row[-1], "sha256"))
+
+
+def encode_page(log: TopicPartition, topic_id: TopicId, level: int, items: Sequence[StoredSegment | PageRef]) -> bytes:
+    """The canonical bytes of a page."""
+    rows = [ref_to_json(item) if isinstance(item, PageRef) else entry_to_json(item) for item in items]
+    return canonical(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "topic": log.topic,
+            "partition": log.partition,
+            "topic_id": topic_id.text,
+            "level": level,
+            "items": rows,
+        }
+    )
+
+
+def parse_page(
+    data: bytes, log: TopicPartition, topic_id: TopicId, ref: PageRef
+) -> tuple[StoredSegment | PageRef, ...]:
+    """The entries (level 0) or references of the page that ``ref`` names.
+
+    Raises:
+        CorruptManifestError: it is not the page that the reference means; names the key.
+        UnknownComponentError: a newer format, unsupported here.
+    """
+    key = ref.key(log_prefix(log, topic_id))
+    if len(data) != ref.stored_bytes or sha256_of(data) != ref.sha256:
+        raise CorruptManifestError("the page is not the one that the manifest names, by size or hash", key)
+    whose, whose_id, items = read_page(data, key)
+    wrong = "it is of another log" if (whose, whose_id) != (log, topic_id) else _contradiction(ref, items)
+    if wrong:
+        raise CorruptManifestError(f"manifest page contradicts its reference: {wrong}", key)
+    return items
+
+
+def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[StoredSegment | PageRef, ...]]:
+    """Whose page it is, and what is in it, without knowing what names it; for people who look at one. Errors as above."""
+    fields = load_object(data, key)
+    if fields.get("format") != FORMAT:
+        raise CorruptManifestError("not a manifest page", key)
+    if fields.get("format_version") != FORMAT_VERSION:
+        raise UnknownComponentError(
+            f"unsupported page format {fields.get('format_version')!r} key={key}: this stratalog reads "
+            f"{FORMAT_VERSION}; install the release that wrote it"
+        )
+    try:
+        fields.check_names(_FIELDS)
+        log = TopicPartition(fields.text("topic"), fields.integer("partition"))
+        topic_id, level, rows = TopicId(fields.text("topic_id")), fields.integer("level"), fields.items("items")
+        items: tuple[StoredSegment | PageRef, ...] = (
+            tuple(ref_from_json(row) for row in rows)
+            if level
+            else tuple(entry_from_json(row, log, topic_id) for row in rows)
+        )
+    except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
+        raise CorruptManifestError(f"not what a manifest page is ({error})", key) from error
+    return log, topic_id, items
+
+
+def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> str:
+    """What is wrong with a page as the content of ``ref``, or ""."""
+    if not 1 <= len(items) <= PAGE_ITEMS:
+        return f"{len(items)} items"
+    below = [item for item in items if isinstance(item, PageRef)]
+    entries = [item for item in items if isinstance(item, StoredSegment)]
+    prefix = log_prefix(entries[0].info.log, entries[0].info.topic_id) if entries else ""
+    wrong = refs_contradiction(below) or next(
+        filter(None, (entry_contradiction(prefix, found) for found in entries)), ""
+    )
+    bounds = [(found.base_offset, found.end_offset) for found in below]
+    bounds += [(found.info.base_offset, found.info.end_offset) for found in entries]
+    if not wrong and (any(found.level != ref.level - 1 for found in below) or bool(below) != bool(ref.level)):
+        wrong = "pages of another level"
+    if not wrong and any(left[1] != right[0] for left, right in pairwise(bounds)):
+        wrong = "a gap or an overlap"
+    if not wrong and (bounds[0][0], bounds[-1][1]) != (ref.base_offset, ref.end_offset):
+        wrong = f"offsets [{bounds[0][0]}, {bounds[-1][1]})"
+    return wrong

@@ -1,0 +1,168 @@
+"""Reading and writing the pages of a log's manifest."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.env.forks import ends_with_fork
+from stratalog.errors import CorruptManifestError, ObjectNotFoundError
+from stratalog.model.batches import Buffer
+from stratalog.model.names import TopicId, TopicPartition, log_prefix
+from stratalog.model.notes import readable
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.json_fields import sha256_of
+from stratalog.tier.manifest.page_codec import encode_page, parse_page
+from stratalog.tier.manifest.root import PageRef, segment_time_ms
+from stratalog.tier.store.store import TierStore
+
+CACHED_PAGES: Final = 32  # about 1 MiB each once they are read
+Item = StoredSegment | PageRef
+
+
+class PageCache:
+    """Pages that were read, the least used forgotten first; shared by the logs of a tier. Thread-safe."""
+
+    def __init__(self, pages: int = CACHED_PAGES) -> None:
+        self._most = pages
+        self._lock = threading.Lock()
+        self._pages: OrderedDict[str, tuple[Item, ...]] = OrderedDict()
+        ends_with_fork(self)
+
+    def get(self, key: str) -> tuple[Item, ...] | None:
+        """The items of a page, if it is held."""
+        with self._lock:
+            found = self._pages.get(key)
+            if found is not None:
+                self._pages.move_to_end(key)
+            return found
+
+    def put(self, key: str, items: tuple[Item, ...]) -> None:
+        """Hold a page."""
+        with self._lock:
+            self._pages[key] = items
+            self._pages.move_to_end(key)
+            while len(self._pages) > self._most:
+                self._pages.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Bytes as a ``ByteSource``."""
+
+    data: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        """How many there are."""
+        return len(self.data)
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All of them, in pieces."""
+        view = memoryview(self.data)
+        return (view[start : start + chunk_bytes] for start in range(0, len(view), chunk_bytes))
+
+
+class Pages:
+    """The pages of one log. Thread-safe; owns nothing.
+
+    Args:
+        store: where they are.
+        log: whose.
+        topic_id: of its topic.
+        cache: shared with other logs.
+        limit_bytes: the largest page read.
+    """
+
+    def __init__(
+        self, store: TierStore, log: TopicPartition, topic_id: TopicId, cache: PageCache, *, limit_bytes: int
+    ) -> None:
+        self.prefix = log_prefix(log, topic_id)
+        self._store, self._log, self._topic_id = store, log, topic_id
+        self._cache, self._limit_bytes = cache, limit_bytes
+
+    def read(self, ref: PageRef) -> tuple[Item, ...]:
+        """What is in a page: entries (level 0) or references; one request, none if it was read lately.
+
+        Raises:
+            CorruptManifestError: it is missing, damaged or not the one that the reference means.
+            StoreError: the store failed or refused.
+        """
+        key = ref.key(self.prefix)
+        found = self._cache.get(key)
+        if found is None:
+            if ref.stored_bytes > self._limit_bytes:
+                raise CorruptManifestError(f"manifest page is larger than {self._limit_bytes} bytes", key)
+            try:
+                data = self._store.read(key, 0, ref.stored_bytes + 1)
+            except ObjectNotFoundError as error:
+                raise ObjectNotFoundError("a page that the manifest names is gone", key) from error
+            found = parse_page(data, self._log, self._topic_id, ref)
+            self._cache.put(key, found)
+        return found
+
+    def entries(self, ref: PageRef) -> tuple[StoredSegment, ...]:
+        """The entries of a page of level 0; errors as ``read``."""
+        return tuple(item for item in self.read(ref) if isinstance(item, StoredSegment))
+
+    def refs(self, ref: PageRef) -> tuple[PageRef, ...]:
+        """The references in a page of a higher level; errors as ``read``."""
+        return tuple(item for item in self.read(ref) if isinstance(item, PageRef))
+
+    def write(self, items: Sequence[Item], leader_epoch: int) -> PageRef:
+        """Store a page of entries, or of references of one level; no root names it yet.
+
+        Written again, it has the same key and the same bytes.
+
+        Raises:
+            StoreError: the store failed or refused; the page may be there.
+        """
+        ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
+        key = ref.key(self.prefix)
+        self._store.put(key, Whole(data))
+        self._store.check_kept("manifest page", key, data)
+        self._cache.put(key, tuple(items))
+        return ref
+
+
+def made_page(
+    log: TopicPartition, topic_id: TopicId, items: Sequence[Item], leader_epoch: int
+) -> tuple[PageRef, bytes]:
+    """The page of these items, at least one, ascending and of one level: how a root refers to it, and its bytes."""
+    rows = [item if isinstance(item, PageRef) else page_of(item) for item in items]
+    level = rows[0].level + 1
+    data = encode_page(log, topic_id, level, items)
+    ref = PageRef(
+        level=level,
+        base_offset=rows[0].base_offset,
+        end_offset=rows[-1].end_offset,
+        segments=sum(row.segments for row in rows),
+        size_bytes=sum(row.size_bytes for row in rows),
+        oldest_ms=min(row.oldest_ms for row in rows),
+        newest_ms=max(row.newest_ms for row in rows),
+        stored_bytes=len(data),
+        leader_epoch=leader_epoch,
+        sha256=sha256_of(data),
+    )
+    key = ref.key(log_prefix(log, topic_id))
+    return ref, readable(data, lambda made, _: parse_page(made, log, topic_id, ref), key)
+
+
+def page_of(entry: StoredSegment) -> PageRef:
+    """An entry as if it were a page of one segment, one level below those of entries."""
+    info, time_ms = entry.info, segment_time_ms(entry)
+    return PageRef(
+        level=-1,
+        base_offset=info.base_offset,
+        end_offset=info.end_offset,
+        segments=1,
+        size_bytes=info.size_bytes,
+        oldest_ms=time_ms,
+        newest_ms=time_ms,
+        stored_bytes=0,
+        leader_epoch=0,
+        sha256="",
+    )

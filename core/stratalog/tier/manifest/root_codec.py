@@ -1,0 +1,269 @@
+"""Manifest roots as bytes, chained by hash: one complete root a commit.
+
+A root is canonical JSON (sorted keys, no spaces, ASCII) under ``manifest/{version, 20 digits}``; its hash is that of
+these bytes. Roots are created only-if-absent and never change. Its first field is the hash of all others: the newest root
+has no successor that could tell that it is damaged.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stratalog.config.keys import INT_MAX
+from stratalog.errors import CorruptManifestError, StorageError, UnknownComponentError
+from stratalog.model.names import TopicId, TopicPartition, log_prefix, manifest_key
+from stratalog.model.notes import readable
+from stratalog.model.offsets import EpochEntry
+from stratalog.tier.manifest.entry_tree import grow
+from stratalog.tier.manifest.json_fields import Fields, canonical, exactly, load_object, sha256_of
+from stratalog.tier.manifest.manifest_checks import contradiction, regression
+from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json, ref_from_json, ref_to_json
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import (
+    RECENT_COMMITS,
+    Change,
+    ChangeKind,
+    Head,
+    Root,
+    RootMac,
+    TopicNote,
+    WriteMark,
+    marked,
+)
+
+FORMAT: Final = "stratalog-manifest"
+FORMAT_VERSION: Final = 3
+AUTHENTICATED_VERSION: Final = 4  # of roots with a MAC, and of no others
+UNSEALED_VERSION: Final = 2  # what was written before roots had a hash of themselves: read, and never written
+_SEAL: Final = b'{"body_sha256":"'  # no other field comes before it in canonical bytes
+_SEAL_END: Final = b'",'
+_HASH_DIGITS: Final = 64
+_READ: Final = (UNSEALED_VERSION, FORMAT_VERSION, AUTHENTICATED_VERSION)
+_FIELDS: Final = frozenset({
+    "format", "format_version", "topic", "partition", "topic_id", "version", "commit_id", "parent_sha256",
+    "leader_epoch", "change", "reason", "log_start", "high_watermark", "first_dirty_offset", "start_offset", "segments",
+    "size_bytes", "leader_epochs", "pages", "entries", "recent_commits", "created_ms", "topic_note",
+    "marks", "history_start", "mac",
+})  # fmt: skip
+
+
+def next_root(
+    head: Head | None,
+    change: Change,
+    *,
+    pages: Pages,
+    log: TopicPartition,
+    topic_id: TopicId,
+    commit_id: str,
+    leader_epoch: int,
+    created_ms: int,
+) -> Root:
+    """The root that follows ``head`` (None: the first one of a log); the pages that it names are stored.
+
+    Raises:
+        StorageError: the change would break what roots promise; a bug of the caller.
+        StoreError: a page cannot be read or stored.
+    """
+    before = head.root if head else None
+    version = before.version + 1 if before else 1
+    contents = grow(before, change, pages, leader_epoch)
+    root = Root(
+        log=log,
+        topic_id=topic_id,
+        version=version,
+        commit_id=commit_id,
+        parent_sha256=head.sha256 if head else "",
+        leader_epoch=leader_epoch,
+        change=change.kind,
+        reason=change.reason,
+        log_start=change.log_start,
+        high_watermark=change.high_watermark,
+        first_dirty_offset=change.first_dirty_offset,
+        start_offset=contents.start_offset,
+        segments=contents.segments,
+        size_bytes=contents.size_bytes,
+        leader_epochs=contents.leader_epochs,
+        pages=contents.pages,
+        entries=contents.entries,
+        recent_commits=((*before.recent_commits, commit_id) if before else (commit_id,))[-RECENT_COMMITS:],
+        created_ms=created_ms,
+        topic=change.topic or (before.topic if before else None),
+        marks=marked(before.marks if before else (), change.mark),
+        history_start=version if change.kind is ChangeKind.ERASE else before.history_start if before else 0,
+    )
+    wrong = contradiction(root) or (regression(before, root) if before else "")
+    if wrong:
+        raise StorageError(f"a manifest root of {log} is refused: {wrong}")
+    return root
+
+
+def encode_root(root: Root) -> bytes:
+    """The canonical bytes of a root, sealed."""
+    return sealed(_body(root))
+
+
+def content_hash(root: Root) -> str:
+    """The hash of a root that is about to get the digits of its MAC, as ``Head.content_sha256``."""
+    return sha256_of(_body(root))
+
+
+def _body(root: Root) -> bytes:
+    return canonical(
+        {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION if root.mac is None else AUTHENTICATED_VERSION,
+            "topic": root.log.topic,
+            "partition": root.log.partition,
+            "topic_id": root.topic_id.text,
+            "version": root.version,
+            "commit_id": root.commit_id,
+            "parent_sha256": root.parent_sha256,
+            "leader_epoch": root.leader_epoch,
+            "change": root.change,
+            "reason": root.reason,
+            "log_start": root.log_start,
+            "high_watermark": root.high_watermark,
+            "first_dirty_offset": root.first_dirty_offset,
+            "start_offset": root.start_offset,
+            "segments": root.segments,
+            "size_bytes": root.size_bytes,
+            "leader_epochs": [list(entry) for entry in root.leader_epochs],
+            "pages": [ref_to_json(ref) for ref in root.pages],
+            "entries": [entry_to_json(entry) for entry in root.entries],
+            "recent_commits": list(root.recent_commits),
+            "created_ms": root.created_ms,
+            **({} if root.topic is None else {"topic_note": _note_to_json(root.topic)}),
+            **({"marks": [[mark.writer, mark.number] for mark in root.marks]} if root.marks else {}),
+            **({"history_start": root.history_start} if root.history_start else {}),
+            **({} if root.mac is None else {"mac": [root.mac.layout, root.mac.key_id, root.mac.digest]}),
+        }
+    )
+
+
+def new_root(root: Root) -> bytes:
+    """The bytes of a root that is about to be committed, as ``encode_root``; StorageError if no reader would take them."""
+    data, key = encode_root(root), manifest_key(root.prefix, root.version)
+    return readable(
+        data, lambda made, _: parse_root(made, root.log, root.topic_id, root.version, limit_bytes=len(made)), key
+    )
+
+
+def sealed(body: bytes) -> bytes:
+    """A root's canonical bytes with their hash, which becomes the first field."""
+    return b"".join((_SEAL, sha256_of(body).encode(), _SEAL_END, memoryview(body)[1:]))
+
+
+def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int, *, limit_bytes: int) -> Head:
+    """Parse and check the root read from the key of ``version``.
+
+    Raises:
+        CorruptManifestError: too large, not the bytes that were written, no JSON, not what a root is, or of another log or
+            version; names the key.
+        UnknownComponentError: another format, unsupported here.
+    """
+    key = manifest_key(log_prefix(log, topic_id), version)
+    if len(data) > limit_bytes:
+        raise CorruptManifestError(f"manifest root is larger than {limit_bytes} bytes", key, limit_bytes)
+    body = _unsealed(data, key)
+    fields = load_object(body or data, key)
+    if fields.get("format") != FORMAT:
+        raise CorruptManifestError("not a manifest root", key)
+    try:
+        format_version = fields.integer("format_version")
+        root = _root_from(fields) if format_version in _READ else None
+    except (KeyError, TypeError, ValueError, RecursionError, StorageError) as error:
+        raise CorruptManifestError(f"not what a manifest root is ({error})", key) from error
+    if (body is None) != (format_version <= UNSEALED_VERSION):
+        raise CorruptManifestError(f"a root of format {format_version} that has a hash of itself, or has none", key)
+    if root is None:
+        raise UnknownComponentError(
+            f"unsupported manifest format {format_version} key={key}: this stratalog reads up to {AUTHENTICATED_VERSION}; "
+            "install the release that wrote it"
+        )
+    if (root.mac is not None) != (format_version == AUTHENTICATED_VERSION):
+        raise CorruptManifestError(f"a root of format {format_version} that has a MAC, or has none", key)
+    if (root.log, root.topic_id, root.version) != (log, topic_id, version):
+        raise CorruptManifestError(f"this is version {root.version} of {root.log} {root.topic_id}", key)
+    wrong = contradiction(root)
+    if wrong:
+        raise CorruptManifestError(f"manifest root contradicts itself: {wrong}", key)
+    if root.mac is None:
+        return Head(root, sha256_of(data))
+    blank = fields.replaced("mac", [root.mac.layout, root.mac.key_id, ""])
+    return Head(root, sha256_of(data), sha256_of(canonical(blank)))
+
+
+def _unsealed(data: bytes, key: str) -> bytes | None:
+    """The bytes that the hash at the front of a root is of; None if there is none.
+
+    Whatever the format: a root that is damaged must not be taken for one of a newer release.
+    """
+    if not data.startswith(_SEAL):
+        return None
+    body = b"{" + data[len(_SEAL) + _HASH_DIGITS + len(_SEAL_END) :]
+    if sealed(body) != data:
+        raise CorruptManifestError("the manifest root does not have the hash that it tells", key)
+    return body
+
+
+def _root_from(fields: Fields) -> Root:
+    fields.check_names(_FIELDS)
+    log = TopicPartition(fields.text("topic"), fields.integer("partition"))
+    topic_id = TopicId(fields.text("topic_id"))
+    return Root(
+        log=log,
+        topic_id=topic_id,
+        version=fields.integer("version"),
+        commit_id=fields.text("commit_id"),
+        parent_sha256=fields.text("parent_sha256"),
+        leader_epoch=fields.integer("leader_epoch"),
+        change=fields.text("change"),
+        reason=fields.text("reason"),
+        log_start=fields.integer("log_start"),
+        high_watermark=fields.integer("high_watermark"),
+        first_dirty_offset=fields.integer("first_dirty_offset"),
+        start_offset=fields.integer("start_offset"),
+        segments=fields.integer("segments"),
+        size_bytes=fields.integer("size_bytes"),
+        leader_epochs=tuple(_epoch(item) for item in fields.items("leader_epochs")),
+        pages=tuple(ref_from_json(row) for row in fields.items("pages")),
+        entries=tuple(entry_from_json(entry, log, topic_id) for entry in fields.items("entries")),
+        recent_commits=tuple(exactly(str, item, "recent_commits") for item in fields.items("recent_commits")),
+        created_ms=fields.integer("created_ms"),
+        topic=_note_from(fields.get("topic_note")),
+        marks=tuple(_mark(item) for item in exactly(list, fields.get("marks") or [], "marks")),
+        history_start=exactly(int, fields.get("history_start") or 0, "history_start"),
+        mac=_mac(fields.get("mac")),
+    )
+
+
+def _note_to_json(note: TopicNote) -> dict[str, object]:
+    return {"partitions": note.partitions, "config": dict(note.config)}
+
+
+def _note_from(value: object) -> TopicNote | None:
+    if value is None:
+        return None
+    fields = Fields(exactly(dict, value, "topic_note"))
+    fields.check_names({"partitions", "config"})
+    partitions = fields.integer("partitions")
+    if not 1 <= partitions <= INT_MAX:
+        raise ValueError(f"topic_note of {partitions} partitions")
+    return TopicNote(partitions, exactly(dict, fields.get("config"), "config"))
+
+
+def _mark(item: object) -> WriteMark:
+    writer, number = exactly(list, item, "marks")
+    return WriteMark(exactly(str, writer, "marks"), exactly(int, number, "marks"))
+
+
+def _mac(value: object) -> RootMac | None:
+    if value is None:
+        return None
+    layout, key_id, digest = (exactly(str, item, "mac") for item in exactly(list, value, "mac"))
+    return RootMac(layout, key_id, digest)
+
+
+def _epoch(item: object) -> EpochEntry:
+    epoch, start_offset = (exactly(int, number, "leader_epochs") for number in exactly(list, item, "leader_epochs"))
+    return EpochEntry(epoch, start_offset)

@@ -1,0 +1,75 @@
+"""What a root of the chain held and its successor holds no more. Pages that both name are not read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.entry_tree import leaves, walk
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import PageRef, Root, object_keys
+
+
+def removed_objects(before: Root, after: Root, heads: Iterable[Root], pages: Pages) -> set[str]:
+    """The objects that ``before`` names, and neither ``after`` nor any of ``heads``; pages included.
+
+    What a successor does not name no later root does; the heads are looked at all the same. An object may be named by
+    neighbouring entries, so that the neighbours of what was removed are asked too.
+    """
+    later = (after, *heads)
+    dead_pages = page_keys(before, pages) - set[str]().union(*(page_keys(root, pages) for root in later))
+    changed = _changed(before, after, pages)
+    if changed is None:
+        return dead_pages
+    start, end = changed
+    named = object_keys(entry for entry in walk(before, pages, start) if entry.info.base_offset < end)
+    for root in later:
+        named -= object_keys(_around(root, pages, start, end))
+    return named | dead_pages
+
+
+def page_keys(root: Root, pages: Pages) -> set[str]:
+    """The keys of all pages of a root, of every level; those of higher levels are read."""
+    return {ref.key(root.prefix) for ref in _all_refs(root.pages, pages)}
+
+
+def unshared(root: Root, known: Collection[str], pages: Pages) -> Iterable[StoredSegment]:
+    """The entries of a root, but for pages whose keys are ``known``; entries that count no more are among them."""
+    for ref in leaves(root.pages, pages):
+        if ref.key(root.prefix) not in known:
+            yield from pages.entries(ref)
+    yield from root.entries
+
+
+def _all_refs(refs: Iterable[PageRef], pages: Pages) -> Iterable[PageRef]:
+    for ref in refs:
+        yield ref
+        if ref.level:
+            yield from _all_refs(pages.refs(ref), pages)
+
+
+def _changed(before: Root, after: Root, pages: Pages) -> tuple[int, int] | None:
+    """The offsets within which ``before`` may name what ``after`` does not; None if there are none."""
+    held = {ref.sha256 for ref in leaves(after.pages, pages)}
+    kept = {entry.info.base_offset: entry for entry in after.entries}
+    bounds = [
+        (ref.base_offset, ref.end_offset)
+        for ref in leaves(before.pages, pages, before.log_start)
+        if ref.sha256 not in held
+    ]
+    bounds += [
+        (entry.info.base_offset, entry.info.end_offset)
+        for entry in before.entries
+        if kept.get(entry.info.base_offset) != entry
+    ]
+    if after.start_offset > before.start_offset:
+        bounds.append((before.start_offset, after.start_offset))
+    return (min(start for start, _ in bounds), max(end for _, end in bounds)) if bounds else None
+
+
+def _around(root: Root, pages: Pages, start: int, end: int) -> Iterable[StoredSegment]:
+    """The entries of a root from the one before ``start`` to the one after ``end``."""
+    for entry in walk(root, pages, start - 1):
+        yield entry
+        if entry.info.base_offset >= end:
+            return

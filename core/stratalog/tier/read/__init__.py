@@ -1,0 +1,1 @@
+"""Remote segments, and the caches over them."""

@@ -1,0 +1,292 @@
+"""Objects of a tier in aligned chunks: from memory, from disk, from what was read ahead, or from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from stratalog.config.engine_settings import Limits
+from stratalog.env.byte_cache import ByteCache, CacheMetrics
+from stratalog.model.segment_info import FileKind
+from stratalog.segment.read_buffers import BufferPool
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.objects import Capability
+from stratalog.tier.read.cache_admission import TwoQueues
+from stratalog.tier.read.disk_cache import DiskCache
+from stratalog.tier.read.prefetch import Prefetcher, Span
+from stratalog.tier.store.store import TierStore
+
+_BESIDE_BYTES: Final = 64 << 10  # a fetch reads up to so much more than it is asked for, to find its first batch
+
+Successor: TypeAlias = Callable[[StoredSegment], StoredSegment | None]
+"""The segment behind one; None if there is none yet. May ask the store."""
+
+
+def no_successor(stored: StoredSegment) -> None:
+    """Of a segment that is read alone."""
+    del stored
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Where reading a segment's log leads: through its chunks, then into the next segment."""
+
+    stored: StoredSegment
+    successor: Successor
+    chunk_bytes: int
+
+    def covers(self, span: Span) -> bool:
+        """Whether a span holds a part of the log."""
+        place = self.stored.slices[FileKind.LOG]
+        return span.key == place.key and span.start < place.position + place.size_bytes and span.end > place.position
+
+    def here(self, span: Span) -> tuple[Hashable, ...]:
+        """The names of this place: by the object, and for the first span by what lies before it."""
+        place, info = self.stored.slices[FileKind.LOG], self.stored.info
+        at = (span.key, span.start)
+        return (at, (info.topic_id, info.log, info.base_offset)) if span.start <= place.position else (at,)
+
+    def following(self, span: Span) -> Hashable:
+        """The name of the place that comes next."""
+        place, info = self.stored.slices[FileKind.LOG], self.stored.info
+        next_start = span.start + self.chunk_bytes
+        if next_start < place.position + place.size_bytes:
+            return span.key, next_start
+        return info.topic_id, info.log, info.end_offset
+
+    def after(self, span: Span) -> Iterator[Span]:
+        """The spans that come next, on and on; may ask the store for lists of segments."""
+        yield from self.spans(span.start + self.chunk_bytes)
+        following = self.successor(self.stored)
+        while following is not None:
+            place = following.slices[FileKind.LOG]
+            first = place.position - place.position % self.chunk_bytes
+            yield from Course(following, self.successor, self.chunk_bytes).spans(first)
+            following = self.successor(following)
+
+    def spans(self, start: int) -> Iterator[Span]:
+        """The spans of this segment from ``start``, the border of a chunk, on."""
+        place = self.stored.slices[FileKind.LOG]
+        end = known_ends(self.stored)[place.key]
+        for begin in range(start, place.position + place.size_bytes, self.chunk_bytes):
+            yield Span(place.key, begin, min(begin + self.chunk_bytes, end))
+
+
+class ChunkReader:
+    """Reads ranges of objects. Thread-safe; close it to end its threads.
+
+    Args:
+        store: where the objects are.
+        limits: of memory, and the size of chunks.
+        threads: how many chunks are read ahead at a time.
+        disk: where chunks are kept over restarts, if anywhere.
+    """
+
+    def __init__(self, store: TierStore, limits: Limits, *, threads: int, disk: DiskCache | None) -> None:
+        self.chunk_bytes = limits.fetch_chunk_bytes
+        self._store, self._disk = store, disk
+        self._memory = ByteCache(limits.chunk_cache_bytes, TwoQueues(limits.chunk_cache_bytes))
+        self._ahead = Prefetcher(self._load, self._is_there, limits.prefetch_bytes, threads)
+        self._noted: tuple[str, int] | None = (
+            None  # object and last chunk of the read before; a lost race costs one needless look
+        )
+        self._is_near = disk is None and Capability.NEAR in store.capabilities
+        self._buffers = BufferPool(limits.read_bytes + _BESIDE_BYTES)
+        # A log is read in steps of so many bytes. The first read brings the next chunk along, rather than end at the
+        # border of one, if the cache has room for both.
+        self._look_bytes = limits.read_bytes if limits.chunk_cache_bytes >= 2 * self.chunk_bytes else 0
+
+    def read(
+        self,
+        key: str,
+        start: int,
+        end: int,
+        known_end: int,
+        course: Course | None = None,
+        into: memoryview | None = None,
+    ) -> bytes | memoryview:
+        """Bytes [start, end) of an object that is known to reach to ``known_end``; a view, if they lie in one chunk.
+
+        Args:
+            key: of the object.
+            start: of the range.
+            end: of the range, exclusive.
+            known_end: of the object, at least.
+            course: where a reader of a log is, which checks its batches; None for others.
+            into: memory that may be used for what is returned.
+
+        Raises:
+            CorruptObjectError: it is shorter.
+            ObjectNotFoundError: it is gone.
+        """
+        if course is not None:
+            self._note(key, start, end, known_end, course)
+        spans = list(self._spans(key, start, end, known_end))
+        if course is not None and (self._is_near or self._disk is not None):
+            found = self._from_files(spans, start, end, into)
+            if found is not None:
+                return found
+        parts: list[bytes | memoryview] = []
+        beside: dict[Span, bytes] = {}  # what came along with another chunk
+        until = max(end, min(start + self._look_bytes, known_end)) if course is not None else end
+        for span in spans:
+            if self._is_near and self._is_beside(span, start, end):
+                parts.append(self._store.read_exactly(key, max(start, span.start), min(end, span.end)))
+                continue
+            chunk = beside.pop(span, None) or self._chunk(span, until, known_end, beside)
+            first, last = max(start - span.start, 0), min(end, span.end) - span.start
+            parts.append(chunk if last - first == len(chunk) else memoryview(chunk)[first:last])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def peek(self, key: str, start: int, end: int, known_end: int) -> bytes | None:
+        """The same, if all of it is in memory."""
+        parts: list[memoryview] = []
+        for span in self._spans(key, start, end, known_end):
+            chunk = self._memory.peek(span)
+            if chunk is None:
+                return None
+            parts.append(memoryview(chunk)[max(start - span.start, 0) : min(end, span.end) - span.start])
+        return b"".join(parts)
+
+    def drop(self, keys: Collection[str]) -> None:
+        """Forget what is known of some objects, on disk too."""
+        self._ahead.drop(keys)
+        self._memory.drop(lambda cached: isinstance(cached, Span) and cached.key in keys)
+        if self._disk is not None:
+            for key in keys:
+                self._disk.drop(self._group(key))
+
+    def metrics(self) -> CacheMetrics:
+        """Of the chunks in memory."""
+        return self._memory.metrics()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of what was read ahead and not used yet."""
+        return self._ahead.held_bytes
+
+    def close(self) -> None:
+        """Read nothing further ahead, and wait for what is under way. Twice is fine."""
+        self._ahead.close()
+
+    def _spans(self, key: str, start: int, end: int, known_end: int) -> Iterator[Span]:
+        for begin in range(start - start % self.chunk_bytes, end, self.chunk_bytes):
+            yield Span(key, begin, min(begin + self.chunk_bytes, known_end))
+
+    def _note(self, key: str, start: int, end: int, known_end: int, course: Course) -> None:
+        """Tell who reads ahead. One read is one step, also over the border of a chunk; within one it is none."""
+        first, last = start // self.chunk_bytes, (end - 1) // self.chunk_bytes
+        if first == last and (key, last) == self._noted:
+            return
+        self._noted = key, last
+        covered = [span for span in self._spans(key, start, end, known_end) if course.covers(span)]
+        if covered:
+            here, current = [name for span in covered for name in course.here(span)], covered[-1]
+            self._ahead.passed(here, course.following(current), current, lambda: course.after(current))
+
+    def _chunk(self, span: Span, until: int, known_end: int, beside: dict[Span, bytes]) -> bytes:
+        def load() -> bytes:
+            found = self._ahead.take(span)
+            if found is not None:
+                return found
+            following = Span(span.key, span.end, min(span.end + self.chunk_bytes, known_end))
+            if until <= span.end or self._need_not_ask(following):
+                return self._load(span)
+            return self._load_both(span, following, beside)
+
+        return self._memory.get_or_load(span, load)
+
+    def _from_files(self, spans: Sequence[Span], start: int, end: int, into: memoryview | None) -> memoryview | None:
+        """Read no more than is asked for, from files: of the cache on disk, or of a near store.
+
+        Chunks are not compared with their checksums here: who reads a log checks its batches, and would find nothing else.
+
+        Returns:
+            None if all of it is in our memory, or the files do not give it: then it is read chunk by chunk.
+        """
+        held = [self._is_held(span) for span in spans]
+        if all(held):
+            return None
+        room = into[: end - start] if into is not None else self._buffers.take(end - start)
+        if room is None or len(room) < end - start:  # a layout may read more bytes than it makes of them
+            return None
+        if self._is_near and not any(held):
+            return room.toreadonly() if self._store.read_at_hand(spans[0].key, start, room) else None
+        done = 0
+        for span, is_held in zip(spans, held, strict=True):
+            first, last = max(start - span.start, 0), min(end, span.end) - span.start
+            if not self._fill(span, first, room[done : done + last - first], is_held=is_held):
+                return None
+            done += last - first
+        return room.toreadonly()
+
+    def _fill(self, span: Span, first: int, into: memoryview, *, is_held: bool) -> bool:
+        """A part of a chunk from ``first`` on; False if the file does not give it."""
+        if is_held:
+            chunk = self._chunk(span, span.end, span.end, {})
+            into[:] = memoryview(chunk)[first : first + len(into)]
+            return True
+        if self._disk is None:
+            return self._store.read_at_hand(span.key, span.start + first, into)
+        return self._disk.read_part(self._group(span.key), _item(span), first, into)
+
+    def _is_there(self, span: Span) -> bool:
+        """Whether a chunk need not be read ahead, because it is in memory: ours, or the system's."""
+        if span in self._memory:
+            return True
+        if self._disk is not None:
+            return self._disk.is_at_hand(self._group(span.key), _item(span))
+        return self._is_near and self._store.is_at_hand(*span)
+
+    def _is_beside(self, span: Span, start: int, end: int) -> bool:
+        """Whether the part of a chunk in [start, end) is in the system's memory alone, and not in ours."""
+        return not self._is_held(span) and self._store.is_at_hand(span.key, max(start, span.start), min(end, span.end))
+
+    def _is_held(self, span: Span) -> bool:
+        """Whether a chunk is in our memory, or on its way there."""
+        return span in self._memory or self._ahead.holds(span)
+
+    def _need_not_ask(self, span: Span) -> bool:
+        """Whether a chunk need not be asked for."""
+        on_disk = self._disk is not None and self._disk.has(self._group(span.key), _item(span))
+        return on_disk or self._is_held(span)
+
+    def _load(self, span: Span) -> bytes:
+        if self._disk is None:
+            return self._store.read_exactly(*span)
+        data = self._disk.get(self._group(span.key), _item(span))
+        if data is None:
+            data = self._store.read_exactly(*span)
+            self._disk.put(self._group(span.key), _item(span), data)
+        return data
+
+    def _load_both(self, span: Span, following: Span, beside: dict[Span, bytes]) -> bytes:
+        """Two chunks by one request, unless the first is on disk."""
+        if self._disk is not None:
+            data = self._disk.get(self._group(span.key), _item(span))
+            if data is not None:
+                return data
+        both = self._store.read_exactly(span.key, span.start, following.end)
+        border = span.end - span.start
+        data, beside[following] = both[:border], both[border:]
+        if self._disk is not None:
+            self._disk.put(self._group(span.key), _item(span), data)
+            self._disk.put(self._group(span.key), _item(following), beside[following])
+        self._memory.put(following, beside[following])
+        return data
+
+    def _group(self, key: str) -> str:
+        return f"{self._store.uri}\n{key}"
+
+
+def known_ends(stored: StoredSegment) -> dict[str, int]:
+    """How far each object of the segment reaches at least."""
+    ends: dict[str, int] = {}
+    for place in stored.slices.values():
+        ends[place.key] = max(ends.get(place.key, 0), place.position + place.size_bytes)
+    return ends
+
+
+def _item(span: Span) -> str:
+    return f"{span.start}-{span.end}"

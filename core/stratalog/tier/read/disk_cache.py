@@ -1,0 +1,343 @@
+"""What was read of a tier, kept on local disk: bounded, checked whenever it is used, and still there after a restart.
+
+A file an item, written under another name and renamed. Nothing is synced: what a crash leaves damaged is found out by
+its checksum and fetched again. ``docs/formats/tier-cache.md`` describes the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import hashlib
+import logging
+import re
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from stratalog.env import Env, Vfs
+from stratalog.env.byte_cache import CacheMetrics
+from stratalog.env.forks import ends_with_fork
+from stratalog.env.handles import HandlePool
+from stratalog.errors import ClosedError
+from stratalog.errors.system import TRANSIENT_ERRNOS
+from stratalog.model.batches import Buffer
+from stratalog.tier.read.cache_admission import TwoQueues
+
+_LOGGER: Final = logging.getLogger(__name__)
+_MAGIC: Final = b"STLGCCH1"
+_HEAD: Final = struct.Struct(">8sIIQ")  # magic, CRC-32C of key and data, size of the key, size of the data
+_TEMPORARY: Final = ".tmp"
+_GROUP_DIGITS: Final = 24
+_ITEM_DIGITS: Final = 16
+_PAUSE_NS: Final = 60_000_000_000  # after a write that failed
+_CHECKED_NS: Final = 3_600_000_000_000  # after which a file is checked as a whole again, before parts of it are read
+_FILE_NAME: Final = re.compile(f"[0-9a-f]{{{_GROUP_DIGITS}}}-[0-9a-f]{{{_ITEM_DIGITS}}}")
+_MAX_KEY_BYTES: Final = 1 << 16  # far more than any URI and key have
+_PIECE_BYTES: Final = 1 << 20
+_LOCK_FILE: Final = ".lock"
+_OPEN_FILES: Final = 16  # kept open for ``read_part``: there are few readers, and each stays in one file for long
+
+
+class _Checked(NamedTuple):
+    """When a file was last found sound as a whole, and what it was known by."""
+
+    when_ns: int
+    stamp: tuple[int, ...]
+
+
+class CachedItem(NamedTuple):
+    """What a file of a cache is about, where in it the data begins, and how many bytes they are."""
+
+    group: str
+    item: str
+    position: int
+    size_bytes: int
+
+
+class DiskCache:
+    """Immutable byte strings in files of one folder. Thread-safe. Errors of the disk cost a miss, and are logged.
+
+    Args:
+        folder: made if it is missing; nothing else may be in it.
+        limit_bytes: of all files.
+        env: files and clock.
+    """
+
+    def __init__(self, folder: str, limit_bytes: int, env: Env) -> None:
+        self._folder, self._files, self._clock = folder, env.files, env.clock
+        self._order = TwoQueues(limit_bytes)  # by file name; under _lock, as are all changes of the folder
+        self._lock = threading.Lock()
+        self._hits = self._misses = self._temporaries = 0  # under _lock
+        self._silent_until_ns = 0  # under _lock
+        self._checked: dict[str, _Checked] = {}  # files that were found sound, by name; under _lock
+        self._handles = HandlePool(env.files, _OPEN_FILES)
+        ends_with_fork(self)
+        self._load()
+
+    def get(self, group: str, item: str) -> bytes | None:
+        """The item, or None. What is damaged, or another item's, is deleted: it is never returned."""
+        name, key = _file_name(group, item), _key(group, item)
+        found = None
+        with self._lock:
+            known = name in self._order
+        if known:
+            try:
+                found = self._read(name, key)
+            except OSError as error:
+                known = error.errno not in TRANSIENT_ERRNOS  # else the file may be sound
+        with self._lock:
+            if found is not None:
+                self._hits += 1
+                if name in self._order:
+                    self._order.touch(name)
+                    self._checked[name] = found[1]
+                return found[0]
+            self._misses += 1
+            if known:
+                self._forget([name])
+        return None
+
+    def read_part(self, group: str, item: str, start: int, into: memoryview) -> bool:
+        """Fill ``into`` with an item's bytes from ``start`` on. For callers that check them: here nothing is compared.
+
+        Returns:
+            False unless ``get`` found this very file sound within the last hour.
+        """
+        name, begin = _place(group, item)
+        stamp = self._stamp_of(name)
+        if not stamp:
+            return False
+        opener = functools.partial(self._files.open, f"{self._folder}/{name}")
+        with contextlib.suppress(OSError, ClosedError), self._handles.using(name, opener) as descriptor:
+            if self._files.stamp(descriptor) == stamp:
+                return self._files.read_into(descriptor, begin + start, into) == len(into)
+            self._handles.drop(name)  # another file may have its name now
+        return False
+
+    def is_at_hand(self, group: str, item: str) -> bool:
+        """Whether ``read_part`` gives an item, and waits for no disk, as far as can be told."""
+        name = _file_name(group, item)
+        with self._lock:
+            if name not in self._checked:
+                return False
+        with contextlib.suppress(OSError), self._opened(name) as descriptor:
+            return self._files.is_cached(descriptor, self._files.size_bytes(descriptor) - 1)
+        return False
+
+    def has(self, group: str, item: str) -> bool:
+        """Whether there is such an item, sound or not; that is no use of it."""
+        with self._lock:
+            return _file_name(group, item) in self._order
+
+    def put(self, group: str, item: str, data: Buffer) -> None:
+        """Keep an item; ``drop`` takes all of a group."""
+        name, key = _file_name(group, item), _key(group, item)
+        with self._lock:
+            if name in self._order or self._clock.monotonic_ns() < self._silent_until_ns:
+                return
+            self._temporaries += 1
+            temporary = f"{self._folder}/{name}-{self._temporaries}{_TEMPORARY}"
+        head = _HEAD.pack(_MAGIC, crc32c(data, crc32c(key)), len(key), len(data))
+        try:
+            _write(self._files, temporary, [head, key, memoryview(data)])
+            self._keep(name, temporary, len(head) + len(key) + len(data))
+        except OSError as error:
+            self._failed(temporary, error)
+
+    def drop(self, group: str) -> None:
+        """Delete all items of a group."""
+        prefix = _group_prefix(group)
+        with self._lock:
+            self._forget([str(name) for name in self._order.keys() if str(name).startswith(prefix)])  # noqa: SIM118 - no mapping
+
+    def close(self) -> None:
+        """Close the files that are open, and read no more parts. Twice is fine."""
+        self._handles.close()
+
+    def metrics(self) -> CacheMetrics:
+        """What it holds now, and hits and misses so far."""
+        with self._lock:
+            return CacheMetrics(self._order.size_bytes, len(self._order), self._hits, self._misses)
+
+    def _load(self) -> None:
+        """Take over what an earlier run left; files are looked into when they are asked for."""
+        if self._files.stat(self._folder) is None:
+            self._files.make_folder(self._folder)
+        for found in sorted(self._files.list(self._folder), key=lambda found: found.modified_ms):
+            if found.name.endswith(_TEMPORARY):
+                self._remove(found.name)
+            elif not found.is_folder:
+                for gone in self._order.add(found.name, found.size_bytes):
+                    self._remove(str(gone))
+
+    def _read(self, name: str, key: bytes) -> tuple[bytes, _Checked] | None:
+        with self._opened(name) as descriptor:
+            checked = _Checked(self._clock.monotonic_ns(), self._files.stamp(descriptor))
+            size_bytes = self._files.size_bytes(descriptor)
+            begin = _HEAD.size + len(key)
+            head = self._files.read(descriptor, 0, begin)
+            if len(head) < begin:
+                return None
+            magic, crc, key_bytes, data_bytes = _HEAD.unpack_from(head)
+            if (magic, key_bytes, data_bytes, head[_HEAD.size :]) != (_MAGIC, len(key), size_bytes - begin, key):
+                return None
+            data = self._files.read(descriptor, begin, data_bytes)
+        is_sound = len(data) == data_bytes and crc32c(data, crc32c(key)) == crc
+        return (data, checked) if is_sound else None
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        descriptor = self._files.open(f"{self._folder}/{name}")
+        try:
+            yield descriptor
+        finally:
+            self._files.close(descriptor)
+
+    def _stamp_of(self, name: str) -> tuple[int, ...]:
+        """What a file is known by of which parts may be read, which is a use of it; empty if they may not."""
+        with self._lock:
+            checked = self._checked.get(name)
+            if checked is None or self._clock.monotonic_ns() - checked.when_ns >= _CHECKED_NS:
+                return ()
+            self._hits += 1
+            self._order.touch(name)
+            return checked.stamp
+
+    def _keep(self, name: str, temporary: str, size_bytes: int) -> None:
+        with self._lock:
+            if name in self._order:
+                self._files.remove(temporary)  # another thread was faster
+                return
+            self._files.rename(temporary, f"{self._folder}/{name}")
+            for gone in self._order.add(name, size_bytes):
+                self._remove(str(gone))
+
+    def _failed(self, temporary: str, error: OSError) -> None:
+        with contextlib.suppress(OSError):
+            self._files.remove(temporary)
+        if isinstance(error, IsADirectoryError):  # a folder has the name of this one item
+            _LOGGER.warning("the cache of the tier keeps an item less: folder=%s, %s", self._folder, error)
+            return
+        with self._lock:
+            self._silent_until_ns = self._clock.monotonic_ns() + _PAUSE_NS
+        _LOGGER.warning("the cache of the tier keeps nothing for a minute: folder=%s, %s", self._folder, error)
+
+    def _forget(self, names: list[str]) -> None:
+        for name in names:
+            if self._order.remove(name):
+                self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self._checked.pop(name, None)
+        self._handles.drop(name)  # Windows removes nothing that is open
+        with contextlib.suppress(OSError):
+            self._files.remove(f"{self._folder}/{name}")
+        self._handles.drop(name)  # again: a reader may have opened it between the two
+
+
+class CacheFolder:
+    """The caches on disk of one tier: of chunks and of indexes. One process uses a folder at a time.
+
+    Args:
+        folder: made if it is missing.
+        chunk_bytes: bound of the chunks.
+        index_bytes: bound of the indexes.
+        env: files and clock.
+    """
+
+    def __init__(self, folder: str, chunk_bytes: int, index_bytes: int, env: Env) -> None:
+        self._files = env.files
+        if self._files.stat(folder) is None:
+            self._files.make_folder(folder)
+        self._lock_descriptor = self._files.lock(f"{folder}/{_LOCK_FILE}")
+        if self._lock_descriptor is None:
+            raise BlockingIOError(f"another process uses {folder}")
+        self._caches: list[DiskCache] = []
+        try:
+            self.chunks = DiskCache(f"{folder}/chunks", chunk_bytes, env)
+            self._caches.append(self.chunks)
+            self.indexes = DiskCache(f"{folder}/indexes", index_bytes, env)
+            self._caches.append(self.indexes)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, folder: str | None, chunk_bytes: int, index_bytes: int, env: Env) -> CacheFolder | None:
+        """The caches; None if there is no folder, or it cannot be used, which is logged: reading goes on without."""
+        if folder is None:
+            return None
+        try:
+            return cls(folder, chunk_bytes, index_bytes, env)
+        except OSError as error:
+            _LOGGER.warning("tier.cache.dir=%s is not used: %s", folder, error)
+            return None
+
+    def close(self) -> None:
+        """Let others use the folder. Twice is fine."""
+        for cache in self._caches:
+            cache.close()
+        if self._lock_descriptor is not None:
+            self._files.close(self._lock_descriptor)
+            self._lock_descriptor = None
+
+
+def unpack_item(read: Callable[[int, int], Buffer], size_bytes: int) -> CachedItem | None:
+    """Look at a whole file of a cache; None if it is none, or damaged.
+
+    Args:
+        read: gives so many bytes from a position on, fewer at the end.
+        size_bytes: of the file.
+    """
+    head = bytes(read(0, _HEAD.size))
+    if len(head) != _HEAD.size:
+        return None
+    magic, crc, key_bytes, data_bytes = _HEAD.unpack(head)
+    if magic != _MAGIC or _HEAD.size + key_bytes + data_bytes != size_bytes or key_bytes > _MAX_KEY_BYTES:
+        return None
+    key = bytes(read(_HEAD.size, key_bytes))
+    begin, found = _HEAD.size + len(key), crc32c(key)
+    for position in range(begin, size_bytes, _PIECE_BYTES):
+        found = crc32c(read(position, min(_PIECE_BYTES, size_bytes - position)), found)
+    if found != crc:
+        return None
+    group, _, item = key.decode("utf-8", "replace").rpartition("\n")
+    return CachedItem(group, item, begin, data_bytes)
+
+
+def is_cached_name(name: str) -> bool:
+    """Whether a file of a cache has such a name."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
+def _write(files: Vfs, path: str, parts: list[bytes | bytearray | memoryview]) -> None:
+    descriptor = files.open(path, create=True)
+    try:
+        if files.write(descriptor, 0, parts) != sum(len(part) for part in parts):
+            raise OSError(errno.ENOSPC, "no space left")
+    finally:
+        files.close(descriptor)
+
+
+def _key(group: str, item: str) -> bytes:
+    return f"{group}\n{item}".encode()
+
+
+def _group_prefix(group: str) -> str:
+    return hashlib.sha256(group.encode()).hexdigest()[:_GROUP_DIGITS] + "-"
+
+
+@functools.lru_cache(1024)
+def _place(group: str, item: str) -> tuple[str, int]:
+    """The name of an item's file, and where in it the data begins."""
+    return _file_name(group, item), _HEAD.size + len(_key(group, item))
+
+
+@functools.lru_cache(1024)
+def _file_name(group: str, item: str) -> str:
+    return _group_prefix(group) + hashlib.sha256(item.encode()).hexdigest()[:_ITEM_DIGITS]

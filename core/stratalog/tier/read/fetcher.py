@@ -1,0 +1,319 @@
+"""Reading tiered segments: ranged reads through bounded caches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+from stratalog.config.engine_settings import Limits
+from stratalog.env.byte_cache import ByteCache, CacheMetrics
+from stratalog.env.memory import reuse_large_blocks
+from stratalog.errors import CorruptionError, CorruptObjectError, ObjectNotFoundError
+from stratalog.model.batches import Buffer
+from stratalog.model.segment_info import FileKind, FileSlice, SegmentInfo
+from stratalog.segment.extra_index_file import unpack_extras
+from stratalog.segment.readable import ReadOn
+from stratalog.segment.segment_identity import Identity
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.read.cache_admission import TwoQueues
+from stratalog.tier.read.chunk_reader import ChunkReader, Course, Successor, known_ends, no_successor
+from stratalog.tier.read.disk_cache import CacheFolder
+from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.store import TierStore
+
+_INDEX_KINDS: Final = {
+    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
+    IndexRole.TIME: FileKind.TIME_INDEX,
+    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
+}
+_GAP_BYTES: Final = 64 << 10  # between what is read together
+
+
+class Fetcher:
+    """What the segments of a tier share: the store, the layouts, and caches of chunks and indexes. Thread-safe.
+
+    Objects are read in chunks aligned to ``limits.fetch.chunk.bytes`` of the object, so that readers of neighbouring
+    offsets share them. Indexes are kept whole, as the original bytes; those that lie together come together.
+
+    Args:
+        store: where the objects are.
+        layouts: those that may be needed.
+        limits: of memory.
+        threads: how many chunks are read ahead at a time.
+        folder: the caches on disk, closed by ``close``; None without.
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        layouts: LayoutTable,
+        limits: Limits,
+        *,
+        threads: int = 1,
+        folder: CacheFolder | None = None,
+    ) -> None:
+        reuse_large_blocks()
+        self.layouts = layouts
+        self._store, self._folder, self._limits = store, folder, limits
+        self._chunks = ChunkReader(store, limits, threads=threads, disk=folder.chunks if folder else None)
+        self._last: tuple[Course, Mapping[str, int]] | None = (
+            None  # of the segment read last; a lost race costs making it again
+        )
+        self._indexes = ByteCache(limits.index_cache_bytes, TwoQueues(limits.index_cache_bytes))
+
+    def read_log(
+        self,
+        stored: StoredSegment,
+        start: int,
+        end: int,
+        successor: Successor = no_successor,
+        into: memoryview | None = None,
+    ) -> memoryview:
+        """Bytes [start, end) of the original ``.log`` file, all of them. For who reads on, what follows is read ahead.
+
+        ``into``, if given, has room for them all; they are put there where that spares a copy.
+
+        Raises:
+            CorruptObjectError: the object is shorter than the manifest says, or not what its layout stored.
+            ObjectNotFoundError: it is gone.
+            UnknownComponentError: its layout is not installed.
+        """
+        course, ends = self._way(stored, successor)
+        room = into
+
+        def fetch(key: str, position: int, end_position: int) -> bytes | memoryview:
+            nonlocal room
+            mine, room = room, None  # once: a layout may still look at what came first
+            if end_position > ends.get(key, 0):
+                return self._store.read_exactly(key, position, end_position)
+            return self._chunks.read(key, position, end_position, ends[key], course, mine)
+
+        pieces = list(self.layouts.by_label(stored.layout).read(stored, start, end, fetch))
+        size_bytes = sum(len(piece) for piece in pieces)
+        if size_bytes != end - start:
+            raise CorruptObjectError(
+                f"{stored.layout} gave {size_bytes} of {end - start} bytes", log_key(stored), start
+            )
+        return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+    def read_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
+        """The original bytes of a small file of the segment, ``b""`` if it has none; errors as ``read_log``."""
+        if kind not in stored.slices:
+            return b""
+        return self._indexes.get_or_load(_index_key(stored, kind), lambda: self._load_index(stored, kind))
+
+    def forget(self, stored: StoredSegment) -> None:
+        """Drop what is cached of a segment, because it turned out to be damaged: the next read asks the store."""
+        keys = stored.keys
+        self._chunks.drop(keys)
+        self._indexes.drop(lambda cached: isinstance(cached, tuple) and cached[0] in keys)
+        if self._folder is not None:
+            self._folder.indexes.drop(self._group(stored))
+
+    def forget_objects(self, keys: Collection[str]) -> None:
+        """Drop what is cached of the bytes of objects, in memory and on disk."""
+        self._chunks.drop(keys)
+
+    def close(self) -> None:
+        """End the threads that read ahead, and let go of the caches on disk. Twice is fine."""
+        self._chunks.close()
+        if self._folder is not None:
+            self._folder.close()
+
+    @property
+    def chunk_metrics(self) -> CacheMetrics:
+        """Of the cache of chunks in memory."""
+        return self._chunks.metrics()
+
+    @property
+    def index_metrics(self) -> CacheMetrics:
+        """Of the cache of indexes in memory."""
+        return self._indexes.metrics()
+
+    def _way(self, stored: StoredSegment, successor: Successor) -> tuple[Course, Mapping[str, int]]:
+        """Where reading a segment leads, and how far its objects reach at least; kept, as most reads are of one segment."""
+        course, ends = self._last or (None, {})
+        if course is None or course.stored is not stored or course.successor != successor:
+            course, ends = Course(stored, successor, self._chunks.chunk_bytes), known_ends(stored)
+            self._last = course, ends
+        return course, ends
+
+    def _load_index(self, stored: StoredSegment, kind: FileKind) -> bytes:
+        found = self._folder.indexes.get(self._group(stored), _index_item(stored, kind)) if self._folder else None
+        if found is not None:
+            return found
+        layout, key = self.layouts.by_label(stored.layout), stored.slices[kind].key
+        beside = [
+            other
+            for other in _INDEX_KINDS.values()
+            if kind in _INDEX_KINDS.values()
+            and other is not kind
+            and other in stored.slices
+            and stored.slices[other].key == key
+            and _index_key(stored, other) not in self._indexes
+        ]
+        together = _Together(stored, [kind, *beside], self._read_small, self._limits.index_cache_bytes)
+        data = layout.read_index(stored, kind, together.fetch) or b""
+        self._keep_index(stored, kind, data)
+        for other in beside if together.came else ():
+            with contextlib.suppress(CorruptObjectError):  # whoever needs that one will be told
+                more = layout.read_index(stored, other, together.fetch) or b""
+                self._keep_index(stored, other, more)
+                self._indexes.put(_index_key(stored, other), more)
+        return data
+
+    def _keep_index(self, stored: StoredSegment, kind: FileKind, data: bytes) -> None:
+        if self._folder is not None:
+            self._folder.indexes.put(self._group(stored), _index_item(stored, kind), data)
+
+    def _read_small(self, stored: StoredSegment, key: str, start: int, end: int) -> bytes:
+        """From a chunk that is in memory anyway, as small segments are whole; else by a request of its own."""
+        known_end = known_ends(stored).get(key, 0)
+        found = self._chunks.peek(key, start, end, known_end) if end <= known_end else None
+        return self._store.read_exactly(key, start, end) if found is None else found
+
+    def _group(self, stored: StoredSegment) -> str:
+        return f"{self._store.uri}\n{log_key(stored)}"
+
+
+class _Together:
+    """Reads what lies side by side in an object by one request, if that asks for nothing much besides."""
+
+    def __init__(
+        self,
+        stored: StoredSegment,
+        kinds: Sequence[FileKind],
+        read: Callable[[StoredSegment, str, int, int], bytes],
+        limit_bytes: int,
+    ) -> None:
+        places = [stored.slices[kind] for kind in kinds]
+        self._stored, self._read, self._key = stored, read, places[0].key
+        self._start = min(place.position for place in places)
+        self._end = max(place.position + place.size_bytes for place in places)
+        asked_bytes = sum(place.size_bytes for place in places)
+        self._is_worth = self._end - self._start <= min(asked_bytes + _GAP_BYTES, limit_bytes)
+        self._data: bytes | None = None
+
+    @property
+    def came(self) -> bool:
+        """Whether it was read so."""
+        return self._data is not None
+
+    def fetch(self, key: str, start: int, end: int) -> bytes:
+        """A ``RangeReader``."""
+        if not self._is_worth or key != self._key or start < self._start or end > self._end:
+            return self._read(self._stored, key, start, end)
+        if self._data is None:
+            self._data = self._read(self._stored, key, self._start, self._end)
+        return self._data[start - self._start : end - self._start]
+
+
+class RemoteSegment(ReadOn):
+    """A ``ReadableSegment`` whose bytes are in the tier. Batch CRCs are the reader's to check, sizes are checked here."""
+
+    __slots__ = ("_fetcher", "_successor", "stored")
+
+    def __init__(self, stored: StoredSegment, fetcher: Fetcher, successor: Successor = no_successor) -> None:
+        super().__init__()
+        self.stored, self._fetcher, self._successor = stored, fetcher, successor
+
+    @property
+    def info(self) -> SegmentInfo:
+        """What the manifest says of it."""
+        return self.stored.info
+
+    @property
+    def base_offset(self) -> int:
+        """The first offset it may hold."""
+        return self.stored.info.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset after it."""
+        return self.stored.info.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the original ``.log`` file."""
+        return self.stored.info.size_bytes
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest record timestamp, -1 if no record has one."""
+        return self.stored.info.max_timestamp_ms
+
+    @property
+    def age_from_ms(self) -> int:
+        """What retention by time goes by: the largest timestamp, or when the file was last written."""
+        info = self.stored.info
+        return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
+
+    @property
+    def label(self) -> str:
+        """The key of the object with the ``.log`` file's bytes."""
+        return log_key(self.stored)
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Up to ``size_bytes`` from ``position``, fewer at the end; errors as ``Fetcher.read_log``."""
+        end = min(position + size_bytes, self.size_bytes)
+        if position >= end:
+            return memoryview(b"")
+        return self._fetcher.read_log(self.stored, position, end, self._successor)
+
+    def read_over(self, position: int, into: memoryview) -> memoryview:
+        """As many as ``into`` has room for; in it, if they come from the cache on disk."""
+        end = min(position + len(into), self.size_bytes)
+        if position >= end:
+            return into[:0]
+        return self._fetcher.read_log(self.stored, position, end, self._successor, into)
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """The same as ``read``; bytes in memory need no pinning."""
+        return FileSlice.of(self.read(position, size_bytes), position)
+
+    def index_entries(self, role: IndexRole) -> Buffer:
+        """The entries of an index as bytes; empty if the segment has none of this role."""
+        kind = _INDEX_KINDS.get(role)
+        return self.read_file(kind) if kind is not None else b""
+
+    def extra_index(self, label: str) -> bytes:
+        """An EXTRA index, by ``name@version``; ``b""`` if there is none that fits, or it says nothing.
+
+        All of a segment come by one request, and stay in the cache of indexes.
+        """
+        try:
+            data = memoryview(self.read_file(FileKind.EXTRA))
+        except (CorruptionError, ObjectNotFoundError):  # the records are read, then
+            return b""
+
+        def read(position: int, size_bytes: int) -> memoryview:
+            return data[position : position + size_bytes]
+
+        found = unpack_extras(read, len(data))
+        if found is None or found.identity != Identity.in_tier(self.stored.info):
+            return b""
+        return found.index(label, read) or b""
+
+    def read_file(self, kind: FileKind) -> bytes:
+        """The original bytes of a small file (an index, the snapshot, the epochs); empty if there is none."""
+        return self._fetcher.read_index(self.stored, kind)
+
+    def forget(self) -> bool:
+        """Drop cached bytes that turned out to be damaged; the next read asks the store again."""
+        self._fetcher.forget(self.stored)
+        return True
+
+
+def log_key(stored: StoredSegment) -> str:
+    """The object with the ``.log`` file's bytes; manifests without one are refused when they are read."""
+    return stored.slices[FileKind.LOG].key
+
+
+def _index_key(stored: StoredSegment, kind: FileKind) -> tuple[str, int, FileKind]:
+    return log_key(stored), stored.info.base_offset, kind
+
+
+def _index_item(stored: StoredSegment, kind: FileKind) -> str:
+    return f"{stored.info.base_offset} {kind}"

@@ -1,0 +1,100 @@
+"""The segments of a root as a log reads them: the list is read page by page, when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import overload
+
+from stratalog.log.read.tier_view import RemoteSegments
+from stratalog.segment.readable import ReadableSegment
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.authenticity import EntryCheck
+from stratalog.tier.manifest.entry_tree import walk, walk_back
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import PageRef, Root
+from stratalog.tier.read.fetcher import Fetcher, RemoteSegment
+
+
+class PagedSegments(RemoteSegments):
+    """``RemoteSegments`` of one root. By offset and by time only the pages that may hold something are read.
+
+    Args:
+        root: whose.
+        pages: of the same log.
+        fetcher: reads the segments.
+        check: raises if an entry must not stand in the root; None if the MAC of the root covers all entries.
+    """
+
+    __slots__ = ("_check", "_fetcher", "_last", "_pages", "_root")
+
+    def __init__(self, root: Root, pages: Pages, fetcher: Fetcher, check: EntryCheck | None = None) -> None:
+        super().__init__()
+        self._root, self._pages, self._fetcher, self._check = root, pages, fetcher, check
+        self._last: RemoteSegment | None = None  # handed out last: most readers ask for the same again. Replaced whole
+
+    def __len__(self) -> int:
+        return self._root.segments
+
+    def __iter__(self) -> Iterator[ReadableSegment]:
+        return self.from_offset(0)
+
+    def __reversed__(self) -> Iterator[ReadableSegment]:
+        return (self._readable(entry) for entry in walk_back(self._root, self._pages))
+
+    @overload
+    def __getitem__(self, index: int) -> ReadableSegment: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ReadableSegment]: ...
+
+    def __getitem__(self, index: int | slice) -> ReadableSegment | Sequence[ReadableSegment]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        if not -len(self) <= index < len(self):
+            raise IndexError(index)
+        return next(islice(self, index, None) if index >= 0 else islice(reversed(self), -index - 1, None))
+
+    @property
+    def start_offset(self) -> int | None:
+        """The base offset of the first one, None if there is none."""
+        return self._root.start_offset if self._root.segments else None
+
+    @property
+    def end_offset(self) -> int | None:
+        """The first offset after the last one, None if there is none."""
+        return self._root.end_offset if self._root.segments else None
+
+    def coarse(self, detailed_to: int, bound: int) -> Iterator[PageRef | StoredSegment]:
+        """The list, with a page as one item that is not read, where that may be.
+
+        Args:
+            detailed_to: pages that begin below it are read, and so is one of which a part does not count any more.
+            bound: so are pages that reach above it.
+        """
+        start = self._root.log_start
+        for ref in self._root.pages:
+            if ref.base_offset >= max(detailed_to, start) and ref.end_offset <= bound:
+                yield ref
+            else:
+                yield from walk(replace(self._root, pages=(ref,), entries=()), self._pages)
+        yield from self._root.entries
+
+    def from_offset(self, offset: int, *, since_ms: int | None = None) -> Iterator[ReadableSegment]:
+        """Those that end above ``offset``, ascending; of pages whose segments are all older than ``since_ms``, none."""
+        last, start = self._last, max(offset, self._root.log_start)
+        if last is not None and last.base_offset <= start < last.end_offset and since_ms is None:
+            yield last
+            offset = last.end_offset
+        for entry in walk(self._root, self._pages, offset, since_ms=since_ms):
+            self._last = found = self._readable(entry)
+            yield found
+
+    def _readable(self, entry: StoredSegment) -> RemoteSegment:
+        if self._check is not None:
+            self._check(entry)
+        return RemoteSegment(entry, self._fetcher, self._after)
+
+    def _after(self, entry: StoredSegment) -> StoredSegment | None:
+        return next(walk(self._root, self._pages, entry.info.end_offset), None)

@@ -1,0 +1,70 @@
+"""Logs in a tier that somebody else wrote: no manifest says what counts, so the segments themselves must."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stratalog.errors import StorageError
+from stratalog.log.read.tier_view import RemoteSegments, RemoteView, merged_epochs
+from stratalog.model.offsets import EpochEntry
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.read.epoch_index import EpochIndex
+from stratalog.tier.read.fetcher import Fetcher, RemoteSegment
+
+
+def foreign_view(segments: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
+    """The log that these segments make up. Of copies of the same offsets the longest counts.
+
+    Raises:
+        StorageError: segments leave a gap, or overlap in part.
+    """
+    chain: list[StoredSegment] = []
+    for stored in sorted(segments, key=lambda each: (each.info.base_offset, -each.info.end_offset)):
+        info, end = stored.info, chain[-1].info.end_offset if chain else stored.info.base_offset
+        if info.end_offset <= end and chain:
+            continue  # a copy of what is there
+        if info.base_offset != end:
+            raise StorageError(f"segments of {info.log} do not meet: one ends at {end}, the next is {info}")
+        chain.append(stored)
+    return _view(chain, fetcher)
+
+
+def foreign_part(
+    segments: Sequence[StoredSegment], fetcher: Fetcher, epochs: Sequence[EpochEntry], log_start: int, local_start: int
+) -> RemoteView:
+    """What these segments have of a log whose other part is on a disk: those of its own leaders, up to where that begins.
+
+    Segments of leaders that followed one another may overlap. What another leader wrote at the same offsets, as happens
+    when one is elected that lacks records, is left out.
+
+    Args:
+        segments: of the log, in any order.
+        fetcher: reads them.
+        epochs: of the log, ascending; without any, segments are taken as in ``foreign_view``.
+        log_start: what is below is not missed.
+        local_start: where the disk begins.
+
+    Raises:
+        StorageError: the segments leave a gap below ``local_start``.
+    """
+    if not epochs:
+        return foreign_view(segments, fetcher)
+    oldest_first = sorted(segments, key=lambda each: (each.info.modified_ms, each.info.end_offset, min(each.keys)))
+    chain = EpochIndex(oldest_first).chosen(epochs, local_start)
+    end = log_start
+    for stored in chain:
+        if stored.info.base_offset > end:
+            break
+        end = max(end, stored.info.end_offset)
+    if end < local_start:
+        log = segments[0].info.log
+        raise StorageError(f"the tier of {log} has its log up to offset {end} alone, the disk begins at {local_start}")
+    return _view(chain, fetcher)
+
+
+def _view(chain: Sequence[StoredSegment], fetcher: Fetcher) -> RemoteView:
+    if not chain:
+        return RemoteView()
+    start, end = chain[0].info.base_offset, chain[-1].info.end_offset
+    epochs = merged_epochs(stored.info.leader_epochs for stored in chain)
+    return RemoteView(0, start, end, RemoteSegments(RemoteSegment(stored, fetcher) for stored in chain), epochs)

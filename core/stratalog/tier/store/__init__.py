@@ -1,0 +1,1 @@
+"""The object store of a tier, with deadlines, retries and checks."""

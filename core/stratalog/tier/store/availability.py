@@ -1,0 +1,150 @@
+"""Whether a tier can be used: an engine may be opened while the store is away, and goes on with it when it is back.
+
+A store is never written to before a probe has shown what it keeps of its promises. An engine that was opened without
+one probes when it first needs the tier again, and not more often than every few seconds, whoever asks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from stratalog.env import Clock
+from stratalog.env.forks import ends_with_fork
+from stratalog.errors import StoreError, StoreUntrustedError, TierUnavailableError
+from stratalog.model.events import TierAvailable, TierUnavailable
+from stratalog.tier.store.probe import ProbeResult
+
+_LOGGER: Final = logging.getLogger(__name__)
+RETRY_MS: Final = 5_000  # from the end of one try to the next
+
+
+class TierReach:
+    """What is known of a tier's store. Thread-safe.
+
+    Args:
+        uri: of the store, for texts.
+        clock: says when to try again.
+        probe: tries the store out.
+        probed: what the probe at opening said; None if the store was away.
+        away: what that failed with.
+        may_be_away: whether logs may be opened without the store.
+
+    Attributes:
+        shared: whether several writers may work on the store.
+        reason: why not, "" if they may.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        clock: Clock,
+        probe: Callable[[], ProbeResult],
+        probed: ProbeResult | None,
+        away: StoreError | None = None,
+        *,
+        may_be_away: bool = False,
+    ) -> None:
+        self._uri, self._clock, self._probe, self._may_be_away = uri, clock, probe, may_be_away
+        self.shared = probed is not None and probed.shared
+        self.reason = probed.reason if probed is not None else "it could not be tried out"
+        self._away: StoreError | None = away  # replaced as a whole; read without the lock
+        self._trying = threading.Lock()
+        self._tried_ns = clock.monotonic_ns()
+        self._tell: Callable[[TierUnavailable | TierAvailable], None] | None = None
+        ends_with_fork(self)
+        if away is not None:
+            _LOGGER.warning("the tier is not used: uri=%s error=%s", uri, away)
+
+    @property
+    def away(self) -> StoreError | None:
+        """What the store failed with, or did wrong, so that the tier is not used; None while it is."""
+        return self._away
+
+    @property
+    def is_trying(self) -> bool:
+        """Whether somebody is trying the store out now; of a store that says nothing that takes the whole deadline."""
+        return self._trying.locked()
+
+    def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:
+        """Tell of changes from now on, and of an outage that there is."""
+        self._tell = tell
+        if self._away is not None:
+            tell(TierUnavailable(uri=self._uri, reason=str(self._away)))
+
+    def check(self) -> None:
+        """Raise what ``unavailable`` returns unless the tier can be used; asks the store nothing."""
+        if self._away is not None:
+            raise self.unavailable()
+
+    def unavailable(self) -> StoreError:
+        """What to raise when something of the tier is wanted that cannot be had."""
+        away = self._away
+        if isinstance(away, StoreUntrustedError):
+            return StoreUntrustedError(away.reason, away.key)
+        if away is None:
+            return TierUnavailableError("the store of the tier is back, the log has not looked at it yet", self._uri)
+        return TierUnavailableError(
+            f"the store of the tier has been away since it was opened: {away.reason}", self._uri
+        )
+
+    def serve_without(self) -> None:
+        """Let logs be opened without the store from now on: what it holds of the others has been taken over."""
+        self._may_be_away = True
+
+    def may_open_without(self, error: StoreError) -> bool:
+        """Whether a log may open though the store failed so: then the tier is not used before it was probed again."""
+        if isinstance(error, TierUnavailableError):
+            return self._may_be_away
+        if not self._may_be_away or not error.retriable:
+            return False
+        with self._trying:
+            self._lose(error)
+        return True
+
+    def reach(self) -> None:
+        """Try the store out again, if it was away; one thread at a time, the others learn what it found.
+
+        Raises:
+            TierUnavailableError: it is still away, or was a moment ago.
+            StoreUntrustedError: it does not keep what it promises.
+        """
+        if self._away is not None:
+            with self._trying:
+                self._try()
+
+    def _try(self) -> None:
+        away = self._away
+        if away is None:
+            return
+        waited_ms = (self._clock.monotonic_ns() - self._tried_ns) // 1_000_000
+        if isinstance(away, StoreUntrustedError) or waited_ms < RETRY_MS:
+            raise self.unavailable()
+        try:
+            found = self._probe()
+        except StoreError as error:
+            self._away = error
+            raise self.unavailable() from error
+        finally:
+            self._tried_ns = self._clock.monotonic_ns()
+        self._take(found)
+
+    def _take(self, found: ProbeResult) -> None:
+        if found.breaks_promise:
+            self._lose(StoreUntrustedError(f"the store came back, and {found.reason}", self._uri))
+            raise self.unavailable()
+        self.shared, self.reason, self._away = found.shared, found.reason, None
+        _LOGGER.warning("the tier is back: uri=%s", self._uri)
+        if self._tell is not None:
+            self._tell(TierAvailable(uri=self._uri))
+
+    def _lose(self, error: StoreError) -> None:
+        was_away, self._away = self._away, error
+        self._tried_ns = self._clock.monotonic_ns()
+        if was_away is not None and not isinstance(error, StoreUntrustedError):
+            return
+        _LOGGER.warning("the tier is not used: uri=%s error=%s", self._uri, error)
+        if self._tell is not None:
+            self._tell(TierUnavailable(uri=self._uri, reason=str(error)))

@@ -1,0 +1,80 @@
+"""Trying out whether a store creates atomically, before a log's history depends on it."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.env import Env
+from stratalog.errors import StorePermissionError, StoreTimeoutError
+from stratalog.model.names import probe_key
+from stratalog.spi.objects import Capability, Created
+from stratalog.tier.store.store import TierStore
+
+_LOGGER: Final = logging.getLogger(__name__)
+_TRIES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """Whether several writers may share the store; ``reason`` says why not, "" if they may.
+
+    ``breaks_promise``: it declares that it creates atomically, and does not.
+    """
+
+    shared: bool
+    reason: str = ""
+    breaks_promise: bool = False
+
+
+def probe(store: TierStore, env: Env) -> ProbeResult:
+    """Create one key twice; the second time must be refused. Leaves nothing behind.
+
+    A store that says nothing is given up when ``store.deadline.ms`` are over, and once more that long for the removal.
+
+    A store that does not declare CREATE is tried once, for the permission to write and delete.
+
+    Raises:
+        StorePermissionError: the credentials do not allow to write or delete.
+        StoreError: the store failed, or its bucket is missing.
+    """
+    key = probe_key(uuid.UUID(int=env.chance.getrandbits(128), version=4))
+    _create(store, env, key, b"first")
+    try:
+        if Capability.CREATE not in store.capabilities:
+            return ProbeResult(shared=False, reason="it does not declare that it creates atomically")
+        if _create(store, env, key, b"second") is Created.CREATED:
+            return _broken("it creates an object that exists, though it declares not to")
+        if store.read(key) != b"first":
+            return _broken("it refuses to create an object that exists, and overwrites it")
+        return ProbeResult(shared=True)
+    finally:
+        _remove(store, key)
+
+
+def _broken(reason: str) -> ProbeResult:
+    return ProbeResult(shared=False, reason=reason, breaks_promise=True)
+
+
+def _create(store: TierStore, env: Env, key: str, data: bytes) -> Created:
+    """Create until the answer is known; after a lost reply EXISTS may be our own success."""
+    clock = env.clock
+    end_ns = clock.monotonic_ns() + store.deadline_ms * 1_000_000
+    for _ in range(_TRIES):
+        created = store.create(key, data)
+        if created is not Created.UNKNOWN:
+            return created
+        if clock.monotonic_ns() >= end_ns:
+            break
+    _remove(store, key)
+    raise StoreTimeoutError("the store does not say whether it creates objects", key)
+
+
+def _remove(store: TierStore, key: str) -> None:
+    failed = store.delete([key]).get(key)
+    if isinstance(failed, StorePermissionError):
+        raise failed
+    if failed is not None:
+        _LOGGER.warning("a probe object could not be deleted: key=%s error=%s", key, failed)

@@ -1,0 +1,394 @@
+"""What stands between the tier and any object store: deadline, retry, budget, size check, counters.
+
+A store makes one try a call. Here a call is given a deadline from the engine's settings, repeated while that helps,
+and counted. A budget shared by all calls stops retries when a store is down, so that they do not multiply the load.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, Protocol, TypeVar
+
+from stratalog.config.engine_settings import EngineConfig, Limits
+from stratalog.env import Env
+from stratalog.env.deadlines import OverdueError
+from stratalog.env.forks import ends_with_fork
+from stratalog.errors import (
+    CorruptObjectError,
+    ObjectNotFoundError,
+    PluginError,
+    StorageError,
+    StoreError,
+    StoreThrottledError,
+    StoreTimeoutError,
+)
+from stratalog.model.batches import Buffer
+from stratalog.registry.guard import Guard
+from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, ObjectStore, UnfinishedUpload
+from stratalog.tier.store.read_back import Verification
+from stratalog.tier.store.request_metrics import RequestCounter, StoreMetrics
+
+LIST_LIMIT: Final = 1000  # keys a page, S3's own
+DELETE_LIMIT: Final = 1000  # keys a request, S3's own
+UPLOAD_STEP_BYTES: Final = 64 << 20  # each one begun gives an upload one more deadline
+_SLACK: Final = (
+    16  # a sixteenth on top for what a layout stores beside the bytes of a file, authentication tags for one
+)
+_FIRST_PAUSE_MS: Final = 50
+_LONGEST_PAUSE_MS: Final = 5_000
+_GRACE_MS: Final = 1_000  # a store that keeps its deadline returns, late as its thread may be
+_BUDGET_RETRIES: Final = 32.0
+_BUDGET_REFILL: Final = 0.1
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Request(Protocol[T_co]):
+    def __call__(self, *, deadline_ns: int) -> T_co: ...
+
+
+class _ShortReadError(StoreError):
+    """Fewer or more bytes than asked came back; worth another try, because a broken connection looks like this."""
+
+    retriable: ClassVar[bool] = True
+
+
+class RetryBudget:
+    """Retries that all calls of a store share: each takes one, each success gives back a tenth. Thread-safe."""
+
+    def __init__(self, retries: float = _BUDGET_RETRIES) -> None:
+        self._most = self._left = retries
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        """Whether one more retry is allowed."""
+        with self._lock:
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+    def succeeded(self) -> None:
+        """Tell of a success."""
+        with self._lock:
+            self._left = min(self._most, self._left + _BUDGET_REFILL)
+
+
+class _Taken:
+    """Bytes to upload, and the most of them that a store has taken in one pass."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self.most_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """How many there are."""
+        return self._source.size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All bytes from the start."""
+        taken = 0
+        for chunk in self._source.chunks(chunk_bytes):
+            taken += len(chunk)
+            self.most_bytes = max(self.most_bytes, taken)
+            yield chunk
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call under way: when it must be over, and how often it was repeated."""
+
+    end_ns: int
+    retries: int = 0
+
+
+class TierStore:
+    """An object store as the tier uses it: no deadlines to pass, sizes checked. Takes over the store. Thread-safe.
+
+    Args:
+        store: what makes the requests; closed by ``close``.
+        env: clock and chance.
+        config: ``store.deadline.ms`` bounds one call, ``store.retries`` its repetitions. An upload gets the deadline
+            once more for each 64 MiB.
+        limits: they bound one exact read, as sizes in manifests and footers may be forged.
+        guard: of the calls into the store; one of a store that nobody vouches for by default.
+
+    Attributes:
+        deadline_ms: of one call.
+        guard: the same.
+        verification: decides what is read back after it was written.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        env: Env,
+        config: EngineConfig,
+        limits: Limits | None = None,
+        guard: Guard | None = None,
+    ) -> None:
+        self._store, self._env = store, env
+        self.limits = limits or Limits()
+        index_bytes = self.limits.index_bytes
+        self._read_bytes = max(index_bytes + index_bytes // _SLACK, 2 * self.limits.fetch_chunk_bytes)
+        self.guard = guard or Guard(f"object store {store.uri}", "")
+        keeps = Capability.CHECKSUM | Capability.NEAR  # files would be read back from memory, which proves nothing
+        trusts_store = self.guard.is_bundled and bool(store.capabilities & keeps)
+        self.verification = Verification(config.tier_verify, trusts_store=trusts_store)
+        self.deadline_ms, self._retries = config.store_deadline_ms, config.store_retries
+        self._deadline_ns = self.deadline_ms * 1_000_000
+        self._budget = RetryBudget()
+        self._counters = {kind: RequestCounter() for kind in ("puts", "creates", "reads", "lists", "deletes")}
+        ends_with_fork(self)
+
+    @property
+    def uri(self) -> str:
+        """Where it is, without secrets."""
+        return self._store.uri
+
+    @property
+    def capabilities(self) -> Capability:
+        """What the store declares."""
+        return self._store.capabilities
+
+    def metrics(self) -> StoreMetrics:
+        """What was asked of the store so far."""
+        return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
+
+    def sent(self) -> Mapping[str, int]:
+        """Requests by the store's own names, as ``ObjectStore.sent``: what is billed."""
+        return self._store.sent()
+
+    def put(self, key: str, source: ByteSource) -> ObjectInfo:
+        """Upload an object under a new key.
+
+        Raises:
+            CorruptObjectError: the store kept another number of bytes.
+            StoreError: it failed, or still failed after the last try; the object may be there.
+        """
+        taken = _Taken(source)
+
+        def request(*, deadline_ns: int) -> ObjectInfo:
+            return self.guard.typed("put_file", self._store.put_file(key, taken, deadline_ns=deadline_ns), ObjectInfo)
+
+        deadline_ns = self._deadline_ns * (1 + source.size_bytes // UPLOAD_STEP_BYTES)
+        info = self._call("puts", "put_file", request, lambda _: source.size_bytes, deadline_ns)
+        if info.key != key:
+            self.guard.refuse("put_file", f"stored {key!r} as {info.key!r}")
+        if info.size_bytes != source.size_bytes:
+            raise CorruptObjectError(f"uploaded {source.size_bytes} bytes, the store has {info.size_bytes}", key)
+        if taken.most_bytes != source.size_bytes:
+            raise CorruptObjectError(
+                f"the store took {taken.most_bytes} of {source.size_bytes} bytes, and says that it has all", key
+            )
+        return info
+
+    def check_kept(self, kind: str, key: str, data: Buffer) -> None:
+        """Read a small object back if ``tier.verify`` says so, after it was written.
+
+        Raises:
+            PluginError: the store gives other bytes.
+            StoreError: the store failed.
+        """
+        if not self.verification.is_due(kind, is_bundled=True):
+            return
+        if self.read(key, 0, len(data) + 1) != data:
+            self.guard.refuse("read", f"gave other bytes back than were written: key={key!r}")
+        self.verification.passed(kind)
+
+    def create(self, key: str, data: Buffer) -> Created:
+        """Create an object only if the key is free. A lost reply is UNKNOWN, and is not repeated here."""
+
+        def request(*, deadline_ns: int) -> Created:
+            return self.guard.typed("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
+
+        return self._call("creates", "create", request, lambda _: len(data), overdue=Created.UNKNOWN)
+
+    def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it is not there."""
+
+        def request(*, deadline_ns: int) -> bytes:
+            return self.guard.typed("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
+
+        return self._call("reads", "read", request, len)
+
+    def read_exactly(self, key: str, start: int, end: int) -> bytes:
+        """Bytes [start, end) of an object, all of them.
+
+        Raises:
+            CorruptObjectError: the object is shorter, also when asked again; or more is asked for than any small file of a
+                segment may have.
+            ObjectNotFoundError: it is not there.
+        """
+        if start >= end:
+            return b""
+        if end - start > self._read_bytes:
+            raise CorruptObjectError(
+                f"the manifest or footer asks for {end - start} bytes at once, above limits.index.bytes={self.limits.index_bytes}: "
+                "raise the limit if the file is really so large",
+                key,
+                start,
+            )
+
+        def request(*, deadline_ns: int) -> bytes:
+            data = self.guard.typed("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
+            if len(data) != end - start:
+                raise _ShortReadError(f"asked for {end - start} bytes, got {len(data)}", key)
+            return data
+
+        try:
+            return self._call("reads", "read", request, len)
+        except _ShortReadError as error:
+            raise CorruptObjectError(error.reason, key, start) from error
+
+    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+        """As ``ObjectStore.is_at_hand``."""
+        return self._store.is_at_hand(key, start, end)
+
+    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
+        """As ``ObjectStore.read_at_hand``; counted as a read if it was one."""
+        if not self._store.read_at_hand(key, start, into):
+            return False
+        self._counters["reads"].succeeded(len(into))
+        return True
+
+    def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
+        """One page of objects; fewer than ``limit`` means that there are no more.
+
+        Raises:
+            StoreError: the store failed, or its keys do not ascend above ``after``: page after page would be the same.
+        """
+
+        def request(*, deadline_ns: int) -> Sequence[ObjectInfo]:
+            page = self._store.list(prefix, after=after, limit=limit, deadline_ns=deadline_ns)
+            self.guard.check_type("list", page, Sequence)
+            return page
+
+        found = self._call("lists", "list", request, lambda _: 0)
+        if found and found[-1].key <= after:
+            wrong = f"the store lists {found[-1].key!r} where keys above {after!r} were asked for: use another store, or correct it"
+            raise StoreError(wrong, prefix)
+        return found
+
+    def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
+        """All objects, page by page as they are consumed."""
+        while True:
+            page = self.list(prefix, after=after)
+            yield from page
+            if len(page) < LIST_LIMIT:
+                return
+            after = page[-1].key
+
+    def delete(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
+        """Delete objects; a missing one is success. What went wrong, by key; those that may be retried were."""
+        failed: dict[str, StoreError] = {}
+        for first in range(0, len(keys), DELETE_LIMIT):
+            failed.update(self._delete_page(keys[first : first + DELETE_LIMIT]))
+        return failed
+
+    def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
+        """Uploads under this prefix that were begun and neither ended nor aborted, as ``ObjectStore.unfinished``."""
+
+        def request(*, deadline_ns: int) -> Sequence[UnfinishedUpload]:
+            found = self._store.unfinished(prefix, deadline_ns=deadline_ns)
+            self.guard.check_type("unfinished", found, Sequence)
+            return found
+
+        return self._call("lists", "unfinished", request, lambda _: 0)
+
+    def abort(self, upload: UnfinishedUpload) -> None:
+        """Delete the parts of an upload; one that is gone is fine."""
+
+        def request(*, deadline_ns: int) -> None:
+            self._store.abort(upload, deadline_ns=deadline_ns)
+
+        self._call("deletes", "abort", request, lambda _: 0)
+
+    def close(self) -> None:
+        """Close the store. Twice is fine."""
+        self.guard.call("close", self._store.close, wait_ms=self.deadline_ms)
+
+    def _delete_page(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
+        left = list(keys)
+        failed: dict[str, StoreError] = {}
+
+        def request(*, deadline_ns: int) -> None:
+            answer = self._store.delete(left, deadline_ns=deadline_ns)
+            self.guard.check_type("delete", answer, Mapping)
+            failed.update({key: error for key, error in answer.items() if not error.retriable})
+            again = {key: error for key, error in answer.items() if error.retriable}
+            left[:] = again
+            if again:
+                raise next(iter(again.values()))
+
+        try:
+            self._call("deletes", "delete", request, lambda _: 0)
+        except StoreError as error:
+            failed.update(dict.fromkeys(left, error))
+        return failed
+
+    def _call(
+        self,
+        kind: str,
+        method: str,
+        request: _Request[T],
+        moved: Callable[[T], int],
+        deadline_ns: int | None = None,
+        overdue: T | None = None,
+    ) -> T:
+        counter = self._counters[kind]
+        call = _Call(self._env.clock.monotonic_ns() + (self._deadline_ns if deadline_ns is None else deadline_ns))
+        while True:
+            try:
+                answer = self._asked(method, request, self._try_deadline_ns(kind, call), overdue)
+            except StoreError as error:
+                counter.failed()
+                if not error.retriable or not self._may_repeat(call, error):
+                    raise
+                call.retries += 1
+                counter.repeated()
+            else:
+                counter.succeeded(moved(answer))
+                self._budget.succeeded()
+                return answer
+
+    def _asked(self, method: str, request: _Request[T], deadline_ns: int, overdue: T | None) -> T:
+        """Make one try; a store that ignores its deadline is left behind, and answers ``overdue`` or StoreTimeoutError."""
+        wait_ms = (deadline_ns - self._env.clock.monotonic_ns()) / 1_000_000 + _GRACE_MS
+        try:
+            return self.guard.call(method, lambda: request(deadline_ns=deadline_ns), wait_ms=wait_ms)
+        except PluginError as error:
+            if not isinstance(error.__cause__, OverdueError):
+                raise
+            if overdue is not None:
+                return overdue
+            raise StoreTimeoutError(error.reason, self.uri) from error
+
+    def _try_deadline_ns(self, kind: str, call: _Call) -> int:
+        """Half of the time left, so that one silent connection leaves time for another; an upload gets it all."""
+        if kind == "puts" or call.retries >= self._retries:
+            return call.end_ns
+        now = self._env.clock.monotonic_ns()
+        return now + max(0, call.end_ns - now) // 2
+
+    def _may_repeat(self, call: _Call, error: StoreError) -> bool:
+        """Wait before the next try, as long as the store asks for at least; False if there is none."""
+        if call.retries >= self._retries:
+            return False
+        longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)
+        pause_ms = round(longest * (0.5 + self._env.chance.random() / 2))
+        if isinstance(error, StoreThrottledError):
+            pause_ms += error.retry_after_ms
+        if self._env.clock.monotonic_ns() + pause_ms * 1_000_000 >= call.end_ns or not self._budget.take():
+            return False
+        self._env.clock.sleep_ms(pause_ms)
+        return True
+
+
+def is_of_store(error: StorageError) -> bool:
+    """Whether the store as a whole fails, so that whatever else is asked of it fares the same; and not one log or object."""
+    return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)

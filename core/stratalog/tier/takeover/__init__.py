@@ -1,0 +1,1 @@
+"""Take over, download and archive whole logs."""

@@ -1,0 +1,305 @@
+"""Copying closed segments of a Kafka broker's log directory into a tier, without a lock and without a write there.
+
+The broker may run. What lies below its high watermark checkpoint never changes but by cleaning, so an archive goes on
+where the tier ends, and what the broker deletes afterwards stays in the tier. Whatever the broker does to a file while
+it is read shows (``tier/upload/closed_segment.py``); such a log is looked at again in the next pass.
+
+Source: apache/kafka ReplicaManager.checkpointHighWatermarks, LogManager, LocalLog.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Clock
+from stratalog.epochs.checkpoint import format_epochs
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import LogDirNotFoundError, StorageError
+from stratalog.log.folder.directory_state import DirectoryState, partition_folders, read_directory, read_topic_id
+from stratalog.log.folder.folder import UNKNOWN_END, file_names, read_epochs
+from stratalog.log.load.overflow import open_pieces
+from stratalog.log.read.tier_view import RemoteView
+from stratalog.model.batches import NO_EPOCH, Buffer
+from stratalog.model.names import (
+    CLUSTER_METADATA_TOPIC,
+    HIGH_WATERMARKS_FILE,
+    LOG_SUFFIX,
+    TopicId,
+    TopicPartition,
+    parse_segment_file,
+)
+from stratalog.model.segment_info import FileKind, SegmentInfo
+from stratalog.segment.components import Components
+from stratalog.segment.segment import Segment
+from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.segment_store import LogFiles, SegmentStore
+from stratalog.tier.collect_all import Housekeeping
+from stratalog.tier.tier import Tier, TierLogName
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.collect import CollectReport
+from stratalog.tier.upload.closed_segment import SegmentReader
+
+_NOTHING_CONFIRMED: Final = 0
+_IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: names the space of derived topic ids
+
+
+class ArchiveGapError(StorageError):
+    """The broker deleted segments before they were archived. Archive on behind the gap (``skip_gaps``), or start anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedLog:
+    """What one pass did for one log.
+
+    Attributes:
+        log: its name.
+        directory: the log directory that it was found in.
+        segments: how many were committed.
+        size_bytes: of their ``.log`` files.
+        tier_end: where the archive ends now.
+        high_watermark: of the broker's last checkpoint.
+        skipped_offsets: how many offsets of the archive are a gap that was made now.
+        error: why it went no further, None if it did not need to.
+    """
+
+    log: TopicPartition
+    directory: str
+    segments: int = 0
+    size_bytes: int = 0
+    tier_end: int = 0
+    high_watermark: int = 0
+    skipped_offsets: int = 0
+    error: StorageError | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlan:
+    """What goes into an archive, and how.
+
+    Attributes:
+        config: the settings of its topics: ``tier.layout`` and the sections of layouts.
+        wants: asked with the name of a topic.
+        skip_gaps: go on behind offsets that the broker deleted before they were archived.
+        wait_for: told the size (bytes) of each segment before it begins; may wait.
+    """
+
+    config: TopicConfig
+    wants: Callable[[str], bool] = lambda _: True
+    skip_gaps: bool = False
+    wait_for: Callable[[int], object] = lambda _: None
+
+
+class Archiver:
+    """Archives the logs of some log directories of one broker. Not thread-safe; owns nothing.
+
+    Args:
+        stores: the log directories, opened for reading.
+        tier: where the segments go.
+        parts: components to read logs with.
+        plan: what goes, and how.
+    """
+
+    def __init__(self, stores: Sequence[SegmentStore], tier: Tier, parts: Components, plan: ArchivePlan) -> None:
+        self._stores, self._tier, self._parts, self._plan = stores, tier, parts, plan
+        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # of logs of which nothing waits
+        self._written: dict[TierLogName, int] = {}  # logs with commits since they were collected, and their epochs
+
+    def run(self) -> Iterator[ArchivedLog]:
+        """One pass over everything, log by log; what failed goes on in the next pass.
+
+        Logs whose high watermark has not moved since nothing waited are left out.
+
+        Raises:
+            LogDirNotFoundError: a log directory is missing.
+        """
+        seen: dict[TopicPartition, str] = {}
+        for store in self._stores:
+            state = read_directory(store, live=store.is_acquired_elsewhere())
+            has_checkpoint = state.live or store.read_small(HIGH_WATERMARKS_FILE) is not None
+            for log, folder in partition_folders(store).items():
+                if log.topic == CLUSTER_METADATA_TOPIC or not self._plan.wants(log.topic):
+                    continue
+                bound = state.high_watermarks.get(log, _NOTHING_CONFIRMED if has_checkpoint else UNKNOWN_END)
+                if log in seen:
+                    error = StorageError(f"{log} is in {seen[log]} as well: archive one of the two")
+                    yield ArchivedLog(log, store.path(), error=error)
+                    continue
+                seen[log] = store.path()
+                yield from self._archive(store, log, folder, state, bound)
+
+    def collect(self, housekeeping: Housekeeping) -> CollectReport:
+        """Delete what the tier no longer needs of logs that this archiver has written to since the last time.
+
+        Raises:
+            StoreError, CorruptManifestError: as ``Housekeeping.collect``.
+        """
+        total = housekeeping.collect_all((self._tier.log(*name), epoch) for name, epoch in self._written.items())
+        if not total.left:
+            self._written.clear()
+        return total
+
+    def _archive(
+        self, store: SegmentStore, log: TopicPartition, folder: str, state: DirectoryState, bound: int
+    ) -> Iterator[ArchivedLog]:
+        try:
+            files = store.open_log(folder)
+            topic_id = read_topic_id(files) or derived_topic_id(log.topic)
+        except LogDirNotFoundError:
+            return  # the topic was deleted, or the log moved, since the directory was listed
+        except StorageError as error:
+            yield ArchivedLog(log, store.path(), error=error)
+            return
+        standing = _Standing(topic_id, bound)
+        if self._settled.get((store.path(), log)) == standing:
+            return
+        remote = self._tier.log(log, topic_id)
+        one = _OneLog(files, remote, self._parts, self._plan, bound, state.log_starts.get(log, 0))
+        result = replace(one.run(), directory=store.path())
+        if one.leader_epoch is not None:
+            self._written[TierLogName(log, topic_id)] = one.leader_epoch
+        if result.error is None:
+            self._settled[store.path(), log] = standing
+        yield result
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """What must be the same as after the last pass for a log to be passed over.
+
+    The high watermark alone would not do: a topic that was deleted and made again may have reached that of the old one.
+    """
+
+    topic_id: TopicId
+    high_watermark: int
+
+
+class _OneLog:
+    """One pass over one log."""
+
+    def __init__(
+        self, files: LogFiles, remote: TierLog, parts: Components, plan: ArchivePlan, bound: int, log_start: int
+    ) -> None:
+        self._files, self._remote, self._parts, self._plan = files, remote, parts, plan
+        self._bound, self._log_start = bound, log_start
+        self._skipped_offsets = 0
+        self.leader_epoch: int | None = None  # in which this pass began to write
+
+    def run(self) -> ArchivedLog:
+        before: RemoteView | None = None
+        try:
+            before = self._remote.view()
+            self._run(before)
+        except StorageError as failure:
+            return self._told(before, failure)
+        return self._told(before, None)
+
+    def _told(self, before: RemoteView | None, error: StorageError | None) -> ArchivedLog:
+        """What became of it; what was committed before an error counts."""
+        if before is None:  # not even the tier's head could be read
+            return ArchivedLog(self._remote.log, "", error=error)
+        now = self._remote.view()
+        new = [segment for segment in now.segments.from_offset(before.end_offset) if segment.size_bytes]
+        return ArchivedLog(
+            log=self._remote.log,
+            directory="",
+            segments=len(new),
+            size_bytes=sum(segment.size_bytes for segment in new),
+            tier_end=now.end_offset,
+            high_watermark=0 if self._bound == UNKNOWN_END else self._bound,
+            skipped_offsets=self._skipped_offsets,
+            error=error,
+        )
+
+    def _run(self, tiered: RemoteView) -> None:
+        names = file_names(self._files)
+        if not _may_wait(names, tiered.end_offset, self._bound):
+            return
+        with ExitStack() as opened:
+            segments = open_pieces(self._files, self._parts, opened, names=names)
+            epochs = read_epochs(self._files)  # after the names: what it says of closed segments is complete
+            start = tiered.end_offset if tiered.version else max(self._log_start, segments[0].base_offset)
+            waiting = [found for found in segments[:-1] if start < found.end_offset <= self._bound]
+            if waiting:
+                self._check_lineage(tiered, epochs)
+                self._offload(tiered, start, waiting, epochs)
+
+    def _offload(self, tiered: RemoteView, start: int, waiting: Sequence[Segment], epochs: EpochCache) -> None:
+        gap = waiting[0].base_offset - start
+        if gap > 0 and not self._plan.skip_gaps:
+            raise ArchiveGapError(
+                f"the broker deleted {gap} offsets of {self._remote.log} before they were archived, [{start}, "
+                f"{waiting[0].base_offset}): go on behind them with --skip-gaps, or archive into another place"
+            )
+        config, self.leader_epoch = self._plan.config, max(epochs.latest, 0)
+        self._remote.offload(
+            self._sources(start, tiered.end_offset, waiting, epochs),
+            layout=config.tier_layout,
+            section=config.sections.get(config.tier_layout),
+            leader_epoch=self.leader_epoch,
+            log_start=tiered.log_start if tiered.version else start,
+            high_watermark=max(waiting[-1].end_offset, tiered.high_watermark),
+        )
+        self._skipped_offsets = max(gap, 0)
+
+    def _sources(
+        self, start: int, tier_end: int, waiting: Sequence[Segment], epochs: EpochCache
+    ) -> Iterator[SegmentSource]:
+        """The segments one by one, each checked when its turn comes; a gap before them as one that holds nothing."""
+        log, topic_id = self._remote.log, self._remote.topic_id
+        if waiting[0].base_offset > start:
+            yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._parts.env.clock)
+        reader = SegmentReader(self._files, log, topic_id, epochs, self._parts)
+        for segment in waiting:
+            self._plan.wait_for(segment.size_bytes)
+            yield reader.source(segment, max(tier_end, segment.base_offset))
+
+    def _check_lineage(self, tiered: RemoteView, epochs: EpochCache) -> None:
+        """Whether the tier's last record was written by the same leader as the broker's at that offset.
+
+        Two logs that went apart never come together again, so the last offset tells.
+        """
+        last = tiered.end_offset - 1
+        ours, theirs = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
+        if tiered.version and NO_EPOCH not in (ours, theirs) and ours != theirs:
+            raise StorageError(
+                f"{self._remote.log} and its archive have different records at offset {last}: leader epoch {ours} "
+                f"here, {theirs} there: the broker lost what was archived; archive into another place"
+            )
+
+
+def derived_topic_id(topic: str) -> TopicId:
+    """The id of a topic whose broker keeps none (before Kafka 2.8): the same for the same name, always."""
+    return TopicId.from_uuid(uuid.uuid5(_IDS, topic))
+
+
+def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:
+    """Whether a folder may hold a closed segment that a tier lacks, as far as names tell."""
+    found = (parse_segment_file(name) for name in names)
+    bases = sorted({name.base_offset for name in found if name and name.suffix == LOG_SUFFIX})
+    return any(tier_end < end <= bound for _, end in pairwise(bases))
+
+
+@dataclass(frozen=True, slots=True)
+class _NoBytes:
+    """The bytes of a segment that holds no record."""
+
+    size_bytes: int = 0
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        del chunk_bytes
+        return iter(())
+
+
+def _nothing(
+    log: TopicPartition, topic_id: TopicId, start: int, end: int, epochs: EpochCache, clock: Clock
+) -> SegmentSource:
+    """A segment without records, as cleaning leaves one: stands for offsets that nobody has any more."""
+    here = epochs.between(start, end)
+    info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), here)
+    return SegmentSource(info, _NoBytes(), {FileKind.LEADER_EPOCHS: format_epochs(here)})

@@ -1,0 +1,327 @@
+"""The tiered part of one log: what a log asks of it, and the duties that change it."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from functools import partial
+
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.model.offsets import next_epoch
+from stratalog.segment.components import Components
+from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.spi.providers import Section
+from stratalog.tier.commit.append_change import Appending, Replacing, settled
+from stratalog.tier.commit.committer import Committer, Decide
+from stratalog.tier.commit.trim_change import ExpireReport, Expiry
+from stratalog.tier.log_head import LogHead, TierParts
+from stratalog.tier.manifest.pages import PageCache, Pages
+from stratalog.tier.manifest.root import BULK, Change, ChangeKind, Root, TopicNote, object_keys
+from stratalog.tier.upkeep.collect import GRACE_MS, Collector, CollectReport
+from stratalog.tier.upkeep.key_rotation import Rewrapping, RewrapReport, authenticated, spans
+from stratalog.tier.upkeep.manifest_rebuild import adding
+from stratalog.tier.upkeep.manifest_repair import ManifestRepair
+from stratalog.tier.upkeep.object_repair import mend, quarantine
+from stratalog.tier.upkeep.orphans import Owner
+from stratalog.tier.upkeep.tier_check import Finding, LogScrub
+from stratalog.tier.upload.replacer import Replacer
+from stratalog.tier.upload.uploader import Offloader, OffloadReport, Standing, claimed, created, cutting, is_unknown
+from stratalog.tier.upload.uploads import Uploads
+
+
+class TierLog(LogHead):
+    """One log in a tier; a ``RemoteLog``. Thread-safe.
+
+    Commits and refreshes take turns; uploads and collections do not hold them up, and none of them holds up ``view``.
+
+    Made by ``Tier.log``, with the arguments of ``LogHead``; it owns nothing that needs closing.
+    """
+
+    def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
+        super().__init__(log, topic_id, parts)
+        self._duty = threading.Lock()  # one offload or collection at a time; taken before _lock
+        self._committer = Committer(
+            self._store,
+            self._finder,
+            self._pages,
+            self._env,
+            limit_bytes=self._limit_bytes,
+            shared=self._reach.shared,
+        )
+        self._uploads = Uploads()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no commit of ours can still take effect: the head as last seen is not below what was tried."""
+        if self.is_assumed:
+            return False
+        root = self.root
+        return (0 if root is None else root.version) >= self._committer.tried_version
+
+    def rejoin(self) -> Root | None:
+        """As ``LogHead.rejoin``; commits go by what the store has turned out to keep."""
+        root = super().rejoin()
+        self._committer.shared = self._reach.shared
+        return root
+
+    def offload(
+        self,
+        sources: Iterable[SegmentSource],
+        *,
+        layout: str,
+        leader_epoch: int,
+        log_start: int,
+        high_watermark: int,
+        section: Section | None = None,
+        topic: TopicNote | None = None,
+    ) -> OffloadReport:
+        """Move closed segments, in order, each committed before the next.
+
+        Args:
+            sources: ascending; durable and below the high watermark. Consumed one by one.
+            layout: name of the layout to write with.
+            leader_epoch: of the log; fences writers of lower ones.
+            log_start: of the log, committed along.
+            high_watermark: of the log, committed along.
+            section: the topic's settings of the layout, if it has any.
+            topic: what shall be known of the topic from the tier alone, committed along.
+
+        Raises:
+            FencedEpochError: another writer owns the log.
+            StorageError: a segment leaves a gap or overlaps.
+            StoreError: the store failed; call again with the same segments.
+            ReadOnlyError: the tier was opened for reading.
+        """
+        self._check_writable()
+        at = Standing(leader_epoch, log_start, high_watermark, topic)
+        with self._duty:
+            self.refresh()
+            head = self._commit(leader_epoch, lambda _: None)  # a fenced writer uploads nothing
+            return self._offloader(layout, section).offload(head, self._finder.prefix, sources, at)
+
+    def create(
+        self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
+    ) -> Root | None:
+        """Make the log known to the tier by a root without segments, unless it is known; the head after it.
+
+        Two requests for a log that is not known, none for one whose head was read. Arguments and errors as ``offload``.
+        """
+        self._check_writable()
+        if not is_unknown(self.root):
+            return self.root
+        with self._duty:
+            return self._commit(leader_epoch, created(Standing(leader_epoch, log_start, high_watermark, topic)))
+
+    def replacer(self, *, layout: str, leader_epoch: int, section: Section | None = None) -> Replacer:
+        """For who puts segments that were made anew in the place of committed ones; arguments as ``offload``."""
+        self._check_writable()
+        offloader = self._offloader(layout, section)
+        return Replacer(self._store, offloader, self._pages, self._finder.prefix, leader_epoch, self._commit)
+
+    def store(
+        self, source: SegmentSource, *, layout: str, leader_epoch: int, section: Section | None = None
+    ) -> StoredSegment:
+        """Upload a segment that a later ``append`` or ``replace`` names, of this process or another. Commits nothing.
+
+        Uploads of several threads go beside each other. Errors as ``offload``.
+        """
+        self._check_writable()
+        return self._offloader(layout, section).upload(source, self._finder.prefix, leader_epoch)
+
+    def append(self, wanted: Appending, *, leader_epoch: int) -> Root | None:
+        """Add stored segments behind the end, all by one commit, unless their mark is there already; the head after it.
+
+        Raises:
+            EndMovedError: the log ends elsewhere by now; nothing was committed.
+            Others as ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            head = self._commit(leader_epoch, wanted.decide, BULK)
+        self._uploads.end(key for entry in wanted.entries for key in entry.keys)
+        return head
+
+    def replace(self, wanted: Replacing, *, leader_epoch: int) -> Root | None:
+        """Put stored segments in the place of others, by one commit; the head after it.
+
+        Raises:
+            StorageError: other segments are there than when it was planned, or the new ones do not fit; nothing was
+                committed.
+            Others as ``offload``.
+        """
+        self._check_writable()
+
+        def decide(root: Root | None) -> Change | None:
+            return wanted.change(root, self.entries(*wanted.span, root))
+
+        with self._duty:
+            head = self._commit(leader_epoch, decide, BULK)
+        self._uploads.end(key for entry in wanted.entries for key in entry.keys)
+        return head
+
+    def rewrap(self) -> RewrapReport:
+        """Wrap the keys of encrypted segments by the key that is active now, by a commit for each page of the manifest.
+
+        The root has a MAC of that key at the end.
+
+        Can be repeated, and goes on where it was interrupted. Errors as ``Rewrapping.decide`` and ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            self.refresh()
+            root, total = self.root, RewrapReport()
+            for start, end in spans(root, self._pages) if root is not None else ():
+                assert root is not None
+                rewrapping = Rewrapping(self._fetcher.layouts, self._store, partial(self.entries, start, end))
+                self._commit(root.leader_epoch, rewrapping.decide)
+                done = rewrapping.report
+                total = RewrapReport(total.segments + done.segments, total.rewrapped + done.rewrapped)
+            if root is not None and self.root is not None and self._authenticity.is_due(self.root):
+                self._commit(root.leader_epoch, authenticated)
+            return total
+
+    def settle(self, *, leader_epoch: int) -> None:
+        """Make certain that no commit that was tried before arrives later: its version is taken from now on.
+
+        For who gives up after an error that left open whether something was committed. Errors as ``append``.
+        """
+        self._check_writable()
+        with self._duty:
+            self._commit(leader_epoch, settled, BULK)
+
+    def discard(self, entries: Iterable[StoredSegment]) -> None:
+        """Delete the objects of segments that were stored and not committed; what the head names stays.
+
+        What cannot be deleted is left for ``collect``.
+        """
+        self._check_writable()
+        self.refresh()
+        root = self.root
+        for entry in entries:
+            named = object_keys(self.entries(entry.info.base_offset, entry.info.end_offset, root))
+            self._uploads.deleted(entry.keys, self._store.delete(sorted(entry.keys - named)))
+
+    def claim(self, reason: str) -> Root | None:
+        """Begin the next leader epoch, which fences the writer before; None, and nothing done, if nothing was committed yet.
+
+        Raises:
+            FencedEpochError: another one claimed it at the same moment.
+            EpochsExhaustedError: there is no next epoch.
+            Others as ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            self.refresh()
+            root = self.root
+            if root is None:
+                return None
+            return self._commit(next_epoch(root.leader_epoch, self.log), lambda now: claimed(now, reason))
+
+    def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
+        """Commit the next entries of a manifest that is made again; those that it has are left out. Errors as ``offload``."""
+        self._check_writable()
+        with self._duty:
+            self._commit(leader_epoch, adding(entries, log_start))
+
+    def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
+        """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""
+        return self._expire(leader_epoch, Expiry(log_start, reason))
+
+    def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
+        """Take what stands from ``offset`` on, the border of a segment, out of the tier by one commit: another leader wrote it.
+
+        Errors as ``offload``.
+        """
+        self._check_writable()
+        with self._duty:
+            self._commit(leader_epoch, cutting(offset, reason))
+
+    def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
+        """Remove everything, because the topic leaves the tier; ``log_start`` is where the log begins from now on.
+
+        Errors as ``offload``.
+        """
+        return self._expire(leader_epoch, Expiry(log_start, reason, ChangeKind.CLEAR))
+
+    def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
+        """Remove everything, because the topic was deleted: after the grace time ``collect`` takes the roots, too.
+
+        Errors as ``offload``.
+        """
+        return self._expire(leader_epoch, Expiry(self.view().end_offset, reason, ChangeKind.DELETE))
+
+    def collect(
+        self,
+        *,
+        grace_ms: int = GRACE_MS,
+        history_ms: int = 0,
+        with_orphans: bool = True,
+        leader_epoch: int | None = None,
+    ) -> CollectReport:
+        """Delete superseded roots and unneeded objects older than the grace time; as ``Collector``.
+
+        ``leader_epoch`` is given by who leads the log in it: then what processes before this one left in that epoch goes too.
+        """
+        self._check_writable()
+        with self._duty:
+            if with_orphans:
+                self._uploads.looked()
+            finder = self._new_finder()  # collecting begins with a listing anyway, and must not hold up commits
+            return Collector(
+                self._store,
+                finder,
+                self._pages,
+                self._env.clock,
+                grace_ms=grace_ms,
+                history_ms=history_ms,
+                with_orphans=with_orphans,
+                owner=None if leader_epoch is None else Owner(leader_epoch, self._uploads, self._fenced),
+            ).collect()
+
+    @property
+    def has_leftovers(self) -> bool:
+        """Whether an upload was given up since the last ``collect`` with orphans, so that something of it may be there."""
+        return self._uploads.has_left
+
+    def scrub(self, parts: Components, *, deep: bool) -> LogScrub:
+        """A check of everything that the tier holds of the log, which takes nothing from caches; as ``LogScrub``."""
+        pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
+        return LogScrub(self._store, self._new_finder(), pages, self._fetcher.layouts, parts, deep=deep)
+
+    def mend(self, stored: StoredSegment, source: SegmentSource, section: Section | None = None) -> bool:
+        """Put a segment's objects back as they were, from the same segment elsewhere; errors and result as ``mend``."""
+        self._check_writable()
+        return mend(self._store, self._fetcher.layouts, stored, source, section)
+
+    def repair_manifest(self) -> Iterator[tuple[Finding, str]]:
+        """Put damaged roots and pages right, as ``ManifestRepair.run`` does; nobody may write to the log meanwhile."""
+        self._check_writable()
+        pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
+        return ManifestRepair(self._store, self._new_finder(), pages, self._fetcher.layouts, self._env).run()
+
+    def quarantine(self, finding: Finding) -> str:
+        """Leave a note on an object that cannot be put back; as ``quarantine``."""
+        self._check_writable()
+        return quarantine(self._store, self._finder.prefix, finding, self._env.clock.now_ms())
+
+    def _offloader(self, layout: str, section: Section | None) -> Offloader:
+        table = self._fetcher.layouts
+        label, found = table.label(layout), table.by_name(layout)
+        return Offloader(self._store, self._env, label, found, section, self._commit, self._uploads)
+
+    @contextlib.contextmanager
+    def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
+        """Our own root as the head, and no commit of ours while the ``with`` block lasts; for a ``Collector``."""
+        with self._lock:
+            yield self._commit(leader_epoch, lambda now: claimed(now, "what was never committed is collected"))
+
+    def _expire(self, leader_epoch: int, made: Expiry) -> ExpireReport:
+        self._check_writable()
+        return made.report(self._commit(leader_epoch, made.decide))
+
+    def _commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
+        with self._lock:
+            root = self._committer.commit(leader_epoch, decide, shared_with)
+            self._publish(root)
+            return root

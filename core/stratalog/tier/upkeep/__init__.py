@@ -1,0 +1,1 @@
+"""Collect garbage, check and repair a tier."""

@@ -1,0 +1,145 @@
+"""Deleting what no reader can need any more: superseded roots, what only they name, and uploads never committed.
+
+Rules, each with the loss it prevents:
+
+- The head stays. Superseded roots go oldest first, so that what is left is always a chain that ends in the head.
+  The one exception is the head of a deleted topic, which goes last of all, after the grace time.
+- A root stays for the grace time after it was superseded: a reader may still go by it, and a slow writer that
+  creates a version again is told by its successor. It stays longer if history is to be kept, unless a key was erased since.
+- Objects and pages go with the last root that names them, before that root, so that a crash in between repeats harmlessly.
+  An entry that a commit removed never comes back: what the next root of the chain does not name, no later one does.
+- A root that its successor does not name as parent is a stale one, created again after it had been collected; only
+  the root itself goes.
+- An object that no root names may be an upload under way: which of them go, and when, is told in ``orphans``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from stratalog.env import Clock
+from stratalog.errors import ConfigError
+from stratalog.model.names import manifest_key
+from stratalog.spi.objects import ObjectInfo
+from stratalog.tier.manifest.head import WARM_HEAD_MS, HeadFinder
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import ChangeKind, Head
+from stratalog.tier.manifest.root_diff import removed_objects
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upkeep.orphans import OrphanCollector, Owner
+
+GRACE_MS: Final = 3_600_000
+LEAST_GRACE_MS: Final = 2 * WARM_HEAD_MS
+
+
+@dataclass(frozen=True, slots=True)
+class CollectReport:
+    """What was deleted: roots; objects (and pages) that only they named; what no root ever named, uploads without an end included.
+
+    ``left`` are the roots and uploads that will go when they are old enough: 0 means that without a new commit nothing
+    is to be done.
+    """
+
+    roots: int = 0
+    objects: int = 0
+    orphans: int = 0
+    left: int = field(default=0, compare=False)
+
+
+class Collector:
+    """Collects one log's garbage. Any process may; two at once do no harm. Not thread-safe: the caller locks.
+
+    Args:
+        store: where roots and objects are.
+        finder: knows the head.
+        pages: of the same log.
+        clock: tells ages; it and the clocks of writers and store may differ by much less than the grace time.
+        grace_ms: how long superseded roots and orphans are kept at least.
+        history_ms: how long superseded roots are kept for ``as_of``; what they name is kept with them.
+        with_orphans: whether to look for uploads that were never committed, which lists all objects.
+        owner: who collects, if it leads the log: it may take leftovers of its own leader epoch, too.
+
+    Raises:
+        ConfigError: the grace time is below ``LEAST_GRACE_MS``, so that warm readers could miss a root.
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        finder: HeadFinder,
+        pages: Pages,
+        clock: Clock,
+        *,
+        grace_ms: int = GRACE_MS,
+        history_ms: int = 0,
+        with_orphans: bool = True,
+        owner: Owner | None = None,
+    ) -> None:
+        if grace_ms < LEAST_GRACE_MS:
+            raise ConfigError(f"a grace time of {grace_ms} ms is below the least one, {LEAST_GRACE_MS} ms")
+        self._store, self._finder, self._pages, self._clock = store, finder, pages, clock
+        self._with_orphans = with_orphans
+        self._grace_ms, self._history_ms = grace_ms, max(grace_ms, history_ms)
+        self._orphans = OrphanCollector(store, finder, pages, clock, grace_ms=grace_ms, owner=owner)
+
+    def collect(self) -> CollectReport:
+        """Delete what may go now.
+
+        Raises:
+            StoreError: the store failed or refused; what was deleted is gone, the rest stays for the next time.
+            CorruptManifestError: a root is damaged.
+        """
+        head = self._finder.find(cold=True)
+        if head is None:
+            return CollectReport()
+        listed = [found for found in self._finder.roots_above(0) if found[0] <= head.root.version]
+        if not listed or listed[-1][0] != head.root.version:
+            return CollectReport()  # another collector went past this head meanwhile
+        roots, objects = self._collect_roots(listed, head)
+        if (
+            head.root.change == ChangeKind.DELETE
+            and roots == len(listed) - 1
+            and self._is_past(listed[-1][1].modified_ms)
+        ):
+            return self._collect_log(roots, objects, head)
+        kept = [version for version, _ in listed[roots:-1]]
+        orphans, young = self._orphans.collect(kept, head) if self._with_orphans else (0, 0)
+        awaits_its_end = head.root.change == ChangeKind.DELETE
+        return CollectReport(roots, objects, orphans, left=len(kept) + young + awaits_its_end)
+
+    def _collect_roots(self, listed: Sequence[tuple[int, ObjectInfo]], head: Head) -> tuple[int, int]:
+        """Delete superseded roots from the oldest on; how many, and how many objects with them."""
+        roots = objects = 0
+        current = self._finder.read_unchecked(listed[0][0])
+        for (version, _), (following, info) in pairwise(listed):
+            age_ms = self._grace_ms if version < head.root.history_start else self._history_ms
+            if not self._is_past(info.modified_ms, age_ms):
+                break
+            successor = self._finder.read_unchecked(following)
+            if current is None or successor is None or not self._is_past(successor.root.created_ms, age_ms):
+                break
+            if successor.root.parent_sha256 == current.sha256:
+                dead = removed_objects(current.root, successor.root, (head.root,), self._pages)
+                self._delete(sorted(dead))
+                objects += len(dead)
+            self._delete([manifest_key(self._finder.prefix, version)])
+            roots += 1
+            current = successor
+        return roots, objects
+
+    def _collect_log(self, roots: int, objects: int, head: Head) -> CollectReport:
+        """Delete all that is left of a deleted topic's log, whoever wrote it; its head last."""
+        left = self._orphans.collect_everything()
+        self._delete([manifest_key(self._finder.prefix, head.root.version)])
+        return CollectReport(roots + 1, objects, left)
+
+    def _is_past(self, moment_ms: int, age_ms: int | None = None) -> bool:
+        return self._clock.now_ms() - moment_ms >= (self._grace_ms if age_ms is None else age_ms)
+
+    def _delete(self, keys: Iterable[str]) -> None:
+        failed = self._store.delete(list(keys))
+        for error in failed.values():
+            raise error

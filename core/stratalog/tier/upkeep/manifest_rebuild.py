@@ -1,0 +1,320 @@
+"""Rebuilding the manifest of a log from the footers of its objects, for a bucket whose manifests are lost.
+
+The objects are all that is known: some were replaced or expired and not deleted yet, some were uploaded by a writer that
+was fenced before it could commit them. The chain of segments is found from its end, the last offset of the highest leader
+epoch; before each segment comes one that ends where it begins, of no later epoch. Nothing is deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Final
+
+from stratalog.errors import CorruptionError, StorageError
+from stratalog.model.names import (
+    TopicId,
+    TopicPartition,
+    log_prefix,
+    parse_segment_key,
+    segments_prefix,
+    upload_time_ms,
+)
+from stratalog.model.offsets import next_epoch
+from stratalog.spi.layouts import StoredSegment, TierLayout, Unauthenticated
+from stratalog.spi.objects import ObjectInfo
+from stratalog.tier.manifest.json_fields import canonical
+from stratalog.tier.manifest.manifest_checks import entry_contradiction
+from stratalog.tier.manifest.page_codec import entry_from_json, entry_to_json
+from stratalog.tier.manifest.root import PAGE_ITEMS, Change, ChangeKind, Root
+from stratalog.tier.store.store import TierStore
+
+RebuildProgress = Callable[[int], None]
+"""Told how many objects have been looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildReport:
+    """What was rebuilt of one log, or would be.
+
+    Attributes:
+        log: its name.
+        topic_id: of its topic.
+        start_offset: where the segments begin. Records below it may have expired; that is not known any more.
+        end_offset: where they end.
+        segments: how many.
+        size_bytes: of their ``.log`` files.
+        leader_epoch: of the new roots: above all that were seen.
+        ignored: objects that are not in it, and why.
+    """
+
+    log: TopicPartition
+    topic_id: TopicId
+    start_offset: int
+    end_offset: int
+    segments: int
+    size_bytes: int
+    leader_epoch: int
+    ignored: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A segment that a footer tells of; the entry itself is packed, as there may be very many."""
+
+    base_offset: int
+    end_offset: int
+    first_epoch: int
+    last_epoch: int
+    writer_epoch: int
+    made_ms: int
+    size_bytes: int
+    key: str
+    packed: bytes
+    is_authentic: bool
+
+    @property
+    def rank(self) -> tuple[int, int, int, int, int, str]:
+        """Which of two is the newer: by the epoch of who uploaded it, of its records, by time.
+
+        At the same time it is the one that compaction makes of others: of more offsets, then of fewer bytes.
+        """
+        wide, small = -self.base_offset, -self.size_bytes
+        return self.writer_epoch, self.last_epoch, self.made_ms, wide, small, self.key
+
+
+class Rebuilder:
+    """Finds the segments of one log.
+
+    Args:
+        store: where its objects are.
+        layouts: all that can be read here.
+        log: its name.
+        topic_id: of its topic.
+        progress: told how far it is.
+        start: leave out objects of lower base offsets, whose keys tell them.
+        end: leave out objects of base offsets from here on; None is none.
+        authentic_only: leave out segments that no key authenticates, also if they are all there is.
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        layouts: Sequence[TierLayout],
+        log: TopicPartition,
+        topic_id: TopicId,
+        progress: RebuildProgress | None = None,
+        *,
+        start: int = 0,
+        end: int | None = None,
+        authentic_only: bool = False,
+    ) -> None:
+        self._authentic_only = authentic_only
+        self._start, self._end = start, end
+        self._store, self._layouts, self._log, self._topic_id = store, layouts, log, topic_id
+        self._prefix, self._progress = log_prefix(log, topic_id), progress
+        self._ignored: dict[str, str] = {}
+        self._chain: list[_Found] = []
+        self._epoch = 0
+        self.seen_epoch = 0  # the highest of any writer, or of records
+
+    def run(self) -> RebuildReport:
+        """Look at every object; what was found.
+
+        Raises:
+            StorageError: there is no segment.
+            EpochsExhaustedError: an object is of the last leader epoch there is.
+            StoreError: the store failed or refused.
+        """
+        found = self._trusted()
+        if not found:
+            raise StorageError(
+                f"no object under {segments_prefix(self._prefix)} tells of a segment: nothing can be rebuilt"
+            )
+        self._chain = chain_of(found)
+        taken = {segment.key for segment in self._chain}
+        for segment in found:
+            if segment.key not in taken:
+                span = f"[{segment.base_offset}, {segment.end_offset}) of epoch {segment.writer_epoch}"
+                self._ignored[segment.key] = f"{span}: replaced, or uploaded and never committed"
+        self._epoch = next_epoch(self.seen_epoch, self._log)
+        return RebuildReport(
+            self._log,
+            self._topic_id,
+            self._chain[0].base_offset,
+            self._chain[-1].end_offset,
+            len(self._chain),
+            sum(segment.size_bytes for segment in self._chain),
+            self._epoch,
+            tuple(sorted(self._ignored.items())),
+        )
+
+    def batches(self) -> Iterator[tuple[StoredSegment, ...]]:
+        """The entries, as many at a time as a page holds, in order."""
+        for start in range(0, len(self._chain), PAGE_ITEMS):
+            yield tuple(self._unpacked(segment) for segment in self._chain[start : start + PAGE_ITEMS])
+
+    def chain(self) -> list[StoredSegment]:
+        """The entries that belong together, whatever they do not fit; none if no object tells of a segment."""
+        return [self._unpacked(segment) for segment in chain_of(found)] if (found := self._trusted()) else []
+
+    def entries(self) -> list[StoredSegment]:
+        """All entries that are found, those that were replaced among them."""
+        return [self._unpacked(segment) for segment in self._all_found()]
+
+    # --- footers -------------------------------------------------------------------------------------------------
+
+    def _trusted(self) -> list[_Found]:
+        """All segments; without those that no key authenticates, if a key authenticates others of the log."""
+        found = list(self._all_found())
+        needs_key = self._authentic_only or any(segment.is_authentic for segment in found)
+        if not needs_key or self._accepts_any():
+            return found
+        for segment in found:
+            if not segment.is_authentic:
+                self._ignored[segment.key] = "no key authenticates it, and one authenticates other segments of the log"
+        return [segment for segment in found if segment.is_authentic]
+
+    def _accepts_any(self) -> bool:
+        """True if the settings of a layout that authenticates allow others beside it."""
+        offered = (layout.authenticator() for layout in self._layouts)
+        return any(found is not None and found.unauthenticated is Unauthenticated.ACCEPT for found in offered)
+
+    def _all_found(self) -> Iterator[_Found]:
+        objects = {
+            info.key: info for info in self._store.list_all(segments_prefix(self._prefix)) if self._is_asked(info)
+        }
+        for found in self._found(objects):
+            self.seen_epoch = max(self.seen_epoch, found.writer_epoch, found.last_epoch)
+            yield found
+
+    def _is_asked(self, info: ObjectInfo) -> bool:
+        named = parse_segment_key(self._prefix, info.key)
+        if named is None:
+            return self._start == 0 and self._end is None
+        return self._start <= named.base_offset and (self._end is None or named.base_offset < self._end)
+
+    def _found(self, objects: Mapping[str, ObjectInfo]) -> Iterator[_Found]:
+        looked = 0
+        for _, group in groupby(objects.values(), lambda info: parse_segment_key(self._prefix, info.key)):
+            together = list(group)  # an encrypted segment may be told of by several objects
+            claimed = set[str]()
+            for entry, is_authentic in self._entries(together):
+                claimed |= entry.keys
+                wrong = self._wrong(entry, objects)
+                key = min(entry.keys)
+                if wrong:
+                    self._ignored[key] = wrong
+                else:
+                    made_ms = max(_made_ms(objects[name]) for name in entry.keys)
+                    yield self._noted(entry, made_ms, is_authentic=is_authentic)
+            for info in together:
+                if info.key not in claimed and info.key not in self._ignored:
+                    self._ignored[info.key] = "no segment that can be read here ends with it"
+            looked += len(together)
+            if self._progress is not None:
+                self._progress(looked)
+
+    def _entries(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
+        """The segments in these objects, and whether a key authenticates each."""
+        try:
+            return self._discovered(together)
+        except CorruptionError:
+            entries = list[tuple[StoredSegment, bool]]()
+            for info in together:
+                try:
+                    entries += self._discovered([info])
+                except CorruptionError as error:
+                    self._ignored[info.key] = f"damaged: {error}"
+            return entries
+
+    def _discovered(self, together: Sequence[ObjectInfo]) -> list[tuple[StoredSegment, bool]]:
+        for layout in self._layouts:
+            entries = list(layout.discover(together, self._store.read_exactly))
+            if entries:
+                is_authentic = layout.authenticator() is not None
+                return [(entry, is_authentic) for entry in entries]
+        return []
+
+    def _wrong(self, entry: StoredSegment, objects: Mapping[str, ObjectInfo]) -> str:
+        info = entry.info
+        if (info.log, info.topic_id) != (self._log, self._topic_id):
+            return f"tells of another log, {info.log} {info.topic_id}"
+        for place in entry.slices.values():
+            there = objects.get(place.key)
+            if there is None or there.size_bytes < place.position + place.size_bytes:
+                return f"a part of the segment is missing: {place.key}"
+        if not info.leader_epochs:
+            return "tells no leader epoch"
+        return entry_contradiction(self._prefix, entry)
+
+    def _noted(self, entry: StoredSegment, made_ms: int, *, is_authentic: bool) -> _Found:
+        info, key = entry.info, min(entry.keys)
+        writer = parse_segment_key(self._prefix, key)
+        return _Found(
+            info.base_offset,
+            info.end_offset,
+            info.leader_epochs[0].epoch,
+            info.leader_epochs[-1].epoch,
+            writer.leader_epoch if writer else 0,
+            made_ms,
+            info.size_bytes,
+            key,
+            zlib.compress(canonical(entry_to_json(entry))),
+            is_authentic,
+        )
+
+    def _unpacked(self, found: _Found) -> StoredSegment:
+        return entry_from_json(json.loads(zlib.decompress(found.packed)), self._log, self._topic_id)
+
+
+def _made_ms(info: ObjectInfo) -> int:
+    """When an object was uploaded, as its key tells; what stores say has whole seconds, and is lost when a bucket is copied."""
+    told = upload_time_ms(info.key)
+    return info.modified_ms if told is None else told
+
+
+def chain_of(found: Iterable[_Found]) -> list[_Found]:
+    """The segments that belong together, ascending, without gap or overlap.
+
+    Of several that may come before another one, that wins from which the chain goes back furthest, then the newest.
+    """
+    ascending = sorted(found, key=lambda segment: (segment.base_offset, segment.end_offset))
+    by_end: dict[int, list[_Found]] = defaultdict(list)
+    before: dict[str, _Found | None] = {}
+    reach: dict[str, int] = {}
+    for segment in ascending:
+        earlier = [other for other in by_end[segment.base_offset] if other.last_epoch <= segment.first_epoch]
+        best = max(earlier, key=lambda other: (-reach[other.key], other.rank), default=None)
+        before[segment.key] = best
+        reach[segment.key] = segment.base_offset if best is None else reach[best.key]
+        by_end[segment.end_offset].append(segment)
+    last: _Found | None = max(
+        ascending, key=lambda segment: (segment.last_epoch, segment.end_offset, -reach[segment.key], segment.rank)
+    )
+    chain = list[_Found]()
+    while last is not None:
+        chain.append(last)
+        last = before[last.key]
+    return chain[::-1]
+
+
+REASON: Final = "rebuilt from the footers of the objects"
+
+
+def adding(entries: tuple[StoredSegment, ...], log_start: int) -> Callable[[Root | None], Change | None]:
+    """Add rebuilt entries that the head does not have yet."""
+
+    def decide(root: Root | None) -> Change | None:
+        end = root.end_offset if root is not None and root.segments else log_start
+        missing = tuple(entry for entry in entries if entry.info.base_offset >= end)
+        if not missing:
+            return None
+        high = max(missing[-1].info.end_offset, root.high_watermark if root else 0)
+        return Change(kind=ChangeKind.REBUILD, reason=REASON, log_start=log_start, high_watermark=high, added=missing)
+
+    return decide

@@ -1,0 +1,317 @@
+"""Putting damaged roots and pages of a manifest right, from what says the same: neighbours, older roots, footers of objects.
+
+- A page is written again only if what is found makes the very bytes that its reference means, by hash.
+- Where that fails, a new root names all segments, if their footers are there.
+- A damaged root below a good one is history that is lost: it goes, with the roots below it, so that what is left is a chain.
+- A damaged head is replaced by a root of the next version, created only if it is absent, as every root is: a request of an
+  earlier repair that was killed may still arrive late, and then replaces nothing. The new root is made from the newest good
+  root, which it names as its parent by hash, and from the footers of the segments behind it; without a good root, from footers
+  alone. Log start, settings and expiry that only the damaged root told are those of the good root. The damaged one goes last.
+
+No engine may write to the log meanwhile. What was damaged is kept aside first. Whatever ends a repair, it can be done again.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from stratalog.env import Env
+from stratalog.errors import (
+    CorruptionError,
+    CorruptManifestError,
+    ObjectNotFoundError,
+    StorageError,
+    StoreError,
+    StoreTimeoutError,
+)
+from stratalog.model.names import manifest_key, pages_prefix, parse_page_key, quarantined_key
+from stratalog.model.offsets import MAX_EPOCH
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.objects import Created
+from stratalog.tier.manifest.head import HeadFinder
+from stratalog.tier.manifest.json_fields import sha256_of
+from stratalog.tier.manifest.page_codec import read_page
+from stratalog.tier.manifest.pages import Item, Pages, Whole, made_page
+from stratalog.tier.manifest.root import RECENT_COMMITS, Change, ChangeKind, Head, PageRef, Root, stand_in
+from stratalog.tier.manifest.root_codec import new_root, next_root
+from stratalog.tier.store.layout_table import LayoutTable
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upkeep.manifest_rebuild import REASON, Rebuilder
+from stratalog.tier.upkeep.tier_check import Finding, Flaw, is_broken, leaves_out
+
+_EPOCH: Final = re.compile(rb'"leader_epoch":(\d{1,10})[,}]')
+_CREATES: Final = 4  # while replies are lost
+_TRIES: Final = 256  # ways in which the items of a page may join, of uploads made twice
+
+
+class ManifestRepair:
+    """Repairs the manifest of one log. Not thread-safe.
+
+    Args:
+        store: where it is.
+        finder: of the log; nothing is taken from what others have seen.
+        pages: of the log, with a cache of their own.
+        layouts: those that read footers.
+        env: clock and chance.
+    """
+
+    def __init__(self, store: TierStore, finder: HeadFinder, pages: Pages, layouts: LayoutTable, env: Env) -> None:
+        self._store, self._finder, self._pages, self._layouts, self._env = store, finder, pages, layouts, env
+        self._heads: dict[int, Head] = {}  # the good roots that are there, by version
+        self._replaced: set[int] = set()  # versions of damaged ones that a good one leaves out
+
+    def run(self) -> Iterator[tuple[Finding, str]]:
+        """What was wrong, and what was done about it; "" if nothing could be.
+
+        Raises:
+            StoreError: the store failed or refused; do it again.
+            UnknownComponentError: a newer stratalog wrote it, or a layout is not installed.
+        """
+        bad = self._look()
+        newest = max(self._heads, default=0)
+        for version in sorted(self._replaced):
+            self._keep_aside(version)
+            self._delete(version)
+            yield bad.pop(version), "a repair before has made another root in its place"
+        yield from self._cut_history({version: text for version, text in bad.items() if version <= newest})
+        yield from self._make_head({version: text for version, text in bad.items() if version > newest})
+        if not self._heads:
+            return
+        head = self._heads[max(self._heads)]
+        found = list(self._walk(head.root.pages))
+        remade = "" if all(done for _, done in found) else self._remake(head)
+        yield from ((finding, done or remade) for finding, done in found)
+
+    # --- roots -------------------------------------------------------------------------------------------------------
+
+    def _look(self) -> dict[int, Finding]:
+        """Read every root; what is wrong, by version: a damaged one, or one that does not follow what is before it."""
+        found = dict[int, Finding]()
+        for version, _ in self._finder.roots_above(0):
+            key, before = manifest_key(self._finder.prefix, version), max({*self._heads, *found}, default=0)
+            try:
+                read = self._finder.read(version)
+            except CorruptManifestError as error:
+                found[version] = Finding(Flaw.ROOT, key, error.position, error.reason)
+                continue
+            if read is None:
+                continue
+            good = self._heads.get(max(self._heads, default=0))
+            self._heads[version] = read
+            if good is not None and leaves_out(good, read):
+                self._replaced |= {bad for bad in found if good.root.version < bad}
+            elif before and before + 1 != version:
+                found[version] = Finding(Flaw.ROOT, key, 0, f"versions {before + 1} to {version - 1} are gone")
+            elif before in self._heads and is_broken(self._heads[before], read):
+                found[version] = Finding(Flaw.ROOT, key, 0, f"it does not follow version {before} as it is")
+        return found
+
+    def _cut_history(self, bad: Mapping[int, Finding]) -> Iterator[tuple[Finding, str]]:
+        """Leave a chain of good roots that ends in the newest one."""
+        if not bad:
+            return
+        first = max(
+            version + (version not in self._heads) for version in bad
+        )  # a good one stays, what is before it goes
+        for version, finding in bad.items():
+            if version not in self._heads:
+                self._keep_aside(version)
+            yield finding, f"history begins at version {first} now"
+        for version in sorted({*bad, *self._heads}):  # the oldest first, as the collector does it
+            if version < first:
+                self._delete(version)
+                self._heads.pop(version, None)
+
+    def _make_head(self, bad: Mapping[int, Finding]) -> Iterator[tuple[Finding, str]]:
+        if not bad:
+            return
+        before, version = self._heads.get(max(self._heads, default=0)), max(bad) + 1
+        try:
+            made = self._next(before, version, max(self._told_epoch(found) for found in bad))
+        except StoreError:
+            raise
+        except StorageError as failure:
+            for finding in bad.values():
+                yield replace(finding, text=f"{finding.text}; it cannot be made again: {failure}"), ""
+            return
+        for found in bad:
+            self._keep_aside(found)
+        self._heads[version] = self._created(made)
+        source = "from footers alone" if before is None else f"from version {before.root.version} and footers"
+        for found, finding in sorted(bad.items()):
+            self._delete(found)
+            yield finding, f"version {version} is in its place, made {source}"
+
+    def _created(self, made: Root) -> Head:
+        """The root that has this version now: the one that was made, or that of a repair before, which came late.
+
+        Raises:
+            StoreTimeoutError: replies are lost; do it again.
+        """
+        key = manifest_key(self._finder.prefix, made.version)
+        for _ in range(_CREATES):
+            self._store.create(key, new_root(made))
+            there = self._finder.read(made.version)
+            if there is not None:
+                return there
+        raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
+
+    def _told_epoch(self, version: int) -> int:
+        """The leader epoch as a damaged root still has it: whoever it had fenced stays fenced. 0 if it cannot be read."""
+        found = _EPOCH.search(self._read(version))
+        return min(int(found[1]), MAX_EPOCH) if found else 0
+
+    def _next(self, before: Head | None, version: int, epoch: int) -> Root:
+        """What follows the newest good root, with the segments that go on where it ends; its pages are stored."""
+        root = before.root if before is not None else None
+        end = root.end_offset if root is not None else 0
+        rebuilder = self._rebuilder(end)
+        chain = rebuilder.chain()
+        if root is not None and chain and chain[0].info.base_offset != end:
+            raise StorageError(f"the segments behind offset {end} begin at {chain[0].info.base_offset}")
+        if root is None and not chain:
+            raise StorageError("no object tells of a segment")
+        log_start = root.log_start if root is not None else chain[0].info.base_offset
+        high = max(chain[-1].info.end_offset if chain else 0, root.high_watermark if root is not None else 0)
+        epoch = max(epoch, rebuilder.seen_epoch, root.leader_epoch if root is not None else 0)
+        made = self._root(before, chain, log_start, high, epoch)
+        left_out = [
+            stand_in(self._finder.prefix, one) for one in range(max(made.version, version - RECENT_COMMITS), version)
+        ]
+        known = root.recent_commits if root is not None else ()
+        made = replace(
+            made,
+            version=version,
+            parent_sha256=made.parent_sha256 or sha256_of(self._read(version - 1)),
+            recent_commits=(*known, *left_out, made.commit_id)[-RECENT_COMMITS:],
+        )
+        return self._finder.signed(made, root, root.entries if root is not None else ())
+
+    def _root(self, before: Head | None, chain: Sequence[StoredSegment], log_start: int, high: int, epoch: int) -> Root:
+        """The root that adds ``chain``; its pages are stored."""
+        change = Change(
+            kind=ChangeKind.REBUILD,
+            reason=REASON,
+            added=tuple(chain),
+            log_start=log_start,
+            high_watermark=high,
+            first_dirty_offset=before.root.first_dirty_offset if before is not None else 0,
+        )
+        return next_root(
+            before,
+            change,
+            pages=self._pages,
+            log=self._finder.log,
+            topic_id=self._finder.topic_id,
+            commit_id=uuid.UUID(int=self._env.chance.getrandbits(128), version=4).hex,
+            leader_epoch=epoch,
+            created_ms=self._env.clock.now_ms(),
+        )
+
+    def _keep_aside(self, version: int) -> None:
+        key = manifest_key(self._finder.prefix, version)
+        self._store.put(quarantined_key(self._finder.prefix, key), Whole(self._read(version)))
+
+    def _read(self, version: int) -> bytes:
+        """The bytes of a root, of a larger one as many as a good one may have."""
+        return self._store.read(manifest_key(self._finder.prefix, version), 0, self._finder.limit_bytes)
+
+    def _delete(self, version: int) -> None:
+        for error in self._store.delete([manifest_key(self._finder.prefix, version)]).values():
+            raise error
+
+    # --- pages -------------------------------------------------------------------------------------------------------
+
+    def _walk(self, refs: Sequence[PageRef]) -> Iterator[tuple[Finding, str]]:
+        for ref in refs:
+            try:
+                items = self._pages.read(ref)
+            except (CorruptManifestError, ObjectNotFoundError) as error:
+                key = ref.key(self._finder.prefix)
+                position = getattr(error, "position", 0)
+                text = f"{error.reason}, of offsets [{ref.base_offset}, {ref.end_offset})"
+                done = "made again, with the same bytes" if self._mend(ref) else ""
+                yield Finding(Flaw.PAGE, key, position, text), done
+                if not done:
+                    continue
+                items = self._pages.read(ref)
+            yield from self._walk([item for item in items if isinstance(item, PageRef)])
+
+    def _remake(self, head: Head) -> str:
+        """Make a new head that names all segments, found by their footers, on new pages; what was done, "" for nothing."""
+        root, chain = (
+            head.root,
+            [found for found in self._rebuilder(0).chain() if found.info.end_offset > head.root.log_start],
+        )
+        if not chain or chain[0].info.base_offset > root.log_start or chain[-1].info.end_offset != root.end_offset:
+            return ""
+        made = self._root(None, chain, root.log_start, root.high_watermark, root.leader_epoch)
+        commits = (*root.recent_commits, made.commit_id)[-RECENT_COMMITS:]
+        made = replace(
+            made, version=root.version + 1, parent_sha256=head.sha256, recent_commits=commits, topic=root.topic
+        )
+        made = replace(made, first_dirty_offset=root.first_dirty_offset)
+        made = self._finder.signed(made, root, root.entries)
+        created = self._store.create(manifest_key(self._finder.prefix, made.version), new_root(made))
+        return (
+            f"version {made.version} names its segments, found by their footers" if created is Created.CREATED else ""
+        )
+
+    def _mend(self, ref: PageRef) -> bool:
+        """Write a page again if its items are found elsewhere."""
+        log, topic_id = self._finder.log, self._finder.topic_id
+        for items in islice(_chains(self._candidates(ref), ref.base_offset, ref.end_offset), _TRIES):
+            made, data = made_page(log, topic_id, items, ref.leader_epoch)
+            if made == ref:
+                self._store.put(ref.key(self._finder.prefix), Whole(data))
+                return True
+        return False
+
+    def _candidates(self, ref: PageRef) -> list[Item]:
+        """What may stand in a page: entries as older roots and footers have them, or references to the pages below."""
+        if ref.level:
+            return [found for found in self._pages_below(ref) if found.level == ref.level - 1]
+        older = [entry for head in self._heads.values() for entry in head.root.entries]
+        listed = [*older, *self._rebuilder(ref.base_offset, ref.end_offset).entries()]
+        return [entry for entry in listed if ref.base_offset <= entry.info.base_offset < ref.end_offset]
+
+    def _pages_below(self, ref: PageRef) -> Iterator[PageRef]:
+        prefix = self._finder.prefix
+        for info in self._store.list_all(pages_prefix(prefix)):
+            named = parse_page_key(prefix, info.key)
+            if named is None or not ref.base_offset <= named.base_offset < ref.end_offset:
+                continue
+            if info.size_bytes > self._finder.limit_bytes:
+                continue
+            try:
+                log, topic_id, items = read_page(self._store.read(info.key), info.key)
+                made, _ = made_page(log, topic_id, items, named.leader_epoch)
+            except (CorruptionError, ObjectNotFoundError):
+                continue  # damaged, too: it is mended when it is met
+            if made.key(prefix) == info.key:
+                yield made
+
+    def _rebuilder(self, start: int, end: int | None = None) -> Rebuilder:
+        log, topic_id = self._finder.log, self._finder.topic_id
+        authentic_only = any(head.root.mac is not None for head in self._heads.values())
+        layouts = self._layouts.all()
+        return Rebuilder(self._store, layouts, log, topic_id, start=start, end=end, authentic_only=authentic_only)
+
+
+def _chains(items: Sequence[Item], start: int, end: int) -> Iterator[list[Item]]:
+    """The ways in which items join to [start, end), without gap or overlap."""
+    if start == end:
+        yield []
+        return
+    seen = list[Item]()
+    for item in items:
+        place = item if isinstance(item, PageRef) else item.info
+        if place.base_offset == start and place.end_offset <= end and item not in seen:
+            seen.append(item)
+            for rest in _chains(items, place.end_offset, end):
+                yield [item, *rest]

@@ -1,0 +1,209 @@
+"""What was uploaded and never committed: objects and pages that no root names, and uploads that never came to an end.
+
+Each may be somebody's upload under way. It is a leftover only if it is older than the grace time, and nobody can commit
+it any more:
+
+- Of a lower leader epoch than the head's: its writer is fenced.
+- Of the head's epoch, if we lead the log in it: our own process knows what it is uploading. Whoever else did it, a process
+  before ours or one beside it that should not be there, looked at the log before now. So a root of ours comes first:
+  it fences them all, takes the version of a root of theirs that is still on its way, and while things are deleted we
+  commit nothing ourselves.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Final
+
+from stratalog.env import Clock
+from stratalog.errors import FencedEpochError, StoreError
+from stratalog.model.names import pages_prefix, parse_page_key, parse_segment_key, segments_prefix
+from stratalog.spi.objects import UnfinishedUpload
+from stratalog.tier.manifest.head import HeadFinder
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import Head, Root, object_keys
+from stratalog.tier.manifest.root_diff import page_keys, unshared
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upload.uploads import Uploads
+
+_LOGGER: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who leads a log, to collect in its own leader epoch.
+
+    Attributes:
+        leader_epoch: of the log.
+        uploads: what this process is uploading.
+        fenced: commits a root in that epoch and holds up all other commits of this process while its block lasts; gives
+            that root, None if the log has none.
+    """
+
+    leader_epoch: int
+    uploads: Uploads
+    fenced: Callable[[int], AbstractContextManager[Root | None]]
+
+
+@dataclass(slots=True)
+class _Leftovers:
+    """Keys of objects that no root names, and uploads without an end."""
+
+    keys: set[str] = field(default_factory=set)
+    uploads: list[UnfinishedUpload] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.keys or self.uploads)
+
+    def __len__(self) -> int:
+        return len(self.keys) + len(self.uploads)
+
+    def without(self, named: Collection[str]) -> _Leftovers:
+        """Those that are not among ``named``."""
+        left = [upload for upload in self.uploads if upload.key not in named]
+        return _Leftovers(self.keys.difference(named), left)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """One thing in the store: an object, or an upload."""
+
+    key: str
+    since_ms: int
+    upload: UnfinishedUpload | None = None
+
+
+class OrphanCollector:
+    """Deletes the leftovers of one log; for one pass.
+
+    Args:
+        store: where they are.
+        finder: of the log.
+        pages: of the log.
+        clock: tells ages.
+        grace_ms: how old they must be.
+        owner: who collects, if it leads the log.
+    """
+
+    def __init__(
+        self, store: TierStore, finder: HeadFinder, pages: Pages, clock: Clock, *, grace_ms: int, owner: Owner | None
+    ) -> None:
+        self._store, self._finder, self._pages, self._clock = store, finder, pages, clock
+        self._grace_ms, self._owner = grace_ms, owner
+
+    def collect(self, kept_versions: Sequence[int], head: Head) -> tuple[int, int]:
+        """Delete leftovers; how many, and how many are too young yet.
+
+        Args:
+            kept_versions: of the superseded roots that are still there.
+            head: the newest root.
+
+        Raises:
+            StoreError: the store failed or refused; the rest stays for the next time.
+            CorruptManifestError: a root or a page is damaged.
+        """
+        head_epoch = head.root.leader_epoch
+        owner = self._owner if self._owner is not None and self._owner.leader_epoch == head_epoch else None
+        newest = head_epoch if owner is not None else head_epoch - 1
+        # before the store is listed: what is begun later is younger
+        own: Collection[str] = owner.uploads.under_way() if owner is not None else ()
+        fenced, ours, young = _Leftovers(), _Leftovers(), _Leftovers()
+        for found in self._all():
+            epoch = self._epoch_of(found.key)
+            if epoch is None or found.since_ms <= 0 or found.key in own or epoch > newest:
+                continue
+            is_old = self._clock.now_ms() - found.since_ms >= self._grace_ms
+            chosen = young if not is_old else fenced if epoch < head_epoch else ours
+            if found.upload is not None:
+                chosen.uploads.append(found.upload)
+            else:
+                chosen.keys.add(found.key)
+        if not (fenced or ours or young):
+            return 0, 0
+        named = self._named((head.root.version, *kept_versions), head)
+        fenced, ours, young = (found.without(named) for found in (fenced, ours, young))
+        self._delete(fenced)
+        if ours and owner is not None:
+            return len(fenced) + self._collect_ours(ours, owner), len(young)
+        return len(fenced), len(young)
+
+    def collect_everything(self) -> int:
+        """Delete what is left of a deleted topic's log, whoever put it there; files of others stay."""
+        left = _Leftovers()
+        for found in self._all():
+            if self._epoch_of(found.key) is None:
+                continue
+            if found.upload is not None:
+                left.uploads.append(found.upload)
+            else:
+                left.keys.add(found.key)
+        self._delete(left)
+        return len(left)
+
+    def _collect_ours(self, ours: _Leftovers, owner: Owner) -> int:
+        try:
+            with owner.fenced(owner.leader_epoch) as root:
+                if root is None:
+                    return 0
+                named = {*self._names_of(root, set()), *owner.uploads.under_way()}
+                dead = ours.without(named)
+                self._delete(dead)
+                return len(dead)
+        except FencedEpochError as error:
+            _LOGGER.info("what was left in our leader epoch stays: log=%s error=%s", self._finder.log, error)
+            return 0
+
+    def _all(self) -> Iterator[_Found]:
+        prefix = self._finder.prefix
+        for each in (segments_prefix(prefix), pages_prefix(prefix)):
+            yield from (_Found(info.key, info.modified_ms) for info in self._store.list_all(each))
+        for upload in unfinished(self._store, prefix):
+            yield _Found(upload.key, upload.begun_ms, upload)
+
+    def _epoch_of(self, key: str) -> int | None:
+        """The leader epoch of whoever chose a key; None if it is none that a tier makes."""
+        prefix = self._finder.prefix
+        named = parse_segment_key(prefix, key) or parse_page_key(prefix, key)
+        return None if named is None else named.leader_epoch
+
+    def _named(self, versions: Iterable[int], head: Head) -> set[str]:
+        """All that these roots name."""
+        named, known = set[str](), set[str]()
+        for version in versions:
+            kept = head if version == head.root.version else self._finder.read_unchecked(version)
+            if kept is not None:
+                named |= self._names_of(kept.root, known)
+        return named
+
+    def _names_of(self, root: Root, known: set[str]) -> set[str]:
+        """What a root names, but for what is in pages that are ``known``; its pages are known from now on."""
+        made = page_keys(root, self._pages)
+        named = made | object_keys(unshared(root, known, self._pages))
+        known |= made
+        return named
+
+    def _delete(self, dead: _Leftovers) -> None:
+        for upload in dead.uploads:
+            self._store.abort(upload)
+        if dead.keys:
+            for error in self._store.delete(sorted(dead.keys)).values():
+                raise error
+
+
+def unfinished(store: TierStore, prefix: str) -> Sequence[UnfinishedUpload]:
+    """Uploads without an end; none, with a warning, where the store refuses to tell."""
+    try:
+        return store.unfinished(prefix)
+    except StoreError as error:
+        if error.retriable:
+            raise
+        _LOGGER.warning(
+            "the store does not tell of uploads that were never ended: let a lifecycle rule of the bucket abort them "
+            "prefix=%s error=%s",
+            prefix,
+            error,
+        )
+        return ()

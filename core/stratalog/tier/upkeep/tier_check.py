@@ -1,0 +1,377 @@
+"""Checking what a tier holds of a log: roots, pages, objects, small files, and deep down every batch. Changes nothing.
+
+What is damaged hides nothing else: each root, page and segment is looked at by itself, and what is wrong is a finding.
+Only a store that fails ends the check.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from itertools import chain, pairwise
+from typing import Final
+
+from stratalog.errors import (
+    CorruptBatchError,
+    CorruptIndexError,
+    CorruptManifestError,
+    CorruptObjectError,
+    CorruptSnapshotError,
+    ObjectNotFoundError,
+    TamperedManifestError,
+)
+from stratalog.model.batches import NO_TIMESTAMP
+from stratalog.model.names import manifest_key, pages_prefix, segments_prefix
+from stratalog.model.segment_info import FileKind, FileSlice
+from stratalog.producers.snapshot import decode_snapshot
+from stratalog.segment.components import Components
+from stratalog.segment.framing import walk
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.manifest.head import HeadFinder
+from stratalog.tier.manifest.pages import Pages
+from stratalog.tier.manifest.root import Head, PageRef, object_keys
+from stratalog.tier.manifest.root_diff import page_keys, unshared
+from stratalog.tier.read.fetcher import log_key
+from stratalog.tier.store.layout_table import GuardedLayout, LayoutTable
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upkeep.orphans import unfinished
+from stratalog.tier.upload.closed_segment import INDEX_KINDS
+
+_DAMAGED: Final = (CorruptObjectError, ObjectNotFoundError, CorruptIndexError, CorruptSnapshotError)
+
+
+_ROLES: Final = {kind: role for role, kind in INDEX_KINDS.items()}
+
+
+class Flaw(StrEnum):
+    """What is wrong. An orphan is not: it waits for the collector."""
+
+    ROOT = "root"
+    PAGE = "page"
+    OFFSETS = "offsets"
+    MISSING = "missing"
+    SIZE = "size"
+    FILE = "file"
+    LOG = "log"
+    ORPHAN = "orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong: which object, where in it (bytes), and what; ``segment`` is the one that suffers."""
+
+    flaw: Flaw
+    key: str
+    position: int
+    text: str
+    segment: StoredSegment | None = None
+
+
+def is_missing(found: Iterable[Finding]) -> bool:
+    """Whether an object is gone, so that there is nothing to look into."""
+    return any(finding.flaw is Flaw.MISSING for finding in found)
+
+
+class LogScrub:
+    """Checks one log of a tier, step by step. Made by ``TierLog.scrub``; not thread-safe.
+
+    Args:
+        store: where everything is.
+        finder: of the log; nothing is taken from what others have seen.
+        pages: of the log, with a cache of their own.
+        layouts: those that may be needed.
+        parts: components to check batches with.
+        deep: read every ``.log`` file: its hash, and each batch.
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        finder: HeadFinder,
+        pages: Pages,
+        layouts: LayoutTable,
+        parts: Components,
+        *,
+        deep: bool,
+    ) -> None:
+        self._store, self._finder, self._pages, self._layouts = store, finder, pages, layouts
+        self._parts, self._deep = parts, deep
+        self._head: Head | None = None
+        self._sizes: dict[str, int] = {}  # of the objects that are there
+        self._named: set[str] = set()  # by any root that is kept
+        self._is_whole = True  # every root and page could be read, so that what nobody names is an orphan
+
+    def begin(self) -> Iterator[Finding]:
+        """Check the roots, and list the objects. First of all; one request a root, and one for 1,000 objects.
+
+        Raises:
+            StoreError: the store failed or refused; so with all other steps.
+            UnknownComponentError: a newer stratalog wrote it, or a layout is not installed; so with all other steps.
+        """
+        prefix = self._finder.prefix
+        versions = [version for version, _ in self._finder.roots_above(0)]
+        for each in (segments_prefix(prefix), pages_prefix(prefix)):
+            self._sizes.update((info.key, info.size_bytes) for info in self._store.list_all(each))
+        before: Head | None = None
+        for below, version in pairwise([0, *versions]):
+            key = manifest_key(prefix, version)
+            try:
+                read = self._finder.read(version)
+            except CorruptManifestError as error:
+                yield self._flaw(Flaw.ROOT, key, error.reason, error.position)
+                read = None
+                self._is_whole = False
+            is_whole = read is not None and self._head is not None and leaves_out(self._head, read)
+            if below and version != below + 1 and not is_whole:
+                yield self._flaw(Flaw.ROOT, key, f"versions {below + 1} to {version - 1} are gone")
+            if read is not None and before is not None and is_broken(before, read):
+                yield self._flaw(Flaw.ROOT, key, f"it does not follow version {before.root.version} as it is")
+            before = read
+            self._head = read or self._head  # behind a damaged head, what the one before it names is looked at
+
+    def segments(self, start: int = 0) -> Iterator[StoredSegment | Finding]:
+        """The entries of the head that end above ``start``, and what is wrong with pages and between entries."""
+        if self._head is None:
+            return
+        root = self._head.root
+        start = max(start, root.log_start)
+        expected: int | None = None
+        authenticity = self._finder.authenticity
+        check = authenticity.entry_check(root) if authenticity is not None else None
+        for found in (*self._walk(root.pages, start), *root.entries):
+            if isinstance(found, StoredSegment):
+                info = found.info
+                if info.end_offset <= start:
+                    continue
+                if expected not in (None, info.base_offset):
+                    text = f"segment [{info.base_offset}, {info.end_offset}) does not go on at offset {expected}"
+                    yield self._flaw(Flaw.OFFSETS, log_key(found), text)
+                expected = info.end_offset
+                try:
+                    if check is not None:
+                        check(found)
+                except TamperedManifestError as error:
+                    yield self._flaw(Flaw.ROOT, error.file, error.reason, segment=found)
+            else:
+                expected = None
+            yield found
+
+    def check(self, stored: StoredSegment) -> list[Finding]:
+        """What is wrong with one segment: its objects, small files, and, if asked for, its batches."""
+        found = self.presence(stored)
+        return found if is_missing(found) else [*found, *self.contents(stored)]
+
+    def presence(self, stored: StoredSegment) -> list[Finding]:
+        """What is wrong with the objects of a segment, as ``begin`` listed them; asks the store nothing."""
+        return list(self._objects(stored))
+
+    def contents(self, stored: StoredSegment) -> list[Finding]:
+        """What is wrong inside the objects of a segment that are there; needs no ``begin``, so that others can share the work."""
+        return [*self._files(stored), *(self._log(stored) if self._deep else ())]
+
+    def orphans(self) -> Iterator[Finding]:
+        """Objects that no kept root names, and uploads without an end. Those under way are among them.
+
+        None if a root or a page is damaged: nobody knows what they named.
+        """
+        if self._head is None or not self._is_whole:
+            return
+        known = set[str]()
+        try:
+            for version, _ in self._finder.roots_above(0):
+                kept = self._finder.read_unchecked(version)
+                if kept is not None:
+                    named = page_keys(kept.root, self._pages)
+                    self._named |= named | object_keys(unshared(kept.root, known, self._pages))
+                    known |= named
+        except (CorruptManifestError, ObjectNotFoundError):
+            return
+        for key in sorted(self._sizes.keys() - self._named):
+            yield self._flaw(Flaw.ORPHAN, key, f"no root names it, {self._sizes[key]} bytes")
+        for upload in unfinished(self._store, self._finder.prefix):
+            yield self._flaw(Flaw.ORPHAN, upload.key, f"upload {upload.upload_id} was begun and has no end")
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _walk(self, refs: Sequence[PageRef], start: int) -> Iterator[StoredSegment | Finding]:
+        for ref in refs:
+            if ref.end_offset <= start:
+                continue
+            try:
+                items = self._pages.read(ref)
+            except (CorruptManifestError, ObjectNotFoundError) as error:
+                self._is_whole = False
+                span = f"of offsets [{ref.base_offset}, {ref.end_offset})"
+                yield self._flaw(Flaw.PAGE, ref.key(self._finder.prefix), f"{error.reason}, {span}")
+                continue
+            for item in items:
+                if isinstance(item, StoredSegment):
+                    yield item
+                else:
+                    yield from self._walk([item], start)
+
+    def _objects(self, stored: StoredSegment) -> Iterator[Finding]:
+        ends: dict[str, int] = dict.fromkeys(stored.keys, 0)
+        for place in stored.slices.values():
+            ends[place.key] = max(ends[place.key], place.position + place.size_bytes)
+        for key, end in sorted(ends.items()):
+            size = self._sizes.get(key)
+            if size is None:
+                yield self._flaw(Flaw.MISSING, key, "the object is gone", segment=stored)
+            elif size < end:
+                yield self._flaw(Flaw.SIZE, key, f"{size} bytes are there, its entry needs {end}", size, stored)
+
+    def _files(self, stored: StoredSegment) -> Iterator[Finding]:
+        for kind, place in stored.slices.items():
+            if kind is not FileKind.LOG:
+                check = partial(self._check_file, stored, kind)
+                yield from self._caught(check, Flaw.FILE, stored, place.key, f"the {kind} file: ")
+
+    def _check_file(self, stored: StoredSegment, kind: FileKind) -> None:
+        data = self._layout(stored).read_index(stored, kind, self._store.read_exactly) or b""
+        info, role = stored.info, _ROLES.get(kind)
+        if role is not None:
+            self._parts.indexes[role].reader(data, info.base_offset).check(info.end_offset, info.size_bytes)
+        if kind is FileKind.SNAPSHOT:
+            decode_snapshot(data, stored.slices[kind].key)
+
+    def _log(self, stored: StoredSegment) -> Iterator[Finding]:
+        """Every batch, and the hash of the whole."""
+        size_bytes = stored.info.size_bytes
+
+        def check() -> None:
+            try:
+                largest = self._walked(stored, self._hashed(stored, self._read(stored, 0, size_bytes)))
+            except CorruptObjectError:
+                if size_bytes:  # in two parts nobody compares the hash: the walk may tell which batch is bad
+                    halves = chain(
+                        self._read(stored, 0, size_bytes - 1), self._read(stored, size_bytes - 1, size_bytes)
+                    )
+                    self._walked(stored, halves)
+                raise
+            if largest != stored.info.max_timestamp_ms:
+                reason = f"the largest timestamp is {largest}, the entry says {stored.info.max_timestamp_ms}"
+                raise CorruptObjectError(reason, log_key(stored))
+
+        yield from self._caught(check, Flaw.LOG, stored, log_key(stored), "")
+
+    def _read(self, stored: StoredSegment, start: int, end: int) -> Iterator[memoryview]:
+        return self._layout(stored).read(stored, start, end, self._store.read_exactly)
+
+    def _hashed(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> Iterable[memoryview]:
+        """Pass on the pieces of a log, whose hash must be that of the entry; our own layouts compare it themselves."""
+        if self._layout(stored).guard.is_bundled:
+            return pieces
+
+        def hashed() -> Iterator[memoryview]:
+            digest = hashlib.sha256()
+            for piece in pieces:
+                digest.update(piece)
+                yield piece
+            if digest.hexdigest() != stored.sha256:
+                raise CorruptObjectError("the log's hash is wrong", log_key(stored))
+
+        return hashed()
+
+    def _walked(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> int:
+        """Check all batches; their largest timestamp."""
+        segment, largest = _Streamed(stored, pieces), NO_TIMESTAMP
+        for chunk in walk(segment, 0, self._parts, below=stored.info.end_offset):
+            largest = max(largest, *(max(table.max_timestamp_ms) for table in chunk.tables))
+        segment.finish()
+        return largest
+
+    def _caught(
+        self, check: Callable[[], None], flaw: Flaw, stored: StoredSegment, key: str, what: str
+    ) -> Iterator[Finding]:
+        try:
+            check()
+        except (CorruptBatchError, *_DAMAGED) as error:
+            yield self._flaw(flaw, key, what + error.reason, getattr(error, "position", 0), stored)
+
+    def _layout(self, stored: StoredSegment) -> GuardedLayout:
+        return self._layouts.by_label(stored.layout)
+
+    @staticmethod
+    def _flaw(flaw: Flaw, key: str, text: str, position: int = 0, segment: StoredSegment | None = None) -> Finding:
+        return Finding(flaw, key, position, text, segment)
+
+
+def is_broken(before: Head, after: Head) -> bool:
+    """Whether two neighbours are no links of one chain."""
+    if before.root.mac is not None and after.root.mac is None:
+        return True
+    return after.root.version == before.root.version + 1 and after.root.parent_sha256 != before.sha256
+
+
+def leaves_out(before: Head, after: Head) -> bool:
+    """Whether they are links of one chain though versions are between them: repairs leave out damaged ones."""
+    return after.root.version > before.root.version + 1 and after.root.parent_sha256 == before.sha256
+
+
+class _Streamed:
+    """A segment as a ReadableSegment over bytes that come once, from first to last; walked, not searched."""
+
+    def __init__(self, stored: StoredSegment, pieces: Iterable[memoryview]) -> None:
+        self._stored, self._pieces = stored, iter(pieces)
+        self._held, self._start = bytearray(), 0  # what was not passed yet, and where it begins
+
+    @property
+    def base_offset(self) -> int:
+        """The first offset it may hold."""
+        return self._stored.info.base_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset after it."""
+        return self._stored.info.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the original ``.log`` file."""
+        return self._stored.info.size_bytes
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """As the entry says."""
+        return self._stored.info.max_timestamp_ms
+
+    @property
+    def age_from_ms(self) -> int:
+        """As the entry says."""
+        return self._stored.info.modified_ms
+
+    @property
+    def label(self) -> str:
+        """The key of the object."""
+        return log_key(self._stored)
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Bytes from ``position``, which never goes back behind what was dropped."""
+        self._held = self._held[position - self._start :]
+        self._start = position
+        while len(self._held) < size_bytes and (piece := next(self._pieces, None)) is not None:
+            self._held += piece
+        return memoryview(bytes(self._held[:size_bytes]))
+
+    def finish(self) -> None:
+        """Take the rest, so that the hash of the whole is compared."""
+        for _ in self._pieces:
+            pass
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """The same."""
+        return FileSlice.of(self.read(position, size_bytes), position)
+
+    def index_entries(self, role: IndexRole) -> bytes:
+        """None: nothing is searched."""
+        del role
+        return b""
+
+    def forget(self) -> bool:
+        """Nothing is cached."""
+        return False

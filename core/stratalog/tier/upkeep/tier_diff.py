@@ -1,0 +1,79 @@
+"""What two states of one log have in common, segment by segment: two roots of a tier, or a directory and its tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from stratalog.segment.readable import ReadableSegment
+from stratalog.tier.read.fetcher import RemoteSegment
+
+
+class Side(StrEnum):
+    """Where a segment is."""
+
+    LEFT = "left"
+    RIGHT = "right"
+    BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentDifference:
+    """A segment and where it is. ``name`` is its object or file, of the left side if it is on both."""
+
+    side: Side
+    base_offset: int
+    end_offset: int
+    size_bytes: int
+    name: str
+
+
+def differences(
+    left: Iterable[ReadableSegment], right: Iterable[ReadableSegment], *, with_common: bool = False
+) -> Iterator[SegmentDifference]:
+    """Compare two ascending lists of segments; neither is ever held as a whole.
+
+    Segments are the same if their offsets and sizes are, and, where both are in a tier, the SHA-256 of their logs: an
+    object that holds the same under another key makes no difference.
+
+    Args:
+        left: of the one state.
+        right: of the other.
+        with_common: tell of those that are on both sides, too.
+    """
+    ours, theirs = iter(left), iter(right)
+    one, other = next(ours, None), next(theirs, None)
+    while one is not None or other is not None:
+        if one is not None and other is not None and _is_same(one, other):
+            if with_common:
+                yield _told(Side.BOTH, one)
+            one, other = next(ours, None), next(theirs, None)
+        elif other is None or (one is not None and _place(one) <= _place(other)):
+            assert one is not None
+            yield _told(Side.LEFT, one)
+            one = next(ours, None)
+        else:
+            yield _told(Side.RIGHT, other)
+            other = next(theirs, None)
+
+
+_UNKNOWN: Final = ""
+
+
+def _place(segment: ReadableSegment) -> tuple[int, int]:
+    return segment.base_offset, segment.end_offset
+
+
+def _is_same(one: ReadableSegment, other: ReadableSegment) -> bool:
+    hashes = {_sha256(one), _sha256(other)} - {_UNKNOWN}
+    return _place(one) == _place(other) and one.size_bytes == other.size_bytes and len(hashes) < 2
+
+
+def _sha256(segment: ReadableSegment) -> str:
+    return segment.stored.sha256 if isinstance(segment, RemoteSegment) else _UNKNOWN
+
+
+def _told(side: Side, segment: ReadableSegment) -> SegmentDifference:
+    return SegmentDifference(side, segment.base_offset, segment.end_offset, segment.size_bytes, segment.label)

@@ -1,0 +1,1 @@
+"""Closed segments on their way to the tier."""

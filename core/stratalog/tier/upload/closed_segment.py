@@ -1,0 +1,312 @@
+"""Closed segments of a folder that somebody else owns: checked, and read on their way to a tier.
+
+Nothing here locks, writes, renames or deletes. The owner may do all of that meanwhile, so what is read is taken only if
+it is whole: every batch passes its CRC and its offsets ascend, once when the segment is looked at and once more while
+its bytes go out, and the file has the size and the time that it had before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.epochs.checkpoint import format_epochs
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import CorruptBatchError, CorruptIndexError, CorruptSnapshotError, SegmentGoneError, StorageError
+from stratalog.log.change.extra_indexes import found_extras
+from stratalog.log.load.producer_replay import replay_table
+from stratalog.model.batches import NO_EPOCH, BatchTable, Buffer
+from stratalog.model.names import LOG_SUFFIX, SNAPSHOT_SUFFIX, TopicId, TopicPartition, segment_file
+from stratalog.model.segment_info import AbortedTransaction, FileKind, FileSlice, SegmentInfo
+from stratalog.producers.snapshot import decode_snapshot, encode_snapshot
+from stratalog.producers.state import ProducerState
+from stratalog.segment.components import Components
+from stratalog.segment.framing import Chunk, walk
+from stratalog.segment.index_entries import rebuilt_entries
+from stratalog.segment.recover import Recovered, recovered
+from stratalog.segment.segment import Segment
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.layouts import SegmentSource
+from stratalog.spi.segment_store import LogFiles
+
+INDEX_KINDS: Final = {
+    IndexRole.OFFSET: FileKind.OFFSET_INDEX,
+    IndexRole.TIME: FileKind.TIME_INDEX,
+    IndexRole.TRANSACTION: FileKind.TRANSACTION_INDEX,
+}
+_DISPOSABLE: Final = (IndexRole.OFFSET, IndexRole.TIME)
+
+
+class ClosedSegment:
+    """A closed segment, or its end from one of its batches on as a segment of its own. A ReadableSegment.
+
+    Kafka's cleaner may have joined what a tier has already with what it lacks: then only the rest goes.
+
+    Args:
+        whole: the segment as it is on disk; borrowed.
+        base_offset: the first offset that is wanted; that of the segment, or of a batch in it.
+    """
+
+    def __init__(self, whole: Segment, base_offset: int) -> None:
+        self._whole, self._parts, self.base_offset = whole, whole.parts, base_offset
+        self._name = whole.file_name(LOG_SUFFIX)
+        self._seen = (whole.log.size_bytes, whole.log.modified_ms)
+        self._start = 0 if base_offset == whole.base_offset else _position_of(whole, base_offset)
+
+    @property
+    def end_offset(self) -> int:
+        """The first offset after it."""
+        return self._whole.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the part that is wanted."""
+        return self._whole.size_bytes - self._start
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest timestamp of the whole segment."""
+        return self._whole.max_timestamp_ms
+
+    @property
+    def files(self) -> LogFiles:
+        """The folder that it is in."""
+        return self._whole.files
+
+    @property
+    def modified_ms(self) -> int:
+        """When the file was last written, as it was first seen."""
+        return self._seen[1]
+
+    @property
+    def age_from_ms(self) -> int:
+        """What retention by time goes by."""
+        return self._whole.age_from_ms
+
+    @property
+    def label(self) -> str:
+        """The path of the ``.log`` file."""
+        return self._whole.label
+
+    def read(self, position: int, size_bytes: int) -> memoryview:
+        """Up to ``size_bytes`` from ``position``; SegmentGoneError if the file went away."""
+        return self._whole.read(self._start + position, size_bytes)
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """The same; bytes in memory need no pinning."""
+        return FileSlice.of(self.read(position, size_bytes), position)
+
+    def index_entries(self, role: IndexRole) -> Buffer:
+        """The entries of an index: the file's if they fit the log, else made again from the log."""
+        if not self._start:
+            return self._whole.index_entries(role)
+        if role is IndexRole.TRANSACTION:
+            return self._own_transactions(bytes(self._whole.index_entries(role)))
+        return rebuilt_entries(self, role, self._parts)
+
+    def stored_transactions(self) -> bytes | None:
+        """The transaction index as the file has it; None if that does not fit the log."""
+        try:
+            entries = self._whole.stored_entries(IndexRole.TRANSACTION)
+            index = self._parts.indexes[IndexRole.TRANSACTION]
+            index.reader(entries, self._whole.base_offset).check(self.end_offset, self._whole.size_bytes)
+        except CorruptIndexError:
+            return None
+        return self._own_transactions(entries)
+
+    def _own_transactions(self, entries: bytes) -> bytes:
+        """Of the whole segment's aborted transactions those that end in the part that is wanted: its index names them."""
+        index = self._parts.indexes[IndexRole.TRANSACTION]
+        found = index.reader(entries, self._whole.base_offset)
+        first = next(
+            (number for number in range(len(found)) if found[number].last_offset >= self.base_offset), len(found)
+        )
+        return entries[first * index.entry_bytes :]
+
+    def forget(self) -> bool:
+        """Nothing is cached."""
+        return False
+
+    def check_unchanged(self) -> None:
+        """Raise SegmentGoneError if another file, or a changed one, has the segment's name now.
+
+        A file that is gone is no change: whoever has read all of it has what was there.
+        """
+        try:
+            now = self._whole.files.open_segment(self._name)
+        except SegmentGoneError:
+            return
+        try:
+            if (now.size_bytes, now.modified_ms) != self._seen:
+                raise SegmentGoneError("the file was changed while it was read", self.label)
+        finally:
+            now.close()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedBytes:
+    """The bytes of a closed segment as a ``ByteSource``: only whole batches whose CRC is right are handed out."""
+
+    segment: ClosedSegment
+    parts: Components
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the segment."""
+        return self.segment.size_bytes
+
+    def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
+        """All batches from the start.
+
+        Raises:
+            SegmentGoneError: the file went away or was changed; read it again later.
+        """
+        try:
+            for chunk in walk(self.segment, 0, self.parts, read_bytes=chunk_bytes, below=self.segment.end_offset):
+                size_bytes = chunk.end_position - chunk.position
+                for start in range(0, size_bytes, chunk_bytes):
+                    yield chunk.data[start : min(start + chunk_bytes, size_bytes)]
+        except CorruptBatchError as error:
+            raise SegmentGoneError("the file was changed while it was read", self.segment.label) from error
+        self.segment.check_unchanged()
+
+
+class SegmentReader:
+    """Makes sources of the closed segments of one log, in order, carrying the producers' state along.
+
+    Args:
+        files: the log's folder.
+        log: its name.
+        topic_id: of its topic.
+        epochs: as the folder's checkpoint has them.
+        parts: the log's components.
+    """
+
+    def __init__(
+        self, files: LogFiles, log: TopicPartition, topic_id: TopicId, epochs: EpochCache, parts: Components
+    ) -> None:
+        self._files, self._log, self._topic_id, self._epochs, self._parts = files, log, topic_id, epochs, parts
+        self._producers: ProducerState | None = None  # at the end of the last segment, if it is known
+
+    def source(self, whole: Segment, base_offset: int) -> SegmentSource:
+        """Check a segment from ``base_offset`` on, and say what goes to the tier.
+
+        Raises:
+            SegmentGoneError: its owner took it away or changed it; look again later.
+            CorruptBatchError: a batch is bad, or its leader epoch is not what the checkpoint says.
+            StorageError: no batch begins at ``base_offset``.
+        """
+        segment = ClosedSegment(whole, base_offset)
+        try:
+            found = self._checked(segment)
+        except CorruptBatchError:
+            segment.check_unchanged()
+            raise
+        epochs = self._epochs.between(segment.base_offset, segment.end_offset)
+        info = SegmentInfo(
+            log=self._log,
+            topic_id=self._topic_id,
+            base_offset=segment.base_offset,
+            end_offset=segment.end_offset,
+            size_bytes=segment.size_bytes,
+            max_timestamp_ms=found.largest.timestamp_ms,
+            modified_ms=segment.modified_ms,
+            leader_epochs=epochs,
+        )
+        files = {FileKind.LEADER_EPOCHS: format_epochs(epochs), **self._indexes(segment, found)}
+        snapshot = self._snapshot(segment.end_offset)
+        if snapshot is not None:
+            files[FileKind.SNAPSHOT] = snapshot
+        extras = found_extras(whole, info) if segment.base_offset == whole.base_offset else b""
+        if extras:
+            files[FileKind.EXTRA] = extras
+        return SegmentSource(info, CheckedBytes(segment, self._parts), files)
+
+    def _checked(self, segment: ClosedSegment) -> Recovered:
+        """Read a segment once; raise what is wrong with it."""
+        if self._producers is None or self._producers.end_offset != segment.base_offset:
+            self._producers = self._stored_producers(segment.base_offset)
+        state = self._producers or ProducerState()
+        found = recovered(segment, self._parts, TopicConfig(), _Noted(state, self._epochs, segment, self._parts))
+        if found.damage is not None:
+            raise found.damage
+        if found.end_offset > segment.end_offset:
+            reason = f"offsets up to {found.end_offset} in a segment that ends at {segment.end_offset}"
+            raise CorruptBatchError(reason, segment.label)
+        state.end_offset = segment.end_offset
+        return found
+
+    def _stored_producers(self, offset: int) -> ProducerState | None:
+        """The producers' state below ``offset``, if that is known for certain."""
+        if offset == 0:
+            return ProducerState()
+        data = self._stored_snapshot(offset)
+        if data is None:
+            return None
+        return ProducerState.restored(decode_snapshot(data, ""), offset)
+
+    def _stored_snapshot(self, offset: int) -> bytes | None:
+        """The bytes of the snapshot at ``offset`` if there is a good one."""
+        name = segment_file(offset, SNAPSHOT_SUFFIX)
+        data = self._files.read_small(name)
+        if data is None:
+            return None
+        try:
+            decode_snapshot(data, self._files.path(name))
+        except CorruptSnapshotError:
+            return None
+        return data
+
+    def _snapshot(self, offset: int) -> bytes | None:
+        stored = self._stored_snapshot(offset)
+        if stored is None and self._producers is not None:
+            return encode_snapshot(self._producers.entries())
+        return stored
+
+    def _indexes(self, segment: ClosedSegment, found: Recovered) -> dict[FileKind, bytes]:
+        made = {role: bytes(segment.index_entries(role)) for role in _DISPOSABLE}
+        made[IndexRole.TRANSACTION] = segment.stored_transactions() or found.entries[IndexRole.TRANSACTION]
+        return {INDEX_KINDS[role]: entries for role, entries in made.items() if entries}
+
+
+class _Noted:
+    """Takes note of the batches of a segment: what they do to the producers, and whether their epochs are right."""
+
+    def __init__(self, state: ProducerState, epochs: EpochCache, segment: ClosedSegment, parts: Components) -> None:
+        self._state, self._epochs, self._segment, self._parts = state, epochs, segment, parts
+        self._last = NO_EPOCH
+
+    def __call__(self, chunk: Chunk, table: BatchTable) -> Mapping[int, AbortedTransaction]:
+        for row, epoch in enumerate(table.leader_epoch):
+            if epoch != self._last:
+                self._check_epoch(chunk, table, row)
+                self._last = epoch
+        return replay_table(self._state, chunk.data, table, self._parts)
+
+    def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
+        """Where the epoch changes, the checkpoint must know; it may have forgotten what lies below the log start."""
+        offset, epoch = table.base_offset[row], table.leader_epoch[row]
+        told = self._epochs.at(offset)
+        if NO_EPOCH not in (epoch, told) and told != epoch:
+            raise CorruptBatchError(
+                f"the batch at offset {offset} has leader epoch {epoch}, the checkpoint says {told}",
+                self._segment.label,
+                chunk.position + table.position[row],
+            )
+
+
+def _position_of(segment: Segment, offset: int) -> int:
+    """Where the first batch at or above ``offset`` begins (bytes).
+
+    Raises:
+        StorageError: ``offset`` lies inside a batch.
+    """
+    for chunk in walk(segment, 0, segment.parts, check_crc=False):
+        for batch in chunk.batches():
+            if batch.base_offset >= offset:
+                return chunk.position + batch.position
+            if batch.last_offset >= offset:
+                raise StorageError(f"offset {offset} lies inside a batch of {segment.label}, and the tier ends there")
+    return segment.size_bytes

@@ -1,0 +1,184 @@
+"""Compare a stored segment with the bytes that the layout was given, before a manifest names the segment.
+
+A layout and a store may claim anything. Evicting a segment from local disk on a wrong claim would lose the segment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from stratalog.errors import CorruptionError, ObjectNotFoundError
+from stratalog.model.segment_info import FileKind, ObjectSlice
+from stratalog.spi.layouts import HashedLog, SegmentSource, StoredSegment
+from stratalog.spi.objects import ByteSource
+from stratalog.spi.stored import stored_from_json, stored_to_json
+from stratalog.tier.store.layout_table import GuardedLayout
+from stratalog.tier.store.store import TierStore
+
+STEP_BYTES: Final = 4 << 20  # of a log that is read back at once
+
+
+class GivenSegment:
+    """A segment as a layout is given it, hashed as the layout reads it.
+
+    Attributes:
+        source: what to give to the layout.
+    """
+
+    def __init__(self, source: SegmentSource) -> None:
+        self._log = HashedLog.of(source.log, f"{source.info.log} offset {source.info.base_offset}")
+        self.source = SegmentSource(source.info, self._log, source.files)
+
+    @property
+    def sha256(self) -> str:
+        """The hash of the ``.log`` file; the file is read once more only if the layout did not read all of it."""
+        if not self._log.is_read:
+            for _ in self._log.chunks(STEP_BYTES):
+                pass
+        return self._log.sha256
+
+    def check_claims(self, stored: StoredSegment, sizes: Mapping[str, int], layout: GuardedLayout) -> None:
+        """Compare what the layout claims with what the layout was given and has put.
+
+        Args:
+            stored: the entry that the layout returned.
+            sizes: of the objects that the layout put, by key.
+            layout: names itself in errors.
+
+        Raises:
+            PluginError: the entry is malformed, of another segment, has another hash, or names what was not put.
+        """
+        with layout.guard.calling("write"):
+            wrong = _malformed(stored) or self._contradiction(stored, sizes)
+        if wrong:
+            layout.guard.refuse("write", wrong)
+
+    def _contradiction(self, stored: StoredSegment, sizes: Mapping[str, int]) -> str:
+        if stored.info != self.source.info:
+            return "describes another segment"
+        if FileKind.LOG not in stored.slices:
+            return "names no object for the .log file"
+        missing = [kind for kind, data in self.source.files.items() if data and kind not in stored.slices]
+        if missing:
+            return f"names no object for the {missing[0]} file"
+        for kind, place in stored.slices.items():
+            if not 0 <= place.position <= place.position + place.size_bytes <= sizes.get(place.key, -1):
+                return f"places {kind} outside what it put: key={place.key!r}"
+        unput = sorted(stored.keys - set(sizes))
+        if unput:
+            return f"names an object that it did not put: key={unput[0]!r}"
+        if stored.sha256 != self.sha256:
+            return f"claims SHA-256 {stored.sha256} for a .log file of SHA-256 {self.sha256}"
+        return ""
+
+    def read_back(self, stored: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
+        """Read the segment back by its entry; errors as ``read_back``."""
+        read_back(stored, self.sha256, self.source.files, store, layout)
+
+
+def read_back(
+    stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
+) -> None:
+    """Read a segment through its layout, past all caches, and compare every byte.
+
+    Args:
+        stored: the entry of the segment.
+        sha256: of the ``.log`` file.
+        files: the small files.
+        store: where the objects are.
+        layout: reads them.
+
+    Raises:
+        PluginError: the bytes are others, or could not be read: nothing may rely on the segment.
+        StoreError: the store failed; nothing is known of the segment.
+    """
+    span = f"segment [{stored.info.base_offset}, {stored.info.end_offset}) of {stored.info.log}"
+    try:
+        wrong = _difference(stored, sha256, files, store, layout)
+    except (CorruptionError, ObjectNotFoundError) as error:
+        layout.guard.refuse("write", f"stored {span} in {store.guard}, where it cannot be read: {error}")
+    if wrong:
+        layout.guard.refuse("read", f"gave other bytes of {wrong} of {span} than were stored in {store.guard}")
+
+
+def _difference(
+    stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
+) -> str:
+    digest, size_bytes = hashlib.sha256(), stored.info.size_bytes
+    step = min(STEP_BYTES, store.limits.fetch_chunk_bytes)  # more than that no reader asks for at once
+    for start in range(0, size_bytes, step):
+        end = min(start + step, size_bytes)
+        came = 0
+        for piece in layout.read(stored, start, end, store.read_exactly):
+            came += len(piece)
+            digest.update(piece)
+            if came > end - start:
+                break
+        if came != end - start:
+            return f"bytes [{start}, {end})"
+    if digest.hexdigest() != sha256:
+        return "the .log file"
+    for kind, data in files.items():
+        if kind in stored.slices and layout.read_index(stored, kind, store.read_exactly) != data:
+            return f"the {kind} file"
+    return ""
+
+
+def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
+    """Read a segment back by an entry that replaces another one with the same objects.
+
+    Raises:
+        PluginError: the new entry gives other bytes, or none: it must not be committed.
+        CorruptObjectError: the old entry cannot be read, either.
+        StoreError: the store failed; nothing is known of the new entry.
+    """
+    files: dict[FileKind, bytes] = {
+        kind: data
+        for kind in old.slices
+        if kind is not FileKind.LOG and (data := layout.read_index(old, kind, store.read_exactly)) is not None
+    }
+    read_back(renewed, old.sha256, files, store, layout)
+
+
+class PutObjects:
+    """Hashes of the objects of one segment, to find out after an error whether the store kept them.
+
+    Args:
+        store: where they were put.
+    """
+
+    def __init__(self, store: TierStore) -> None:
+        self._store = store
+        self._sources: dict[str, HashedLog] = {}
+
+    def hashed(self, key: str, source: ByteSource) -> ByteSource:
+        """Return the source of an object, hashed as it is uploaded."""
+        self._sources[key] = made = HashedLog(source, key)
+        return made
+
+    def check(self) -> None:
+        """Raise PluginError that names the store if an object that was put is another one by now."""
+        for key, source in self._sources.items():
+            digest = hashlib.sha256()
+            try:
+                for start in range(0, source.size_bytes, STEP_BYTES):
+                    digest.update(self._store.read_exactly(key, start, min(start + STEP_BYTES, source.size_bytes)))
+            except (CorruptionError, ObjectNotFoundError) as error:
+                self._store.guard.refuse("put_file", f"did not keep what was uploaded: {error}")
+            if digest.hexdigest() != source.sha256:
+                self._store.guard.refuse("put_file", f"kept other bytes than were uploaded: key={key!r}")
+
+
+def _malformed(stored: StoredSegment) -> str:
+    """Return why a manifest could not hold the entry, or ""."""
+    slices: Iterable[tuple[object, object]] = stored.slices.items()  # no annotation binds a plugin
+    if not all(isinstance(kind, FileKind) and isinstance(place, ObjectSlice) for kind, place in slices):
+        return "returned slices that are not ObjectSlice by FileKind"
+    try:
+        same = stored_from_json(json.loads(json.dumps(stored_to_json(stored)))) == stored
+    except (TypeError, ValueError, CorruptionError) as error:
+        return f"returned an entry that no manifest can hold: {error}"
+    return "" if same else "returned an entry that changes in a manifest: its extra must hold JSON values"

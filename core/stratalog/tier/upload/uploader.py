@@ -1,0 +1,351 @@
+"""Moving closed segments to the tier: objects first, then the root that names them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.env import Env
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.epochs.lineage import parted_at
+from stratalog.errors import ClosedError, PluginError, StorageError
+from stratalog.model.names import TopicPartition, segment_key, upload_id
+from stratalog.model.offsets import EpochEntry
+from stratalog.model.segment_info import SegmentInfo
+from stratalog.spi.layouts import SegmentSource, StoredSegment
+from stratalog.spi.objects import ByteSource, ObjectInfo
+from stratalog.spi.providers import Section
+from stratalog.tier.commit.committer import Decide
+from stratalog.tier.manifest.root import Change, ChangeKind, Root, TopicNote
+from stratalog.tier.store.layout_table import GuardedLayout
+from stratalog.tier.store.store import TierStore
+from stratalog.tier.upload.stored_check import GivenSegment, PutObjects
+from stratalog.tier.upload.uploads import Uploads
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadReport:
+    """What one call moved: the entries committed, in order; ``skipped`` segments were in the tier already."""
+
+    committed: tuple[StoredSegment, ...] = ()
+    skipped: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the ``.log`` files committed."""
+        return sum(entry.info.size_bytes for entry in self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where the log stands when segments are offloaded; the committed offsets never fall below earlier ones."""
+
+    leader_epoch: int
+    log_start: int
+    high_watermark: int
+    topic: TopicNote | None = None
+
+
+class Sink:
+    """Where a layout puts the objects of one segment: new keys of one base offset and epoch.
+
+    ``put_objects``, if given, hashes what is put.
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        env: Env,
+        uploads: Uploads,
+        prefix: str,
+        base_offset: int,
+        leader_epoch: int,
+        put_objects: PutObjects | None = None,
+    ) -> None:
+        self._store, self._env, self._uploads, self._put_objects = store, env, uploads, put_objects
+        self._prefix, self._base_offset, self._leader_epoch = prefix, base_offset, leader_epoch
+        self._next: dict[str, str] = {}  # by suffix
+        self.sizes: dict[str, int] = {}  # of each object that was stored, by key
+        self.tried: list[str] = []  # keys of which the store was told, whatever came of it
+        self._ended = False
+
+    def key(self, suffix: str = "seg") -> str:
+        """The key that the next ``put`` with this suffix will use."""
+        if suffix not in self._next:
+            unique = upload_id(self._env.clock.now_ms(), self._env.chance.getrandbits(80))
+            self._next[suffix] = segment_key(self._prefix, self._base_offset, self._leader_epoch, unique, suffix)
+            self._uploads.begin(self._next[suffix])
+        return self._next[suffix]
+
+    def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
+        """Upload one object; a layout calls this from one thread.
+
+        ClosedError: the call of the layout was given up, or has returned.
+        """
+        if self._ended:
+            raise ClosedError("the segment is not stored any more: its layout took too long, or has returned")
+        key = self.key(suffix)
+        del self._next[suffix]
+        self.tried.append(key)
+        info = self._store.put(key, source if self._put_objects is None else self._put_objects.hashed(key, source))
+        self.sizes[key] = info.size_bytes
+        return dataclasses.replace(info, key=key)
+
+    def discard(self) -> None:
+        """Delete what was put, because no root will name it. What cannot be deleted is left for the collector.
+
+        Of an upload that failed parts may have stayed, so the collector looks in any case.
+        """
+        self._ended = True
+        self._store.delete(self.tried)
+        self._uploads.leave([*self.tried, *self._next.values()])
+
+    def close(self) -> None:
+        """No further object comes: keys that were asked for and not used are nobody's."""
+        self._ended = True
+        self._uploads.end(self._next.values())
+
+
+class Offloader:
+    """Uploads segments of one log with one layout, and commits each before the next.
+
+    Doing it again is safe at every point: a range that the head covers is skipped, and an upload that was not
+    committed is made again under a new key.
+
+    Args:
+        store: where the objects go.
+        env: clock and chance.
+        label: ``name@version`` of the layout.
+        layout: how a segment becomes objects.
+        section: the topic's settings of the layout, if it has any.
+        commit: publishes a change under a leader epoch, as ``Committer.commit``.
+        uploads: told of every key.
+    """
+
+    def __init__(
+        self,
+        store: TierStore,
+        env: Env,
+        label: str,
+        layout: GuardedLayout,
+        section: Section | None,
+        commit: Callable[[int, Decide], Root | None],
+        uploads: Uploads,
+    ) -> None:
+        self._store, self._env, self._commit, self.uploads = store, env, commit, uploads
+        self._label, self._layout, self._section = label, layout, section
+
+    def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: Standing) -> OffloadReport:
+        """Move segments, in order; the iterable is consumed one by one, so that it may open files late.
+
+        Args:
+            head: the root that was the head a moment ago.
+            prefix: of the log in the tier.
+            sources: closed, durable segments, ascending.
+            at: the log's epoch and bounds.
+
+        Returns:
+            What was committed and what was skipped; nothing of it is undone by a later error.
+
+        Raises:
+            FencedEpochError: another writer owns the log.
+            StorageError: a segment leaves a gap, overlaps the tier's end, reaches past the high watermark, or has other
+            leader epochs than the tier has at its offsets.
+            StoreError: the store failed; call again with the same segments.
+        """
+        committed: list[StoredSegment] = []
+        skipped = 0
+        for source in sources:
+            if _is_covered(head, source.info, at):
+                skipped += 1
+                continue
+            _check_joins(head, source.info, at)
+            if head is not None and head.leader_epoch < at.leader_epoch:
+                head = self._commit(at.leader_epoch, lambda root: claimed(root, _CLAIM_REASON))
+            stored = self.upload(source, prefix, at.leader_epoch)
+            try:
+                head = self._commit(at.leader_epoch, _adding(stored, at))
+            except BaseException:
+                self.uploads.leave(stored.keys)
+                raise
+            if head is not None and stored in head.entries:  # the newest entries stand in the root
+                committed.append(stored)
+                self.uploads.end(stored.keys)
+            else:
+                skipped += 1
+                self.uploads.leave(stored.keys)
+        return OffloadReport(tuple(committed), skipped)
+
+    def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
+        """Store a segment under new keys; no root names it yet, and nothing stays if that fails.
+
+        What the layout claims is compared with what it was given; by ``tier.verify`` the segment is also read back.
+
+        Raises:
+            StorageError: the segment cannot be read.
+            ConfigError: a small file of it is above ``limits.index.bytes``: it could not be read back.
+            PluginError: the layout failed, or did not store what it was given, or the store did not keep it.
+            StoreError: the store failed.
+        """
+        base_offset = source.info.base_offset
+        for kind, data in source.files.items():
+            self._store.limits.check_index(len(data), f"the {kind} file of {source.info.log} at {base_offset}")
+        verification, is_bundled = self._store.verification, self._layout.guard.is_bundled
+        put_objects = PutObjects(self._store) if verification.is_due(self._label, is_bundled=is_bundled) else None
+        sink = Sink(self._store, self._env, self.uploads, prefix, base_offset, leader_epoch, put_objects)
+        given = GivenSegment(source)
+        try:
+            stored = self._layout.write(given.source, sink, self._section)
+            stored = dataclasses.replace(stored, layout=self._label)
+            given.check_claims(stored, sink.sizes, self._layout)
+            if put_objects is not None:
+                self._read_back(given, stored, put_objects)
+        except Exception:
+            sink.discard()
+            raise
+        sink.close()
+        return stored
+
+    def _read_back(self, given: GivenSegment, stored: StoredSegment, put_objects: PutObjects) -> None:
+        try:
+            given.read_back(stored, self._store, self._layout)
+        except PluginError:
+            put_objects.check()  # raises if it was the store
+            raise
+        self._store.verification.passed(self._label)
+
+
+_CLAIM_REASON: Final = "a new leader epoch begins"
+
+
+def claimed(root: Root | None, reason: str) -> Change | None:
+    """Raise the epoch of a log, and nothing else, so that the writer before stops at its next commit."""
+    if root is None:
+        return None
+    return Change(
+        kind=ChangeKind.CLAIM,
+        reason=reason,
+        log_start=root.log_start,
+        high_watermark=root.high_watermark,
+        first_dirty_offset=root.first_dirty_offset,
+    )
+
+
+def created(at: Standing) -> Decide:
+    """Make a log known to its tier before its first segment is there; a log that is known stays as it is.
+
+    A log that was taken out of the tier (``clear``) is not known until this commit.
+    """
+
+    def decide(root: Root | None) -> Change | None:
+        if not is_unknown(root):
+            return None
+        log_start = max(at.log_start, root.log_start if root else 0)
+        return Change(
+            kind=ChangeKind.CREATE,
+            reason="the log has a tier from now on",
+            log_start=log_start,
+            high_watermark=max(at.high_watermark, log_start, root.high_watermark if root else 0),
+            first_dirty_offset=root.first_dirty_offset if root else 0,
+            topic=at.topic,
+        )
+
+    return decide
+
+
+def is_unknown(root: Root | None) -> bool:
+    """True if a tier with this head does not list the log among those that it holds."""
+    return root is None or root.change == ChangeKind.CLEAR
+
+
+def cutting(offset: int, reason: str) -> Decide:
+    """Take out what stands from ``offset`` on, unless nothing does."""
+
+    def decide(root: Root | None) -> Change | None:
+        if root is None or root.end_offset <= offset:
+            return None
+        if offset < root.log_start:
+            raise StorageError(
+                f"{root.log} begins at offset {root.log_start} in its tier: it cannot be cut at {offset}"
+            )
+        return Change(
+            kind=ChangeKind.TRUNCATE,
+            reason=reason,
+            log_start=root.log_start,
+            high_watermark=root.high_watermark,
+            first_dirty_offset=min(root.first_dirty_offset, offset),
+            kept_end=offset if offset > root.log_start else root.start_offset,
+        )
+
+    return decide
+
+
+def _adding(stored: StoredSegment, at: Standing) -> Decide:
+    """Add an entry behind the last one, unless it is there."""
+
+    def decide(root: Root | None) -> Change | None:
+        if _is_covered(root, stored.info, at):
+            return None
+        _check_joins(root, stored.info, at)
+        log_start = max(at.log_start, root.log_start if root else 0)
+        return Change(
+            kind=ChangeKind.OFFLOAD,
+            reason=f"segment [{stored.info.base_offset}, {stored.info.end_offset})",
+            added=(stored,),
+            log_start=log_start,
+            high_watermark=max(at.high_watermark, root.high_watermark if root else 0),
+            first_dirty_offset=root.first_dirty_offset if root else 0,
+            topic=at.topic,
+        )
+
+    return decide
+
+
+def _is_covered(root: Root | None, info: SegmentInfo, at: Standing) -> bool:
+    """Whether nothing of the segment is missing in the tier; what lies below the log start is not missing."""
+    if root is not None and root.segments and info.base_offset < root.end_offset:
+        _check_lineage(root, info)
+    return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
+
+
+def _check_lineage(root: Root, info: SegmentInfo) -> None:
+    """Whether the tier's records at the segment's offsets are the segment's, as far as leader epochs tell.
+
+    Two leaders can have written different records at the same offsets; whoever skips a segment because the tier has
+    its range must not mistake the other's records for its own.
+    """
+    start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
+    offset = parted_at(info.leader_epochs, root.leader_epochs, start, end)
+    if offset is not None:
+        raise parted_error(info.log, offset, info.leader_epochs, root.leader_epochs)
+
+
+def parted_error(
+    log: TopicPartition, offset: int, ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
+) -> StorageError:
+    """What whoever leads a log is told if its tier has other records than it from ``offset`` on."""
+    return StorageError(
+        f"{log} and its tier have different records from offset {offset} on: leader epoch {EpochCache(ours).at(offset)} "
+        f"here, {EpochCache(theirs).at(offset)} there; attach again to go on with what the tier has, or set "
+        "unclean.leader.election.enable=true to cut it off there and lose that"
+    )
+
+
+def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:
+    """Whether the segment goes on where the tier ends."""
+    span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
+    if info.end_offset > at.high_watermark:
+        raise StorageError(f"{span} reaches past the high watermark {at.high_watermark}: it is not offloaded")
+    log_start = max(at.log_start, root.log_start if root else 0)
+    end = root.end_offset if root else log_start
+    if end > log_start and info.base_offset != end:
+        advice = (
+            "roll the log there, or attach again"
+            if info.base_offset < end
+            else f"bring its newest state back, or give up what is between with delete_records({info.base_offset})"
+        )
+        raise StorageError(f"{span} does not go on where the tier ends, at {end}: {advice}")
+    if end <= log_start < info.base_offset:
+        raise StorageError(f"{span} leaves a gap behind the log start {log_start}")

@@ -1,0 +1,121 @@
+"""Columns of records as batches of a topic's format and codec."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import CorruptBatchError
+from stratalog.log.prepare.prepare_records import (
+    BATCH_BYTES_WANTED,
+    RECORD_OVERHEAD_BYTES,
+    Prepared,
+    check_columns,
+    codec_of,
+    encoded,
+    timestamp_type,
+)
+from stratalog.model.batches import NO_EPOCH, NO_TIMESTAMP, BatchTable
+from stratalog.model.records import RecordColumns, int64_column
+from stratalog.segment.components import Components
+from stratalog.segment.framing import scan
+from stratalog.spi.formats import BatchHeader
+
+_HEADER_BYTES: Final = 8  # about what a record's header takes beside its name and value
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Encodes for one topic; records are checked as a leader checks them.
+
+    Attributes:
+        parts: formats and codecs.
+        config: of the topic.
+    """
+
+    parts: Components
+    config: TopicConfig
+
+    @classmethod
+    def of(cls, parts: Components, config: TopicConfig, compression: str | None = None) -> Encoder:
+        """For a topic, with another codec if one is given; ConfigError if there is none of that name."""
+        if compression is not None:
+            name = "uncompressed" if compression == "none" else compression
+            config = config.replaced({"compression.type": name}, "compression")
+        if config.compression_type not in {"producer", "uncompressed"}:
+            parts.codecs.by_name(config.compression_type)
+        return cls(parts, config)
+
+    def batches(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[Prepared]:
+        """The records as batches of at most ``max.message.bytes``, about 1 MiB before they are compressed.
+
+        Where offsets are kept, so are leader epochs; else the batches begin at offset 0 and wait for their own.
+
+        Raises:
+            InvalidRecordError: a record breaks a rule of the topic.
+            RecordTooLargeError: one alone is above ``max.message.bytes``.
+        """
+        if not columns.count:
+            return
+        now_ms = self.parts.env.clock.now_ms()
+        if not keep_offsets:
+            if min(columns.timestamp_ms) == NO_TIMESTAMP:
+                stamps = (now_ms if stamp == NO_TIMESTAMP else stamp for stamp in columns.timestamp_ms)
+                columns = replace(columns, timestamp_ms=int64_column(stamps))
+            check_columns(columns, self.config, now_ms)
+        codec, level = codec_of(self.config, self.parts, 0)
+        found = self.parts.formats.of(self.config.record_version, "", 0)
+        kind = timestamp_type(self.config)
+        for part in self._parted(columns, keep_offsets=keep_offsets):
+
+            def encode(start: int, end: int, part: RecordColumns = part) -> bytearray:
+                piece = part.take(start, end)
+                header = BatchHeader(timestamp_type=kind, append_time_ms=now_ms)
+                if keep_offsets:
+                    epoch = piece.leader_epoch[0] if len(piece.leader_epoch) else NO_EPOCH
+                    header = BatchHeader(base_offset=piece.offset[0], leader_epoch=epoch)
+                return found.encode_columns(piece, header, codec, level, keep_offsets=keep_offsets)
+
+            yield from encoded(part.count, encode, found, self.config)
+
+    def _parted(self, columns: RecordColumns, *, keep_offsets: bool) -> Iterator[RecordColumns]:
+        """Runs of records of one leader epoch that make batches of about the size that is wanted."""
+        size = columns.count * RECORD_OVERHEAD_BYTES + sum(columns.key_size) + sum(columns.value_size)
+        size += len(columns.header_key_size) * _HEADER_BYTES
+        size += sum(columns.header_key_size) + sum(columns.header_value_size)
+        limit = min(BATCH_BYTES_WANTED, self.config.max_message_bytes, self.config.segment_bytes)
+        rows = max(1, limit * columns.count // max(size, 1))
+        for start, end in pairwise(_epoch_borders(columns) if keep_offsets else (0, columns.count)):
+            for at in range(start, end, rows):
+                yield columns.take(at, min(at + rows, end))
+
+
+def _epoch_borders(columns: RecordColumns) -> list[int]:
+    epochs = columns.leader_epoch
+    if not len(epochs) or min(epochs) == max(epochs):
+        return [0, columns.count]
+    return [0, *(row for row in range(1, columns.count) if epochs[row] != epochs[row - 1]), columns.count]
+
+
+def placed_tables(
+    data: bytearray, parts: Components, base_offset: int | None, leader_epoch: int
+) -> Iterator[tuple[BatchTable, memoryview]]:
+    """The batches in ``data``, each run of one magic with its bytes; given offsets in place, unless that is None.
+
+    Raises:
+        CorruptBatchError: these are no whole batches.
+    """
+    found = scan(parts.formats, data, 0, len(data), check_crc=False)
+    if found.stop_position != len(data):
+        raise CorruptBatchError(found.reason or "the last batch is cut off", "", found.stop_position)
+    for scanned in found.tables:
+        table = scanned
+        if base_offset is not None:
+            format_of = parts.formats.of(table.magic, "", 0)
+            table = format_of.assign(data, table, base_offset, leader_epoch, None)
+            base_offset = table.last_offset[-1] + 1
+        end = table.position[-1] + table.size_bytes[-1]
+        yield table, memoryview(data)[table.position[0] : end]

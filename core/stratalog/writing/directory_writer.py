@@ -1,0 +1,363 @@
+"""Bulk writing to a log directory that no engine has open: tasks write batches into plain files in the logs' folders.
+
+Whoever publishes opens an engine on the directory, which takes its lock, gives the batches their offsets, and adds them
+to the log as closed segments, by one step that a crash does or undoes as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from typing import Final, Self
+
+from stratalog.cleaning.compact.segment_range import LocalPart
+from stratalog.config.settings_sources import read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.engine.engine import Engine
+from stratalog.engine.open_engine import open_engine
+from stratalog.env import Env
+from stratalog.env.forks import ends_with_fork
+from stratalog.errors import (
+    ConfigError,
+    LogDirLockedError,
+    LogDirNotFoundError,
+    OffsetsOutOfOrderError,
+    SegmentGoneError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from stratalog.log.log import Log
+from stratalog.model.names import LOG_SUFFIX, STAGED_PREFIX, TopicPartition, partition_folder
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.open_reader import open_host, open_settled
+from stratalog.reading.reader import TopicInfo
+from stratalog.segment.cleaned_segment import CleanedSegment
+from stratalog.segment.framing import MAX_RELATIVE_OFFSET, walk
+from stratalog.segment.segment import Segment
+from stratalog.spi.cleanup import RecordFilter
+from stratalog.spi.segment_store import LogFiles, SegmentStore
+from stratalog.tier.manifest.root import WriteMark
+from stratalog.writing.bulk_writer import BulkWriter
+from stratalog.writing.column_encoder import Encoder, placed_tables
+from stratalog.writing.directory_stage import DirectoryStage, remove_staged
+from stratalog.writing.merge_segments import end_group, merge_group, mergeable
+from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
+
+NO_OPTIONS: Final[Mapping[str, object]] = {}
+_ENGINES_OWN: Final = "segments of {} in a directory are replaced by its engine alone: Engine.run_cleaner"
+LOCK_WAIT_MS: Final = 10_000  # for the lock of a directory in which somebody else publishes
+_LOCK_PAUSE_MS: Final = 100
+OLD_MS: Final = 7 * 86_400_000  # what was staged and not published for so long, nobody will publish
+
+
+class DirectoryWriter(BulkWriter):
+    """As ``BulkWriter``, of a log directory. Made by ``DirectoryWriter.open``.
+
+    Staging takes no lock and writes nothing that a reader sees, so that an engine may have the directory open meanwhile.
+    Publishing takes the lock, until the writer is closed.
+    """
+
+    def __init__(
+        self,
+        location: str,
+        host: ComponentHost,
+        store: SegmentStore,
+        config: str | Mapping[str, object] | None,
+        tier_options: Mapping[str, object],
+    ) -> None:
+        self._location, self._host, self._store, self._env = location, host, store, host.env
+        self._config, self._tier_options = config, tier_options
+        self._opened = ExitStack()
+        self._opened.callback(host.close)
+        self._opened.enter_context(store)
+        self._engine: Engine | None = None
+        self._topics_seen: Mapping[str, TopicInfo] | None = None
+        ends_with_fork(self)
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        config: str | Mapping[str, object] | None = None,
+        tier_options: Mapping[str, object] = NO_OPTIONS,
+        *,
+        env: Env,
+    ) -> Self:
+        """Open a directory.
+
+        Args:
+            location: its path.
+            config: of its engine.
+            tier_options: for the tier that ``config`` names, if it does.
+            env: the outside world.
+
+        Raises:
+            As ``WriteTarget.open``.
+        """
+        host = open_host(read_settings(config, os.environ), (), env)
+        try:
+            store = host.segment_store(location, read_only=False)
+        except BaseException:
+            host.close()
+            raise
+        return cls(location, host, store, config, tier_options)
+
+    # --- topics --------------------------------------------------------------------------------------------------
+
+    def topics(self) -> Mapping[str, int]:
+        """As ``BulkWriter.topics``."""
+        return {name: len(found.partitions) for name, found in self._topics().items()}
+
+    def partitions(self, topic: str) -> int:
+        """As ``BulkWriter.partitions``."""
+        return len(self._topic(topic).partitions)
+
+    def config(self, topic: str) -> TopicConfig:
+        """As ``BulkWriter.config``."""
+        return self._topic(topic).config
+
+    def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
+        """As ``BulkWriter.create_topic``."""
+        there = self._topics().get(topic)
+        if there is None:
+            self._own().create_topic(topic, partitions=partitions, config=config)
+            self._topics_seen = None
+        elif len(there.partitions) != partitions:
+            raise TopicExistsError(f"topic {topic} has {len(there.partitions)} partitions, not {partitions}")
+
+    def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
+        """As ``BulkWriter.check``."""
+        if layout is not None:
+            raise ConfigError(_ENGINES_OWN.format(topic))
+        found = self._topic(topic)
+        Encoder.of(self._host.parts(found.config), found.config, compression)
+        waited_ms = 0
+        while self._engine is None and self._store.is_acquired_elsewhere():
+            if waited_ms >= LOCK_WAIT_MS:
+                raise LogDirLockedError("another engine or a running broker holds the directory", self._location)
+            self._env.clock.sleep_ms(_LOCK_PAUSE_MS)
+            waited_ms += _LOCK_PAUSE_MS
+
+    def _topics(self) -> Mapping[str, TopicInfo]:
+        if self._engine is not None:
+            return self._engine.topics()
+        if self._topics_seen is None:
+            try:
+                with open_settled(self._location, self._host.settings, env=self._env) as reader:
+                    self._topics_seen = reader.topics()
+            except LogDirNotFoundError:
+                self._topics_seen = {}
+        return self._topics_seen
+
+    def _topic(self, topic: str) -> TopicInfo:
+        found = self._topics().get(topic)
+        if found is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {self._location}: create it first")
+        if found.topic_id is None:
+            raise ConfigError(f"topic {topic} has no id yet: open the directory with an engine once")
+        return found
+
+    # --- staging -------------------------------------------------------------------------------------------------
+
+    def stage(
+        self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
+    ) -> DirectoryStage:
+        """As ``BulkWriter.stage``."""
+        topic = self._topic(log.topic)
+        if log.partition not in topic.partitions:
+            raise UnknownTopicError(f"there is no {log} in {self._location}")
+        encoder = Encoder.of(self._host.parts(topic.config), topic.config, compression)
+        return DirectoryStage(self._folder(log), topic, log, encoder, base_offset=base_offset)
+
+    def _folder(self, log: TopicPartition) -> LogFiles:
+        return self._store.open_log(partition_folder(log))
+
+    # --- publishing ----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        log: TopicPartition,
+        staged: Sequence[StagedSegment],
+        mark: WriteMark | None = None,
+        *,
+        keep_offsets: bool = False,
+    ) -> Published:
+        """As ``BulkWriter.append``."""
+        own, files = self._own().log(*log), self._folder(log)
+        end = own.offsets().log_end
+        if mark is not None and own.marks().number_of(mark.writer) >= mark.number:
+            remove_staged(files, staged)
+            return Published(log, end, end, 0, 0, duplicate=True)
+        if not staged:
+            return Published(log, end, end, 0, 0)
+        if any(found.topic_id != own.topic_id for found in staged):
+            raise SegmentGoneError("its topic has been made again since the records were staged", files.path())
+        if keep_offsets:
+            end = _end_to_keep(own, staged)
+        made, after = self._built(own, files, staged, end, keep_offsets=keep_offsets)
+        own.append_segments(made, after, None if mark is None else (mark.writer, mark.number))
+        remove_staged(files, staged)
+        self._sweep(files)
+        return Published(log, end, after, len(made), sum(segment.size_bytes for segment in made))
+
+    def _built(
+        self, own: Log, files: LogFiles, staged: Sequence[StagedSegment], base: int, *, keep_offsets: bool
+    ) -> tuple[list[CleanedSegment], int]:
+        """The segments as they will be, under names that nobody reads; and where the log will end."""
+        made, at = list[CleanedSegment](), base
+        try:
+            for found in staged:
+                for data in self._batches(files, found):
+                    epoch = own.leader_epoch
+                    for table, piece in placed_tables(data, own.parts, None if keep_offsets else at, epoch):
+                        at = table.last_offset[-1] + 1
+                        if not made or _is_full(made[-1], len(piece), at, own.config):
+                            self._finish(made[-1:])
+                            made.append(own.new_cleaned(table.base_offset[0] if made else base))
+                        made[-1].append(piece)
+                at = found.end_offset if keep_offsets else at
+            self._finish(made[-1:])
+        except BaseException:
+            for segment in made:
+                segment.discard()
+            raise
+        return made, at
+
+    def _finish(self, made: Iterable[CleanedSegment]) -> None:
+        for segment in made:
+            segment.finish(self._env.clock.now_ms())
+
+    def _batches(self, files: LogFiles, found: StagedSegment) -> Iterator[bytearray]:
+        """What a staged file holds, its CRCs compared."""
+        if not isinstance(found.place, str):
+            raise ConfigError(f"{found.log} was staged for a tier, and is published to a directory")
+        parts = self._host.parts(TopicConfig())
+        with closing(files.open_segment(found.place)) as file:
+            if file.size_bytes != found.size_bytes:
+                raise SegmentGoneError("what was staged has another size by now", files.path(found.place))
+            names = {LOG_SUFFIX: found.place}
+            segment = Segment(files, found.base_offset, found.end_offset, parts, file, names=names)
+            for chunk in walk(segment, 0, parts, below=found.end_offset):
+                yield bytearray(chunk.data[: chunk.end_position - chunk.position])
+
+    def _sweep(self, files: LogFiles) -> None:
+        """Remove what others staged long ago and never published."""
+        before_ms = self._env.clock.now_ms() - OLD_MS
+        for found in files.list():
+            if found.name.startswith(STAGED_PREFIX) and found.is_file and found.modified_ms < before_ms:
+                files.remove(found.name)
+
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+        """As ``BulkWriter.span``."""
+        del start, end
+        raise ConfigError(_ENGINES_OWN.format(log))
+
+    def rewrite(
+        self,
+        span: Span,
+        part: tuple[int, int],
+        filters: Sequence[RecordFilter],
+        *,
+        now_ms: int,
+        keeps_tombstones: bool = False,
+    ) -> Rewritten:
+        """As ``BulkWriter.rewrite``."""
+        del part, filters, now_ms, keeps_tombstones
+        raise ConfigError(_ENGINES_OWN.format(span.log))
+
+    def recode(
+        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+    ) -> Rewritten:
+        """As ``BulkWriter.recode``."""
+        del part, compression, layout
+        raise ConfigError(_ENGINES_OWN.format(span.log))
+
+    def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
+        """As ``BulkWriter.plan_merge``."""
+        del limit_bytes
+        raise ConfigError(_ENGINES_OWN.format(log))
+
+    def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+        """As ``BulkWriter.merge``."""
+        del groups
+        raise ConfigError(_ENGINES_OWN.format(span.log))
+
+    def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
+        """As ``BulkWriter.merge_end``."""
+        own = self._own().log(*log)
+        with own.cleaning.busy:
+            ticket, part, remote = own.cleaning.changes, LocalPart(own), own.view().remote
+            lowest = max(remote.end_offset if remote is not None else 0, own.cleaning.dirty_start or 0)
+            held = [segment for segment in part.segments[:-1] if segment.base_offset >= lowest]
+            made = mergeable(part, end_group(held, limit_bytes, own.config))
+            done = [group for group in made if merge_group(part, group, ticket) is not None]
+        if not done:
+            return None
+        size_bytes = sum(segment.size_bytes for group in done for segment in group)
+        return Published(log, done[0][0].base_offset, done[-1][-1].end_offset, len(done), size_bytes)
+
+    def replace(
+        self,
+        span: Span,
+        staged: Sequence[StagedSegment],
+        *,
+        reason: str,
+        first_dirty_offset: int | None = None,
+        keeps_others: bool = False,
+    ) -> Published:
+        """As ``BulkWriter.replace``."""
+        del staged, reason, first_dirty_offset, keeps_others
+        raise ConfigError(_ENGINES_OWN.format(span.log))
+
+    def discard(self, staged: Iterable[StagedSegment]) -> None:
+        """As ``BulkWriter.discard``."""
+        by_log: dict[TopicPartition, list[StagedSegment]] = {}
+        for found in staged:
+            by_log.setdefault(found.log, []).append(found)
+        for log, group in by_log.items():
+            remove_staged(self._folder(log), group)
+
+    def _own(self) -> Engine:
+        """An engine on the directory, for this writer alone; another that publishes there just now is waited for."""
+        waited_ms = 0
+        while self._engine is None:
+            try:
+                engine = open_engine(
+                    self._location, tier_options=self._tier_options, config=self._config, env=self._env
+                )
+            except LogDirLockedError:
+                if waited_ms >= LOCK_WAIT_MS:
+                    raise
+                self._env.clock.sleep_ms(_LOCK_PAUSE_MS)
+                waited_ms += _LOCK_PAUSE_MS
+            else:
+                self._engine = self._opened.enter_context(engine)
+        return self._engine
+
+    def close(self) -> None:
+        """As ``BulkWriter.close``."""
+        self._opened.close()
+        self._engine = None
+
+
+def _is_full(segment: CleanedSegment, size_bytes: int, end: int, config: TopicConfig) -> bool:
+    if not segment.size_bytes:
+        return False
+    return segment.size_bytes + size_bytes > config.segment_bytes or end - segment.base_offset > MAX_RELATIVE_OFFSET
+
+
+def _end_to_keep(own: Log, staged: Sequence[StagedSegment]) -> int:
+    """Where records that keep their offsets begin; an empty log begins there."""
+    end, base = own.offsets().log_end, staged[0].base_offset
+    if end == 0 and base > 0:
+        own.truncate_fully_and_start_at(base)
+        end = base
+    at = end
+    for found in staged:
+        if found.base_offset != at:
+            raise OffsetsOutOfOrderError(
+                f"{own.name} ends at {at}, and what keeps its offsets begins at {found.base_offset}"
+            )
+        at = found.end_offset
+    return end

@@ -1,0 +1,132 @@
+"""Small closed segments made one: their batches one behind the other, and not a byte of them changed.
+
+Who appends often makes a small segment each time. Those at a log's end are merged now and then, as soon as enough of
+about one size are there: so few small ones are left, and a record is copied a few times in all, however long this goes on.
+Records become one segment only if retention may treat them as one: within one span of ``segment.ms``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Protocol, TypeVar
+
+from stratalog.cleaning.compact.segment_groups import groups_of
+from stratalog.cleaning.compact.segment_range import Rewritable, S
+from stratalog.config.topic import TopicConfig
+from stratalog.segment.framing import walk
+from stratalog.segment.search import transaction_index
+from stratalog.writing.recode import StagedPart
+from stratalog.writing.staged import Rewritten
+
+FAN_IN: Final = 8  # segments at the end before they are merged
+_GROWTH: Final = 4  # what is merged becomes part of something so many times as large, at least
+
+
+class SizedSegment(Protocol):
+    """What of a segment says whether it is merged."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the ``.log`` file."""
+
+    @property
+    def age_from_ms(self) -> int:
+        """What retention by time goes by."""
+
+
+_Sized = TypeVar("_Sized", bound=SizedSegment)
+
+
+def end_group(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Sequence[_Sized]:
+    """The segments at a log's end that should be one by now; none if it is not worth it yet.
+
+    It is the longest run of 8 or more that is not too large and in which none holds more than a quarter of the bytes. So
+    of n segments of one size fewer than 8 + 3 * log4(n) are left, and each is copied log4(n) times at most.
+
+    Args:
+        segments: closed ones that follow each other up to the end.
+        limit_bytes: of what is made.
+        config: of the topic, whose ``segment.bytes`` is a limit, too.
+    """
+    limit_bytes = min(limit_bytes, config.segment_bytes)
+    count = total = largest = 0
+    for number, segment in enumerate(reversed(segments), 1):
+        total += segment.size_bytes
+        if total > limit_bytes or _age_class(segment, config) != _age_class(segments[-1], config):
+            break
+        largest = max(largest, segment.size_bytes)
+        if number >= FAN_IN and largest * _GROWTH <= total:
+            count = number
+    return segments[len(segments) - count :]
+
+
+def small_groups(segments: Sequence[_Sized], limit_bytes: int, config: TopicConfig) -> Iterator[list[_Sized]]:
+    """Runs of two segments or more that should be one: none is larger than half of what is made.
+
+    What was made of them is no small segment, but for the last of a run: asked again, there is nothing to do.
+
+    Args:
+        segments: closed ones that follow each other.
+        limit_bytes: of what is made.
+        config: of the topic, whose ``segment.bytes`` is a limit, too.
+    """
+    limit_bytes = min(limit_bytes, config.segment_bytes)
+    group, total = list[_Sized](), 0
+    for segment in segments:
+        is_small = 2 * segment.size_bytes <= limit_bytes
+        is_other = bool(group) and _age_class(segment, config) != _age_class(group[0], config)
+        if not is_small or is_other or total + segment.size_bytes > limit_bytes:
+            if len(group) > 1:
+                yield group
+            group, total = [], 0
+        if is_small:
+            group.append(segment)
+            total += segment.size_bytes
+    if len(group) > 1:
+        yield group
+
+
+def _age_class(segment: SizedSegment, config: TopicConfig) -> int:
+    return segment.age_from_ms // config.segment_ms
+
+
+def mergeable(part: Rewritable[S], segments: Sequence[S]) -> list[list[S]]:
+    """The same segments in groups of which the indexes of each fit one segment; those that stand alone are left out."""
+    return [group for group in groups_of(segments, part.index_bytes, part.config) if len(group) > 1]
+
+
+def merge_group(part: Rewritable[S], group: Sequence[S], ticket: int = 0) -> int | None:
+    """Put one segment in the place of several; how many records, None if others are there by now.
+
+    Raises:
+        CorruptBatchError: an entry is damaged.
+        DiskFullError, StoreError: nothing was changed.
+    """
+    made, records = part.new_cleaned(group[0].base_offset), 0
+    try:
+        for segment in group:
+            ended = {entry.last_offset: entry for entry in transaction_index(segment, part.parts)}
+            for chunk in walk(segment, 0, part.parts, below=segment.end_offset):
+                first = chunk.tables[0].position[0]
+                made.append(chunk.data[first : chunk.end_position - chunk.position], ended)
+                records += sum(sum(table.record_count) for table in chunk.tables)
+        made.finish(part.modified_ms(group[-1]))
+        if part.replace(made, group, ticket):
+            return records
+    except BaseException:
+        made.discard()
+        raise
+    made.discard()
+    return None
+
+
+def merge_part(part: StagedPart, groups: Sequence[tuple[int, int]]) -> Rewritten:
+    """Stage a segment in the place of each group, offsets [start, end); errors as ``merge_group``."""
+    count = records = size_bytes = 0
+    for start, end in groups:
+        segments = [found for found in part.from_offset(start) if start <= found.base_offset < end]
+        for group in mergeable(part, segments):
+            records += merge_group(part, group) or 0
+            count += len(group)
+            size_bytes += sum(found.size_bytes for found in group)
+    return Rewritten(tuple(part.staged), count, records, records, size_bytes, size_bytes)

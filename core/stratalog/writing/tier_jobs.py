@@ -1,0 +1,328 @@
+"""The writer of a tier, as far as it replaces what is there: for jobs that write segments anew."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from itertools import chain
+from typing import Self
+
+from stratalog.config.settings_sources import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.env.forks import ends_with_fork
+from stratalog.env.threads import outcomes
+from stratalog.epochs.epoch_cache import EpochCache
+from stratalog.errors import ConfigError, LogInUseError, OffsetsOutOfOrderError, StorageError, UnknownTopicError
+from stratalog.log.load.tier_producers import producers_at
+from stratalog.model.names import TopicPartition
+from stratalog.producers.snapshot import encode_snapshot
+from stratalog.reading.component_host import ComponentHost
+from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.segment.components import Components
+from stratalog.spi.cleanup import RecordFilter
+from stratalog.spi.layouts import StoredSegment
+from stratalog.spi.segment_store import SegmentStore
+from stratalog.tier.commit.append_change import Replacing, check_alone, digest_of
+from stratalog.tier.manifest.root import Root
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+from stratalog.writing.bulk_writer import BulkWriter
+from stratalog.writing.column_encoder import Encoder
+from stratalog.writing.merge_segments import end_group, merge_part, small_groups
+from stratalog.writing.recode import MAGIC, StagedPart, Standing, compact_part, recode_part, rewrite_part
+from stratalog.writing.staged import MergePlan, Published, Rewritten, Span, StagedSegment
+from stratalog.writing.tier_stage import Place, entries_of
+from stratalog.writing.tier_topics import TierTopics
+
+
+class TierRewriter(BulkWriter):
+    """Half of ``TierWriter``: topics, where is written, and what replaces segments.
+
+    Args:
+        host: opens components; taken over.
+        tier: taken over.
+        staging: where the folder for temporary files is made; None: where the system has them.
+        take_over: whether to write to logs that an engine wrote to last.
+    """
+
+    def __init__(self, host: ComponentHost, tier: Tier, *, staging: str | None, take_over: bool) -> None:
+        self._host, self._tier, self._staging, self._take_over = host, tier, staging, take_over
+        self._opened = ExitStack()
+        self._opened.callback(host.close)
+        self._opened.enter_context(tier)
+        self._topics = TierTopics(host, tier)
+        self._temporary: SegmentStore | None = None
+        ends_with_fork(self)
+
+    @classmethod
+    def open(
+        cls,
+        location: str,
+        settings: Settings,
+        options: Mapping[str, object],
+        *,
+        staging: str | None = None,
+        take_over: bool = False,
+        env: Env,
+    ) -> Self:
+        """Open a tier; errors as ``WriteTarget.open``, and ConfigError if it cannot be shared by several writers."""
+        host = open_host(settings, (), env)
+        try:
+            tier = open_tier(host, location, options, read_only=False)
+        except BaseException:
+            host.close()
+            raise
+        return cls(host, tier, staging=staging, take_over=take_over)
+
+    def topics(self) -> Mapping[str, int]:
+        """As ``BulkWriter.topics``."""
+        return {found.name: found.partitions for found in self._topics.all()}
+
+    def partitions(self, topic: str) -> int:
+        """As ``BulkWriter.partitions``."""
+        return self._topics.get(topic).partitions
+
+    def config(self, topic: str) -> TopicConfig:
+        """As ``BulkWriter.config``."""
+        return self._topics.get(topic).config
+
+    def create_topic(self, topic: str, partitions: int, config: Mapping[str, object] | None = None) -> None:
+        """As ``BulkWriter.create_topic``."""
+        self._topics.create(topic, partitions, config or {})
+
+    def check(self, topic: str, *, compression: str | None = None, layout: str | None = None) -> None:
+        """As ``BulkWriter.check``; a request a partition, several at once."""
+        found = self._topics.get(topic)
+        Encoder.of(self._host.parts(found.config), found.config, compression)
+        if layout is not None:
+            self._tier.fetcher.layouts.by_name(layout)
+
+        def work(number: int) -> None:
+            remote = self._tier.log(TopicPartition(topic, number), found.topic_id)
+            remote.refresh()
+            check_alone(remote.root or found.root, take_over=self._take_over)
+
+        threads = self._host.settings.engine.copier_threads
+        for outcome in outcomes(range(found.partitions), work, threads, "stratalog-check"):
+            if isinstance(outcome, Exception):
+                raise outcome
+
+    # --- where is written ------------------------------------------------------------------------------------------
+
+    def _place(self, log: TopicPartition, compression: str | None = None, *, keep_offsets: bool = False) -> Place:
+        remote = self._remote(log)
+        root, config = remote.root, self._topics.get(log.topic).config
+        parts = self._host.parts(config)
+        told = (
+            root if root is not None else self._topics.get(log.topic).root
+        )  # what an engine has of it may not be here yet
+        epoch = check_alone(told, take_over=self._take_over)
+        epochs = EpochCache(root.leader_epochs if root is not None else ())
+        if not keep_offsets or not epochs.entries:
+            epochs = epochs.assign(epoch, root.end_offset if root is not None else 0)
+        snapshot = None if keep_offsets else _snapshot(remote, parts)
+        return Place(remote, Encoder.of(parts, config, compression), epoch, epochs, snapshot)
+
+    def _remote(self, log: TopicPartition) -> TierLog:
+        found = self._topics.get(log.topic)
+        if not 0 <= log.partition < found.partitions:
+            raise UnknownTopicError(f"topic {log.topic} has {found.partitions} partitions: there is no {log}")
+        remote = self._tier.log(log, found.topic_id)
+        remote.refresh()
+        return remote
+
+    def _temporaries(self) -> SegmentStore:
+        if self._temporary is None:
+            folder = tempfile.TemporaryDirectory(prefix="stratalog-", dir=self._staging, ignore_cleanup_errors=True)
+            path = self._opened.enter_context(folder)
+            self._temporary = self._opened.enter_context(self._host.segment_store(path, read_only=False))
+            self._temporary.acquire()
+        return self._temporary
+
+    # --- replacing -------------------------------------------------------------------------------------------------
+
+    def span(self, log: TopicPartition, start: int = 0, end: int | None = None) -> Span | None:
+        """As ``BulkWriter.span``."""
+        remote = self._remote(log)
+        root = remote.root
+        if root is None:
+            return None
+        epoch = check_alone(root, take_over=self._take_over)
+        limit = root.end_offset if end is None else end
+        held = [
+            entry
+            for entry in remote.entries(start, limit, root)
+            if entry.info.base_offset >= start and entry.info.end_offset <= limit
+        ]
+        if not held:
+            return None
+        borders = (*(entry.info.base_offset for entry in held), held[-1].info.end_offset)
+        return Span(log, remote.topic_id, borders[0], borders[-1], borders, epoch, digest_of(held))
+
+    def rewrite(
+        self,
+        span: Span,
+        part: tuple[int, int],
+        filters: Sequence[RecordFilter],
+        *,
+        now_ms: int,
+        keeps_tombstones: bool = False,
+    ) -> Rewritten:
+        """As ``BulkWriter.rewrite``."""
+        at, entries, root = self._standing(span, part)
+        return rewrite_part(
+            StagedPart(at, entries),
+            part,
+            filters,
+            first_dirty_offset=root.first_dirty_offset,
+            now_ms=now_ms,
+            keeps_tombstones=keeps_tombstones,
+        )
+
+    def compact(self, span: Span, *, now_ms: int, memory_bytes: int) -> Rewritten:
+        """As ``BulkWriter.compact``."""
+        part = span.start, span.end
+        at, entries, root = self._standing(span, part)
+        made, policy = StagedPart(at, entries), self._host.policy("compact")
+        return compact_part(made, part, policy, root.first_dirty_offset, now_ms=now_ms, memory_bytes=memory_bytes)
+
+    def recode(
+        self, span: Span, part: tuple[int, int], *, compression: str | None = None, layout: str | None = None
+    ) -> Rewritten:
+        """As ``BulkWriter.recode``."""
+        at, entries, _ = self._standing(span, part)
+        if layout is not None:
+            at.config = at.config.replaced({"tier.layout": layout}, "layout")
+        encoder = Encoder.of(at.parts, at.config.replaced({"record.version": MAGIC}, "recode"), compression)
+        return recode_part(StagedPart(at, entries), part, encoder, recompress=compression is not None)
+
+    def merge(self, span: Span, groups: Sequence[tuple[int, int]]) -> Rewritten:
+        """As ``BulkWriter.merge``."""
+        at, entries, _ = self._standing(span, (groups[0][0], groups[-1][1]))
+        return merge_part(StagedPart(at, entries), groups)
+
+    def plan_merge(self, log: TopicPartition, limit_bytes: int) -> MergePlan | None:
+        """As ``BulkWriter.plan_merge``."""
+        span = self.span(log)
+        if span is None:
+            return None
+        remote, config = self._remote(log), self._topics.get(log.topic).config
+        root = remote.root
+        dirty = root.first_dirty_offset if root is not None else 0
+        held = [RemoteSegment(entry, remote.fetcher) for entry in remote.entries(span.start, span.end, root)]
+        parts = (
+            [segment for segment in held if segment.end_offset <= dirty],
+            [segment for segment in held if segment.base_offset >= dirty],
+        )
+        groups = tuple(
+            (group[0].base_offset, group[-1].end_offset, sum(segment.size_bytes for segment in group))
+            for part in parts
+            for group in small_groups(part, limit_bytes, config)
+        )
+        return MergePlan(span, groups) if groups else None
+
+    def merge_end(self, log: TopicPartition, limit_bytes: int) -> Published | None:
+        """As ``BulkWriter.merge_end``."""
+        found = self._topics.get(log.topic)
+        remote = self._tier.log(log, found.topic_id)  # as last seen: who has just appended knows the head
+        root = remote.root
+        if root is None:
+            return None
+        held = [
+            RemoteSegment(entry, remote.fetcher)
+            for entry in root.entries
+            if entry.info.base_offset >= root.first_dirty_offset
+        ]
+        group = end_group(held, limit_bytes, found.config)
+        span = self.span(log, group[0].base_offset, group[-1].end_offset) if group else None
+        if span is None:
+            return None
+        made = self.merge(span, [(span.start, span.end)])
+        if not made.staged:
+            return None
+        try:
+            return self.replace(span, made.staged, reason=f"{made.segments} small segments merged", keeps_others=True)
+        except StorageError:
+            self.discard(made.staged)
+            raise
+
+    def _standing(self, span: Span, part: tuple[int, int]) -> tuple[Standing, list[StoredSegment], Root]:
+        """Where a part is written anew, the segments from its first one on, and the head."""
+        if not {*part} <= {*span.borders}:
+            raise ConfigError(f"[{part[0]}, {part[1]}) of {span.log} does not begin and end with segments of the span")
+        place = self._place(span.log, keep_offsets=True)
+        root = place.remote.root
+        if place.remote.topic_id != span.topic_id or root is None:
+            raise StorageError(f"topic {span.log.topic} was deleted since this was planned")
+        entries = place.remote.entries(part[0], root.end_offset, root)
+        if not entries or not {*part} <= {entries[0].info.base_offset, *(entry.info.end_offset for entry in entries)}:
+            raise StorageError(f"the tier has other segments of {span.log} than when this was planned: begin again")
+        encoder = place.encoder
+        at = Standing(place.remote, place.leader_epoch, encoder.parts, encoder.config, self._temporaries())
+        return at, entries, root
+
+    def replace(
+        self,
+        span: Span,
+        staged: Sequence[StagedSegment],
+        *,
+        reason: str,
+        first_dirty_offset: int | None = None,
+        keeps_others: bool = False,
+    ) -> Published:
+        """As ``BulkWriter.replace``."""
+        entries = tuple(sorted(entries_of(staged), key=lambda entry: entry.info.base_offset))
+        _check_covers(span, entries, keeps_others=keeps_others)
+        remote = self._tier.log(span.log, span.topic_id)
+        remote.refresh()
+        epoch = check_alone(remote.root, take_over=self._take_over)
+        if epoch != span.leader_epoch:
+            raise LogInUseError(f"{span.log} was planned in leader epoch {span.leader_epoch}, it is {epoch} by now")
+        remote.check_stored(entries)
+        remote.replace(
+            Replacing(
+                entries=entries,
+                span=(span.start, span.end),
+                digest=span.digest,
+                keeps_others=keeps_others,
+                first_dirty_offset=first_dirty_offset,
+                reason=reason,
+            ),
+            leader_epoch=epoch,
+        )
+        return published(span.log, entries, entries[0].info.base_offset)
+
+    def close(self) -> None:
+        """As ``BulkWriter.close``."""
+        self._opened.close()
+
+
+def _check_covers(span: Span, entries: Sequence[StoredSegment], *, keeps_others: bool) -> None:
+    """Raise OffsetsOutOfOrderError unless the entries cover a span, or whole segments of it."""
+    bounds = [(entry.info.base_offset, entry.info.end_offset) for entry in entries]
+    if keeps_others:
+        wrong = (
+            not bounds
+            or not {*span.borders}.issuperset(chain(*bounds))
+            or list(chain(*bounds)) != sorted(chain(*bounds))
+        )
+    else:
+        wrong = [span.start, *(end for _, end in bounds)] != [*(start for start, _ in bounds), span.end]
+    if wrong:
+        what = "whole segments of that" if keeps_others else "just that, without a gap"
+        raise OffsetsOutOfOrderError(f"what replaces [{span.start}, {span.end}) of {span.log} does not cover {what}")
+
+
+def _snapshot(remote: TierLog, parts: Components) -> bytes:
+    """What producers had done where the tier ends; who appends here adds none."""
+    view = remote.view()
+    return encode_snapshot(producers_at(view, view.end_offset, parts).entries())
+
+
+def published(log: TopicPartition, entries: Sequence[StoredSegment], start: int) -> Published:
+    """What a commit of segments did, ascending ones that begin at ``start``."""
+    end = entries[-1].info.end_offset
+    return Published(log, start, end, len(entries), sum(entry.info.size_bytes for entry in entries))

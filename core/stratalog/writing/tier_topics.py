@@ -1,0 +1,118 @@
+"""The topics of a tier, as its roots tell, for who writes there without an engine."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import TopicExistsError, UnknownTopicError
+from stratalog.model.names import TopicId, TopicPartition, check_topic
+from stratalog.reading.component_host import ComponentHost
+from stratalog.tier.commit.append_change import Appending
+from stratalog.tier.manifest.root import ChangeKind, Root, TopicNote, newest_topic
+from stratalog.tier.tier import Tier, TierLogName
+
+_IDS: Final = uuid.UUID("0a4f3f6e-5a6b-5c37-8a55-7d6d0b9f2c11")  # persistent: the space of ids of topics made here
+
+
+@dataclass(frozen=True, slots=True)
+class TierTopic:
+    """One topic; ``root`` is the head of its first log, which holds ``note`` if there is one."""
+
+    name: str
+    topic_id: TopicId
+    partitions: int
+    config: TopicConfig
+    note: TopicNote | None
+    root: Root
+
+
+class TierTopics:
+    """Looked up once each. Not thread-safe.
+
+    Args:
+        host: knows the settings of topics.
+        tier: where they are.
+    """
+
+    def __init__(self, host: ComponentHost, tier: Tier) -> None:
+        self._host, self._tier = host, tier
+        self._found: dict[str, TierTopic | None] = {}
+        self._names: tuple[TierLogName, ...] | None = None
+
+    def all(self) -> Iterator[TierTopic]:
+        """Those that are there, by name."""
+        for name in sorted({name.log.topic for name in self._listed()}):
+            found = self._look(name)
+            if found is not None:
+                yield found
+
+    def get(self, topic: str) -> TierTopic:
+        """One of them; UnknownTopicError if it is not there."""
+        found = self._look(topic)
+        if found is None:
+            raise UnknownTopicError(f"there is no topic {topic} in {self._tier.uri}: create it first")
+        return found
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
+        """As ``BulkWriter.create_topic``."""
+        check_topic(topic)
+        self._host.settings.limits.check_partitions(topic, partitions)
+        there = self._look(topic)
+        if there is not None:
+            if there.partitions != partitions:
+                raise TopicExistsError(f"topic {topic} has {there.partitions} partitions, not {partitions}")
+            return
+        checked = self._defaults().replaced(config, f"create_topic({topic!r})")
+        stored = checked.to_mapping()
+        note = TopicNote(partitions, {name: stored[name] for name in config})
+        topic_id = self._new_id(topic)
+        for number in reversed(range(partitions)):  # the first partition last: by it the topic is found
+            remote = self._tier.log(TopicPartition(topic, number), topic_id)
+            remote.refresh()
+            if remote.root is None:
+                remote.append(Appending(entries=(), topic=note, reason="the topic was made"), leader_epoch=0)
+        self._names = None
+        del self._found[topic]
+
+    def _new_id(self, topic: str) -> TopicId:
+        """The same for all who make it at the same time, unless a topic of that name was deleted here before."""
+        made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{self._tier.uri}/{topic}"))
+        taken = {found.topic_id for found in self._listed() if found.log.topic == topic}
+        while made in taken:
+            made = TopicId.from_uuid(uuid.uuid5(_IDS, f"{made}/{topic}"))
+        return made
+
+    def _listed(self) -> tuple[TierLogName, ...]:
+        if self._names is None:
+            self._names = self._tier.logs()
+        return self._names
+
+    def _look(self, topic: str) -> TierTopic | None:
+        """What the root of a topic's first log says of it; of topics of that name, the one that is not deleted."""
+        if topic not in self._found:
+            by_id: dict[TopicId, list[TopicPartition]] = {}
+            for name in self._listed():
+                if name.log.topic == topic:
+                    by_id.setdefault(name.topic_id, []).append(name.log)
+            firsts = [self._tier.log(min(logs), topic_id).root for topic_id, logs in by_id.items()]
+            live = [root for root in firsts if root is not None and root.change != ChangeKind.DELETE]
+            roots = {root.topic_id: root for root in live}
+            newest = newest_topic({topic_id: [root] for topic_id, root in roots.items()}) if live else None
+            last = max(by_id[newest]).partition if newest else 0
+            self._found[topic] = None if newest is None else self._described(roots[newest], last)
+        return self._found[topic]
+
+    def _described(self, root: Root, last_partition: int) -> TierTopic:
+        note = root.topic
+        partitions = max(last_partition + 1, note.partitions if note else 0)
+        source = f"topic {root.log.topic} in {self._tier.uri}"
+        config = self._defaults().merged(note.config if note else {}, source)  # an engine has checked them together
+        return TierTopic(root.log.topic, root.topic_id, partitions, config, note, root)
+
+    def _defaults(self) -> TopicConfig:
+        plain = TopicConfig(sections=dict(self._host.registry.topic_sections()))
+        return plain.replaced(self._host.settings.topic_defaults, "topic_defaults")

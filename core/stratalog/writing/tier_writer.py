@@ -1,0 +1,157 @@
+"""Bulk writing to a tier: segments are built and uploaded by tasks, and named by one root a log.
+
+A task gives records the offsets that they get if nobody else writes: from the tier's end on. What begins there at the
+commit as well is published as it is; anything else is copied to the offsets behind it, in segments as large as the
+topic's settings allow, and what was copied is deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from stratalog.errors import FencedEpochError, LogInUseError, OffsetsOutOfOrderError, StorageError
+from stratalog.model.names import TopicId, TopicPartition
+from stratalog.segment.framing import walk
+from stratalog.spi.layouts import StoredSegment
+from stratalog.tier.commit.append_change import Appending, EndMovedError, check_alone, is_unused
+from stratalog.tier.manifest.root import Root, TopicNote, WriteMark
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier_log import TierLog
+from stratalog.writing.staged import Published, StagedSegment
+from stratalog.writing.tier_jobs import TierRewriter, published
+from stratalog.writing.tier_stage import Place, TierStage, entries_of
+
+_TRIES: Final = 8  # of one commit, while others append to the log
+_TIDY_EVERY: Final = 64  # versions
+
+
+class TierWriter(TierRewriter):
+    """As ``BulkWriter``, of a tier. Made by ``TierWriter.open``."""
+
+    # --- staging -------------------------------------------------------------------------------------------------
+
+    def stage(
+        self, log: TopicPartition, *, base_offset: int | None = None, compression: str | None = None
+    ) -> TierStage:
+        """As ``BulkWriter.stage``."""
+        place = self._place(log, compression, keep_offsets=base_offset is not None)
+        root = place.remote.root
+        end = root.end_offset if root is not None else 0
+        start = end if base_offset is None else base_offset
+        return TierStage(place, self._temporaries(), start, keep_offsets=base_offset is not None)
+
+    # --- publishing ----------------------------------------------------------------------------------------------
+
+    def append(
+        self,
+        log: TopicPartition,
+        staged: Sequence[StagedSegment],
+        mark: WriteMark | None = None,
+        *,
+        keep_offsets: bool = False,
+    ) -> Published:
+        """As ``BulkWriter.append``."""
+        entries = entries_of(staged)
+        remote = self._remote(log)
+        if not entries:
+            end = remote.root.end_offset if remote.root is not None else 0
+            return Published(log, end, end, 0, 0)
+        for _ in range(_TRIES):
+            root = remote.root
+            if mark is not None and root is not None and root.number_of(mark.writer) >= mark.number:
+                remote.discard(entries)
+                return Published(log, root.end_offset, root.end_offset, 0, 0, duplicate=True)
+            place = self._place(log)
+            _check_epoch(staged, place)
+            start = _start(root, entries, keep_offsets=keep_offsets)
+            placed = self._placed(place, staged, start, keep_offsets=keep_offsets)
+            copies = [entry for entry in placed if entry not in entries]
+            remote.check_stored(entry for entry in placed if entry in entries)
+            wanted = Appending(entries=tuple(placed), log_start=start, mark=mark, topic=self._note(root, log.topic))
+            try:
+                remote.append(wanted, leader_epoch=place.leader_epoch)
+            except (EndMovedError, FencedEpochError) as error:
+                remote.discard(copies)
+                if isinstance(error, FencedEpochError):
+                    raise
+                remote.refresh()
+                continue
+            remote.discard([entry for entry in entries if entry not in placed])
+            self._tidy(remote)
+            return published(log, placed, start)
+        raise EndMovedError(f"{log} was appended to by others {_TRIES} times while this was published: try again")
+
+    def _tidy(self, remote: TierLog) -> None:
+        """Now and then, superseded roots go: no engine does it for a log that lives in the tier alone."""
+        root = remote.root
+        if root is not None and root.version % _TIDY_EVERY == 0:
+            history_ms = self._host.settings.engine.tier_history_ms
+            with contextlib.suppress(StorageError):  # it is done again later
+                remote.collect(history_ms=history_ms, with_orphans=False)
+
+    def _note(self, root: Root | None, topic: str) -> TopicNote | None:
+        """For the first root of a partition of which an engine never moved anything here."""
+        found = self._topics.get(topic)
+        return TopicNote(found.partitions, found.note.config if found.note else {}) if root is None else None
+
+    def _placed(
+        self, place: Place, staged: Sequence[StagedSegment], start: int, *, keep_offsets: bool
+    ) -> list[StoredSegment]:
+        """The segments at the offsets that they will have: as they are, as far as these fit; the others copied."""
+        placed, at = list[StoredSegment](), start
+        entries = entries_of(staged)
+        while len(placed) < len(entries) and entries[len(placed)].info.base_offset == at:
+            placed.append(entries[len(placed)])
+            at = placed[-1].info.end_offset
+        left = entries[len(placed) :]
+        if not left:
+            return placed
+        if keep_offsets:
+            raise OffsetsOutOfOrderError(
+                f"{place.remote.log} ends at {at}, and what keeps its offsets goes on at {left[0].info.base_offset}"
+            )
+        with TierStage(place, self._temporaries(), at, keep_offsets=False) as stage:
+            for entry in left:
+                for data in _batches(place, entry):
+                    stage.add_encoded(data)
+            return [*placed, *entries_of(stage.finish())]
+
+    def discard(self, staged: Iterable[StagedSegment]) -> None:
+        """As ``BulkWriter.discard``."""
+        by_log: dict[tuple[TopicPartition, TopicId], list[StagedSegment]] = {}
+        for found in staged:
+            by_log.setdefault((found.log, found.topic_id), []).append(found)
+        for name, group in by_log.items():
+            remote = self._tier.log(*name)
+            remote.refresh()
+            with contextlib.suppress(
+                FencedEpochError
+            ):  # then what was written stays, and no root of ours comes any more
+                remote.settle(leader_epoch=check_alone(remote.root, take_over=False))
+                remote.discard(entries_of(group))
+
+
+def _check_epoch(staged: Sequence[StagedSegment], place: Place) -> None:
+    for found in staged:
+        if found.leader_epoch != place.leader_epoch:
+            raise LogInUseError(
+                f"{found.log} was written in leader epoch {found.leader_epoch}, it is {place.leader_epoch} by now: what was "
+                "written is not published"
+            )
+
+
+def _start(root: Root | None, entries: Sequence[StoredSegment], *, keep_offsets: bool) -> int:
+    """Where what is appended begins."""
+    if root is None or is_unused(root):
+        return entries[0].info.base_offset if keep_offsets else 0
+    return root.end_offset
+
+
+def _batches(place: Place, entry: StoredSegment) -> Iterator[bytearray]:
+    """All batches of a stored segment, their CRC compared."""
+    segment = RemoteSegment(entry, place.remote.fetcher)
+    for chunk in walk(segment, 0, place.encoder.parts):
+        first, last = chunk.tables[0], chunk.tables[-1]
+        yield bytearray(chunk.data[first.position[0] : last.position[-1] + last.size_bytes[-1]])

@@ -1,0 +1,66 @@
+"""Where is written to, as one value that travels between processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from stratalog.config.settings_sources import Settings, read_settings
+from stratalog.env import Env
+from stratalog.model.arguments import checked
+from stratalog.reading.component_host import split_scheme
+from stratalog.writing.bulk_writer import BulkWriter
+from stratalog.writing.directory_writer import DirectoryWriter
+from stratalog.writing.tier_writer import TierWriter
+
+
+@checked
+@dataclass(frozen=True, slots=True)
+class WriteTarget:
+    """A log directory or a tier, and how to open it. Can be pickled.
+
+    ``tier_options`` may hold credentials: they travel along when this value is pickled and are never shown.
+
+    Attributes:
+        location: a directory of an engine that is not running, or the URI of a tier that no engine writes to.
+        tier_options: options for the library that talks to the store.
+        config: a ``stratalog.toml``, or its contents as a mapping.
+        staging: a folder for what is being written, on local disk; None is the system's for temporary files. For a
+            directory as target it is that directory: the driver must find there what tasks wrote.
+        take_over: of a tier: write to logs that an engine wrote to last, and which is no more. It is fenced.
+    """
+
+    location: str
+    tier_options: Mapping[str, object] = field(default_factory=dict, repr=False)
+    config: str | Mapping[str, object] | None = None
+    staging: str | None = None
+    take_over: bool = False
+
+    @property
+    def is_tier(self) -> bool:
+        """Whether it is a tier."""
+        return bool(split_scheme(self.location)[0])
+
+    def settings(self) -> Settings:
+        """Of the configuration and this process's environment; errors as ``read_settings``."""
+        return read_settings(self.config, os.environ)
+
+    def open(self, *, env: Env | None = None) -> BulkWriter:
+        """Open it, in a task or where is committed; a context manager.
+
+        Raises:
+            BucketNotFoundError, StorePermissionError, StoreTimeoutError: the tier cannot be reached.
+            LogDirNotFoundError: there is no such directory.
+            UnknownSettingError, ConfigError: of the configuration.
+        """
+        if self.is_tier:
+            return TierWriter.open(
+                self.location,
+                self.settings(),
+                self.tier_options,
+                staging=self.staging,
+                take_over=self.take_over,
+                env=env or Env(),
+            )
+        return DirectoryWriter.open(self.location, self.config, self.tier_options, env=env or Env())

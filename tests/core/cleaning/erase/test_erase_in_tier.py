@@ -1,0 +1,282 @@
+"""Forgetting a key over both tiers, and the proof that it came true."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from sim_tier import URI
+from stratalog import Engine, Record
+from stratalog.cleaning.erase.erasure_report import EraseResult
+from stratalog.errors import ConfigError, FencedEpochError, StoreTimeoutError
+from stratalog.log.log import Log
+from stratalog.testing.simobjects import Fault, SimRequest
+from stratalog.tier.upkeep.collect import GRACE_MS
+from tiered_logs import TieredLogs, append, committed, filled, letters, remote_of
+
+DELETE = {"cleanup_policy": "delete", "retention_ms": -1}
+KEY = base64.b64encode(bytes(32)).decode()
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[TieredLogs]:
+    found = TieredLogs(tmp_path, settings={"tier.history.ms": 10 * GRACE_MS})
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def engine(logs: TieredLogs) -> Engine:
+    return logs.engine()
+
+
+def erased(engine: Engine, key: bytes = b"a") -> EraseResult:
+    (result,) = engine.erase("t", key)
+    return result
+
+
+def bytes_with(logs: TieredLogs, text: bytes) -> list[str]:
+    """The objects and local files that hold these bytes somewhere."""
+    found = [key for key, (data, _) in logs.sim.bucket.objects.items() if text in data]
+    return found + [str(path) for path in logs.folder.rglob("*") if path.is_file() and text in path.read_bytes()]
+
+
+def tall(log: Log) -> None:
+    """Segments with a key that no other bytes look like: one that both tiers have, two of the tier, two local ones."""
+    for number in range(5):
+        log.append([Record(key=b"SECRET" if number % 2 == 0 else b"other", value=b"v%d" % number)])
+        log.append([Record(key=b"more", value=b"w%d" % number)])
+        log.roll()
+
+
+def test_the_key_is_gone_from_both_tiers_and_the_rest_is_as_it_was(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "bcd", "ac", **DELETE)
+    engine.offload()
+    append(log, "ab")
+    log.roll()
+    append(log, "a")
+    before = [(record.offset, record.key, record.value) for record in log.records()]
+    old = [segment.label for segment in remote_of(log).segments]
+    result = erased(engine)
+    assert (result.error, result.is_complete, result.end) == (None, True, 11)
+    assert [(one.part, one.base_offset, one.records) for one in result.segments] == [
+        ("local", 8, 1),
+        ("local", 10, 1),
+        ("tier", 0, 1),
+        ("tier", 6, 1),
+    ]
+    assert [(record.offset, record.key, record.value) for record in log.records()] == [
+        found for found in before if found[1] != b"a"
+    ]
+    assert committed(log) == [(0, 3), (3, 6), (6, 8)]
+    now = [segment.label for segment in remote_of(log).segments]
+    assert (now[1], now[0] != old[0], now[2] != old[2]) == (old[1], True, True)
+    tiered = [one for one in result.segments if one.part == "tier"]
+    assert [one.objects_before for one in tiered] == [(old[0],), (old[2],)]
+    assert [one.objects_after for one in tiered] == [(now[0],), (now[2],)]
+    assert log.append([Record(key=b"a", value=b"new")]).base_offset == 11
+    assert letters(log).endswith(" 11a")
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
+        assert letters(reader.log("t", 0)) == "1b 2c 3b 4c 5d 7c"
+
+
+@pytest.mark.parametrize("layout", ["single", "plain", "chunked", "encrypted"])
+def test_every_layout_and_not_a_byte_of_it_is_left_once_its_time_is_over(tmp_path: Path, layout: str) -> None:
+    keys = tmp_path / "keys.toml"
+    keys.write_text(f'active = "k"\n[keys]\nk = "{KEY}"\n', encoding="utf-8")
+    keys.chmod(0o600)
+    plugins = {"encrypted": {"keys.file": str(keys)}, "chunked": {"chunk.bytes": 4096}}
+    cache = {"tier.cache.dir": str(tmp_path / "cache"), "tier.history.ms": 10 * GRACE_MS}
+    logs = TieredLogs(tmp_path / "logs", settings={"plugins": plugins, **cache})
+    engine = logs.engine()
+    log = filled(engine, tier_layout=layout, local_retention_bytes=0, file_delete_delay_ms=5_000, **DELETE)
+    tall(log)
+    engine.offload()
+    engine.apply_retention()
+    tall(log)
+    assert len(list(log.records())) == 20
+    result = erased(engine, b"SECRET")
+    assert result.gone_ms == logs.clock.now_ms() + GRACE_MS
+    proof = json.loads(json.dumps(engine.proof_of(result, b"SECRET")))
+    assert "SECRET" not in json.dumps(proof)
+    check = engine.check_erasure(proof, b"SECRET")
+    assert {found.kind for found in check.remnants} == {"object", "deleted file"}
+    assert check.holding == ()
+    assert not [
+        found for found in (tmp_path / "cache").rglob("*") if found.is_file() and b"SECRET" in found.read_bytes()
+    ]
+    logs.clock.advance_ms(GRACE_MS + 1)
+    engine.collect()
+    log.remove_left()
+    check = engine.check_erasure(proof, b"SECRET")
+    assert (check.is_gone, check.remnants, check.holding) == (True, (), ())
+    if layout in {"single", "plain"}:
+        assert bytes_with(logs, b"other")
+    assert bytes_with(logs, b"SECRET") == []
+    append(log, "x")
+    log.append([Record(key=b"SECRET", value=b"again")])
+    assert engine.check_erasure(proof, b"SECRET").is_gone, "what was written later is none of its business"
+    logs.close()
+
+
+def test_no_earlier_state_brings_it_back_though_history_is_kept_for_longer(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "ab", "c", **DELETE)
+    engine.offload()
+    version = remote_of(log).version
+    logs.clock.advance_ms(1_000)
+    result = erased(engine)
+    now = remote_of(log).version
+    for as_of in (version, version - 1):
+        with (
+            pytest.raises(ConfigError, match="a key was erased since"),
+            stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env, as_of=as_of) as reader,
+        ):
+            letters(reader.log("t", 0))
+    append(log, "d")
+    log.roll()
+    engine.offload()
+    logs.clock.advance_ms(GRACE_MS + 1)
+    report = engine.collect()
+    assert (report.roots, report.objects) == (version, 1)
+    assert not {found.where for found in result.remnants if found.kind == "object"} & set(logs.sim.bucket.objects)
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env, as_of=now) as reader:
+        assert letters(reader.log("t", 0)) == "1b 2c"
+
+
+def test_what_compaction_left_in_the_history_is_told_and_goes(logs: TieredLogs, engine: Engine) -> None:
+    """No segment holds the key any more, but older roots name objects that do."""
+    log = filled(engine, "ab", "bB", "c")
+    engine.offload()
+    engine.run_cleaner()
+    logs.clock.advance_ms(10_001)
+    append(log, "A")
+    log.roll()
+    engine.offload()
+    engine.run_cleaner()
+    logs.clock.advance_ms(10_001)
+    append(log, "d")
+    log.roll()
+    engine.offload()
+    engine.run_cleaner()
+    assert letters(log) == "4c 6d"
+    result = erased(engine)
+    assert result.segments == ()
+    objects = {found.where for found in result.remnants if found.kind == "object"}
+    assert len(objects) >= 5
+    again = erased(engine)
+    assert remote_of(log).version == remote_of(log).version
+    assert {found.where for found in again.remnants} == objects
+    logs.clock.advance_ms(GRACE_MS + 1)
+    engine.collect()
+    assert not objects & set(logs.sim.bucket.objects)
+    assert letters(log) == "4c 6d"
+
+
+def test_a_second_run_commits_nothing(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "ab", **DELETE)
+    engine.offload()
+    erased(engine)
+    version = remote_of(log).version
+    logs.clock.advance_ms(10)
+    assert erased(engine).segments == ()
+    assert remote_of(log).version == version
+
+
+def test_readers_under_way_go_on(logs: TieredLogs, engine: Engine) -> None:
+    filled(engine, "ab", "ab", **DELETE)
+    engine.offload()
+    with stratalog.open_reader(URI, plugins=[logs.sim], env=logs.env) as reader:
+        following = reader.log("t", 0)
+        under_way = following.records()
+        seen = [next(under_way).offset]
+        erased(engine)
+        assert [*seen, *(record.offset for record in under_way)] == [0, 1, 2, 3]
+        reader.refresh()
+        assert letters(following) == "1b 3b"
+
+
+def test_the_store_fails_once_at_each_request(tmp_path: Path) -> None:
+    number = 0
+    while True:
+        logs = TieredLogs(tmp_path / str(number))
+        engine = logs.engine()
+        log = filled(engine, "abc", "ab", "b", **DELETE)
+        engine.offload()
+        base = sum(logs.sim.store.counts.values())
+        failing = base + number // 2
+        fault = (Fault.NOT_APPLIED, Fault.REPLY_LOST)[number % 2]
+
+        def faults(request: SimRequest, failing: int = failing, fault: Fault = fault) -> Fault:
+            return fault if request.number == failing else Fault.NONE
+
+        logs.sim.store.faults = faults
+        first = erased(engine)
+        asked = sum(logs.sim.store.counts.values()) - base
+        logs.sim.store.faults = lambda _: Fault.NONE
+        assert first.error is None or isinstance(first.error, StoreTimeoutError)
+        assert letters(log).replace("0a ", "").replace("3a ", "") == "1b 2c 4b 5b"
+        assert erased(engine).is_complete
+        assert letters(log) == "1b 2c 4b 5b"
+        logs.close()
+        if number // 2 >= asked:
+            break
+        number += 1
+    assert number > 6
+
+
+def test_who_was_fenced_erases_nothing_there(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", **DELETE)
+    engine.offload()
+    winner = logs.engine("elsewhere", attach=True)
+    result = erased(engine)
+    assert isinstance(result.error, FencedEpochError)
+    assert not result.is_complete
+    with pytest.raises(FencedEpochError):
+        append(log, "x")
+    assert letters(winner.log("t", 0)) == "0a 1b 2c"
+    assert erased(winner).is_complete
+
+
+def test_a_follower_says_that_its_leader_must(engine: Engine) -> None:
+    log = filled(engine, "abc", **DELETE)
+    engine.offload()
+    log.follow(3)
+    result = erased(engine)
+    assert ([found.kind for found in result.remnants], result.is_complete) == (["tier", "local copy"], False)
+    assert result.gone_ms == -1
+
+
+def test_damage_in_the_tier_is_told_and_the_others_are_done(logs: TieredLogs, engine: Engine) -> None:
+    log = filled(engine, "abc", "ab", local_retention_bytes=0, **DELETE)
+    engine.offload()
+    engine.apply_retention()
+    key = remote_of(log).segments[0].label
+    data, modified_ms = logs.sim.bucket.objects[key]
+    damaged = bytearray(data)
+    damaged[80] ^= 1
+    logs.sim.bucket.objects[key] = bytes(damaged), modified_ms
+    result = erased(engine)
+    assert [one.base_offset for one in result.segments] == [3]
+    assert [found.where for found in result.remnants if found.kind == "damaged segment"] == [key]
+    assert not result.is_complete
+    proof = engine.proof_of(result, b"a")
+    logs.clock.advance_ms(GRACE_MS + 1)
+    engine.collect()
+    assert [found.kind for found in engine.check_erasure(proof, b"a").remnants] == ["damaged segment"]
+    logs.sim.bucket.objects[key] = data, modified_ms
+    assert engine.check_erasure(proof, b"a").holding == (key,)
+    assert erased(engine).is_complete
+
+
+def test_a_topic_that_was_made_anew_is_another_one(engine: Engine) -> None:
+    filled(engine, "ab", **DELETE)
+    proof = engine.proof_of(erased(engine), b"a")
+    engine.delete_topic("t")
+    filled(engine, "ab", **DELETE)
+    with pytest.raises(ConfigError, match="the proof is about"):
+        engine.check_erasure(proof, b"a")

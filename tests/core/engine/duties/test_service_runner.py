@@ -1,0 +1,207 @@
+"""Services run beside an engine: which ones, when, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from stratalog import Engine, Record, open_engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import ClosedError, PluginError, UnknownComponentError
+from stratalog.spi import EngineHandle, LogOpened, OpenContext, Provider, Service, hookimpl
+
+
+class Story(Service):
+    """Writes down what it is told; repeats what the log holds when it starts, and says how it ends when it stops."""
+
+    def __init__(self, name: str, told: list[str], fails: str) -> None:
+        self._name, self._told, self._fails = name, told, fails
+        self._engine: EngineHandle | None = None
+        self.deadline_ns = -1
+
+    def start(self, engine: EngineHandle) -> None:
+        self._told.append(f"start {self._name}")
+        if self._fails == "start":
+            raise ConnectionError("nobody answers")
+        self._engine = engine
+        log = engine.log("orders", 0)
+        with log.fetch(0) as fetched:
+            log.append_as_leader(fetched.read())
+
+    def stop(self, deadline_ns: int) -> None:
+        self.deadline_ns = deadline_ns
+        end = "" if self._engine is None else f" at {self._engine.log('orders', 0).offsets().log_end}"
+        self._told.append(f"stop {self._name}{end}")
+        if self._fails == "stop":
+            raise ConnectionError("nobody answers")
+
+
+class Stories:
+    """A plugin that offers services and keeps them.
+
+    Args:
+        services: names, and what each fails in.
+    """
+
+    def __init__(self, **services: str) -> None:
+        self.told: list[str] = []
+        self.made = {name: Story(name, self.told, fails) for name, fails in services.items()}
+
+    @hookimpl
+    def stratalog_services(self) -> Sequence[Provider[Service]]:
+        return [Provider[Service](name=name, open=partial(_given, made)) for name, made in self.made.items()]
+
+
+def _given(made: Story, context: OpenContext) -> Story:
+    del context
+    return made
+
+
+def opened(folder: Path, stories: Stories, *services: str, clock: ManualClock | None = None) -> Engine:
+    """An engine with a topic of one record."""
+    env = Env() if clock is None else Env(clock=clock)
+    settings = {"services": list(services), "service.stop.ms": 7000}
+    engine = open_engine(folder, config=settings, plugins=[stories], env=env)
+    engine.create_topic("orders")
+    engine.log("orders", 0).append([Record(value=b"v")])
+    return engine
+
+
+def test_they_start_in_order_and_stop_before_the_logs_close(tmp_path: Path) -> None:
+    stories = Stories(first="", second="", third="")
+    with opened(tmp_path, stories, "third", "first") as engine:
+        assert stories.told == []
+        assert engine.start() is engine.start()
+        assert stories.told == ["start third", "start first"]
+    assert stories.told[2:] == ["stop first at 4", "stop third at 4"]  # each start repeats all
+    engine.close()
+    assert len(stories.told) == 4
+
+
+def test_they_stop_though_they_never_started(tmp_path: Path) -> None:
+    stories = Stories(first="")
+    opened(tmp_path, stories, "first").close()
+    assert stories.told == ["stop first"]
+
+
+def test_together_they_have_so_long_to_stop(tmp_path: Path) -> None:
+    stories, clock = Stories(first="", second=""), ManualClock()
+    opened(tmp_path, stories, "first", "second", clock=clock).close()
+    assert {made.deadline_ns for made in stories.made.values()} == {clock.monotonic_ns() + 7_000_000_000}
+
+
+def test_one_that_does_not_start_says_so(tmp_path: Path) -> None:
+    stories = Stories(good="", bad="start", later="")
+    with opened(tmp_path, stories, "good", "bad", "later") as engine:
+        with pytest.raises(
+            PluginError, match=r"service 'bad' version 1 .*: start raised ConnectionError: nobody answers"
+        ):
+            engine.start()
+        assert stories.told == ["start good", "start bad"]
+    assert stories.told[2:] == ["stop later", "stop bad", "stop good at 2"]
+
+
+def test_one_that_does_not_stop_keeps_nothing_from_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stories = Stories(bad="stop", good="")
+    with caplog.at_level(logging.WARNING, "stratalog.engine.duties.service_runner"):
+        opened(tmp_path, stories, "good", "bad").close()
+    assert stories.told == ["stop bad", "stop good"]
+    assert "service bad did not stop in order" in caplog.text
+    with open_engine(tmp_path) as again:
+        assert again.log("orders", 0).offsets().log_end == 1
+
+
+def test_one_that_nobody_offers_keeps_the_engine_from_opening(tmp_path: Path) -> None:
+    with pytest.raises(UnknownComponentError, match="gateway"):
+        open_engine(tmp_path, config={"services": ["gateway"]})
+    open_engine(tmp_path).close()  # the lock was given back
+
+
+def test_a_closed_engine_starts_none(tmp_path: Path) -> None:
+    stories = Stories(first="")
+    engine = opened(tmp_path, stories, "first")
+    engine.close()
+    with pytest.raises(ClosedError):
+        engine.start()
+    assert stories.told == ["stop first"]
+
+
+class Hanging(Service):
+    """Never ends its stop, or exits."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.exits = False
+
+    def start(self, engine: EngineHandle) -> None:
+        del engine
+
+    def stop(self, deadline_ns: int) -> None:
+        del deadline_ns
+        if self.exits:
+            sys.exit(3)
+        self.gate.wait()
+
+
+class HangingPlugin:
+    """Offers a service that hangs, and listens for ever."""
+
+    def __init__(self) -> None:
+        self.service = Hanging()
+
+    @hookimpl
+    def stratalog_services(self) -> Sequence[Provider[Service]]:
+        return [Provider[Service](name="hanging", open=lambda _: self.service)]
+
+    @hookimpl
+    def stratalog_on_log_opened(self, event: LogOpened) -> None:
+        del event
+        self.service.gate.wait()
+
+
+class Hearing:
+    """Hears of opened logs."""
+
+    def __init__(self) -> None:
+        self.heard = threading.Event()
+
+    @hookimpl
+    def stratalog_on_log_opened(self, event: LogOpened) -> None:
+        del event
+        self.heard.set()
+
+
+def test_a_service_and_a_listener_that_hang_keep_the_engine_from_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin, other = HangingPlugin(), Hearing()
+    engine = open_engine(tmp_path, config={"services": ["hanging"], "service.stop.ms": 1}, plugins=[plugin, other])
+    try:
+        engine.start()
+        engine.create_topic("orders")
+        other.heard.wait()  # though the first plugin does not return
+        engine.log("orders", 0).append([Record(value=b"v")])
+        with caplog.at_level(logging.WARNING):
+            engine.close()
+    finally:
+        plugin.service.gate.set()
+    assert "did not stop in order" in caplog.text
+    assert "a listener is left behind: plugin=" in caplog.text
+    with open_engine(tmp_path) as again:
+        assert again.log("orders", 0).offsets().log_end == 1
+
+
+def test_a_service_that_exits_ends_no_close(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plugin = HangingPlugin()
+    plugin.service.exits = True
+    plugin.service.gate.set()
+    with caplog.at_level(logging.WARNING, "stratalog.engine.duties.service_runner"):
+        open_engine(tmp_path, config={"services": ["hanging"]}, plugins=[plugin]).close()
+    assert "stop raised SystemExit: 3" in caplog.text

@@ -1,0 +1,489 @@
+"""Offload, its rate, delay and lag; leaving the tier; what appends do under pressure; two engines on one bucket."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.engine.engine import Engine
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import (
+    ConfigError,
+    CorruptManifestError,
+    FencedEpochError,
+    LocalLimitError,
+    OffsetInTierError,
+    OffsetOutOfRangeError,
+    StorageError,
+)
+from stratalog.model.names import TopicPartition
+from stratalog.testing.faults import FaultyVfs
+from stratalog.tier.upkeep.collect import GRACE_MS
+from stratalog.tier.upload.copy_rate import CopyRate
+
+TOPIC = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Path:
+    (tmp_path / "bucket").mkdir()
+    return tmp_path / "bucket"
+
+
+def opened(
+    tmp_path: Path, bucket: Path, clock: ManualClock, name: str = "data", settings: dict[str, object] | None = None
+) -> Engine:
+    config = {"log.dirs": [str(tmp_path / name)], **(settings or {})}
+    return open_engine(config=config, tier=f"file://{bucket}", env=Env(clock=clock))
+
+
+def fill(engine: Engine, segments: int, *, topic: str = "t", partition: int = 0) -> None:
+    """Closed segments of one record of 1,000 bytes each, and an empty active one."""
+    log = engine.log(topic, partition)
+    for _ in range(segments):
+        log.append([Record(key=b"k", value=os.urandom(1_000))])
+        log.roll()
+
+
+def age(tmp_path: Path, clock: ManualClock, name: str = "data") -> None:
+    """Let the files be as old as the clock says, for what goes by their time."""
+    for file in (tmp_path / name).rglob("*.log"):
+        os.utime(file, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+
+
+# --- rate, delay, lag --------------------------------------------------------------------------------------------
+
+
+def test_segments_wait_for_the_rate(clock: ManualClock) -> None:
+    rate = CopyRate(1_000, clock)
+    began = clock.now_ms()
+    moments = [clock.now_ms() - began for _ in range(4) if rate.take(5_000, lambda: True)]
+    assert moments == [0, 5_000, 10_000, 15_000]
+    assert rate.waited_ms == 15_000
+
+
+def test_a_wait_ends_when_nobody_wants_it_any_more(clock: ManualClock) -> None:
+    rate = CopyRate(1, clock)
+    assert rate.take(1 << 40, lambda: True)
+    left = iter([True, True, False])
+    assert not rate.take(1, lambda: next(left))
+
+
+def test_uploads_of_an_engine_keep_to_the_rate(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    key = "remote.log.manager.copy.max.bytes.per.second"
+    with opened(tmp_path, bucket, clock, settings={key: 100}) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        size = sum(found.size_bytes for found in engine.log("t", 0).view().segments)
+        began = clock.now_ms()
+        engine.offload()
+        assert clock.now_ms() - began >= size / 100 * 1_000 * 2 / 3 - 3_000
+        assert engine.tier_lag()[0].segments == 0
+
+
+def test_a_segment_waits_for_its_delay(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config={"segment.offload.delay.ms": 60_000})
+        fill(engine, 2)
+        age(tmp_path, clock)
+        clock.advance_ms(59_000)
+        assert engine.offload()[0].segments == 0
+        (lag,) = engine.tier_lag()
+        assert (lag.log, lag.segments, lag.lag_ms) == (TOPIC, 2, 59_000)
+        assert lag.size_bytes > 2_000
+        clock.advance_ms(1_000)
+        assert engine.offload()[0].segments == 2
+        assert (engine.tier_lag()[0].segments, engine.tier_lag()[0].lag_ms) == (0, 0)
+
+
+def test_copying_can_be_stopped_and_what_is_there_expires_all_the_same(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 2)
+        engine.offload()
+        engine.alter_topic("t", {"remote.log.copy.disable": True})
+        fill(engine, 2)
+        assert engine.offload() == ()
+        assert engine.tier_lag()[0].segments == 2
+        clock.advance_ms(8 * 86_400_000)
+        engine.apply_retention()
+        log = engine.log("t", 0)
+        remote = log.view().remote
+        assert remote is not None
+        assert (log.offsets().log_start, remote.log_start) == (4, 4)
+
+
+def test_several_partitions_go_at_a_time(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock, settings={"remote.log.manager.copier.thread.pool.size": 3}) as engine:
+        engine.create_topic("t", partitions=5)
+        for partition in range(5):
+            fill(engine, 2, partition=partition)
+        results = engine.offload()
+        assert [(found.log.partition, found.segments) for found in results] == [(number, 2) for number in range(5)]
+
+
+# --- Kafka's rules for settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            {"retention.bytes": 100, "local.retention.bytes": 200},
+            "must not be more than property: retention.bytes value",
+        ),
+        (
+            {"retention.bytes": 100, "local.retention.bytes": -1},
+            "must not be -1 as retention.bytes value is set as 100",
+        ),
+        ({"retention.ms": 100, "local.retention.ms": 200}, "must not be more than property: retention.ms value"),
+        ({"retention.ms": 100, "local.retention.ms": -1}, "must not be -1 as retention.ms value is set as 100"),
+        (
+            {"remote.log.copy.disable": True, "retention.ms": 100, "local.retention.ms": 50},
+            "must be set to the identical value because there will be no more logs copied",
+        ),
+    ],
+)
+def test_local_retention_follows_kafkas_rules(
+    tmp_path: Path, bucket: Path, clock: ManualClock, config: dict[str, object], message: str
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine, pytest.raises(ConfigError, match=message):
+        engine.create_topic("t", config=config)
+
+
+def test_a_topic_asks_for_a_tier_only_where_there_is_one(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 1)
+        engine.offload()
+    with open_engine(tmp_path / "data") as engine:
+        with pytest.raises(ConfigError, match="Topic cannot be configured with remote log storage"):
+            engine.create_topic("u", config={"remote.storage.enable": True})
+        with pytest.raises(ConfigError, match="Topic cannot be configured with remote log storage"):
+            engine.alter_topic("t", {"remote.storage.enable": True})
+        engine.alter_topic("t", {"retention.ms": -1})
+        assert len(list(engine.log("t", 0).records())) == 1
+
+
+def test_a_topic_leaves_the_tier_only_with_all_it_has_there(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": -1})
+        fill(engine, 3)
+        engine.offload()
+        engine.apply_retention()
+        fill(engine, 2)
+        engine.offload()
+        log = engine.log("t", 0)
+        assert (log.offsets().log_start, log.offsets().local_log_start) == (0, 2)
+        with pytest.raises(ConfigError, match=r"remote\.log\.delete\.on\.disable=true"):
+            engine.alter_topic("t", {"remote.storage.enable": False})
+        engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+        assert (log.offsets().log_start, log.view().remote, len(list(log.records()))) == (2, None, 3)
+        with pytest.raises(OffsetOutOfRangeError):
+            log.fetch(1)
+        fill(engine, 1)
+        assert len(list(log.records())) == 4
+
+
+def test_a_topic_that_comes_back_is_not_taken_for_uploaded(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    """KIP-405's highest remote offset only grows: after a wipe, local segments would count as uploaded."""
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config={"local.retention.bytes": 1, "retention.bytes": -1})
+        fill(engine, 3)
+        engine.offload()
+        engine.alter_topic("t", {"remote.storage.enable": False, "remote.log.delete.on.disable": True})
+        engine.alter_topic("t", {"remote.storage.enable": True})
+        log = engine.log("t", 0)
+        engine.apply_retention()
+        assert (log.offsets().local_log_start, len(list(log.records()))) == (0, 3)
+        assert engine.offload()[0].segments == 3
+        engine.apply_retention()
+        assert (log.offsets().local_log_start, len(list(log.records()))) == (2, 3)
+
+
+# --- collecting --------------------------------------------------------------------------------------------------
+
+
+def files(bucket: Path) -> list[Path]:
+    return [found for found in bucket.rglob("*") if found.is_file()]
+
+
+def settle(bucket: Path, clock: ManualClock) -> None:
+    """Let the store's times be those of the clock, then let the grace time pass."""
+    for found in files(bucket):
+        os.utime(found, (clock.now_ms() / 1000, clock.now_ms() / 1000))
+    clock.advance_ms(GRACE_MS)
+
+
+def test_a_deleted_topic_leaves_nothing_in_the_bucket(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        engine.offload()
+        engine.delete_topic("t")
+        assert files(bucket)
+        settle(bucket, clock)
+        engine.collect()
+        assert files(bucket) == []
+
+
+def test_a_reader_takes_the_topic_that_is_there_and_not_one_that_was(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        for segments in range(1, 6):
+            engine.create_topic("t", config={"file.delete.delay.ms": 0})
+            fill(engine, segments)
+            engine.offload()
+            with open_reader(f"file://{bucket}") as reader:
+                assert len(list(reader.log("t", 0).records())) == segments
+            clock.advance_ms(1_000)
+            engine.delete_topic("t")
+
+
+def test_another_engine_sweeps_what_a_crash_left_of_a_deleted_topic(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        engine.create_topic("kept")
+        fill(engine, 3)
+        fill(engine, 1, topic="kept")
+        engine.offload()
+        engine.delete_topic("t")
+    settle(bucket, clock)
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.collect()
+        assert {found.relative_to(bucket).parts[0][:-23] for found in files(bucket)} == {"kept"}
+        assert len(list(engine.log("kept", 0).records())) == 1
+
+
+def roots(bucket: Path, topic: str) -> list[Path]:
+    return sorted(bucket.glob(f"{topic}-*/0/manifest/*"))
+
+
+def test_a_log_that_is_damaged_keeps_no_other_from_being_collected(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    """It once did, at every try: all logs behind it kept their superseded states for ever."""
+    with opened(tmp_path, bucket, clock) as engine:
+        for topic in ("a", "b", "c"):
+            engine.create_topic(topic)
+            fill(engine, 3, topic=topic)
+        engine.offload()
+        damaged = roots(bucket, "a")[0], roots(bucket, "b")[0]
+        for path in damaged:
+            path.write_bytes(b"damaged")
+        settle(bucket, clock)
+        before = roots(bucket, "b")
+        with pytest.raises(CorruptManifestError) as caught:
+            engine.collect()
+        assert all(any(path.name in text for path in damaged) for text in (str(caught.value), *caught.value.__notes__))
+        assert len(caught.value.__notes__) == 1
+        assert (roots(bucket, "b"), len(roots(bucket, "c"))) == (before, 1)
+        assert len(before) > 1
+
+
+def test_a_damaged_log_of_others_keeps_nothing_from_being_collected(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    """An engine looks through its bucket for topics that were deleted: what is there may not be its own."""
+    with opened(tmp_path, bucket, clock, "others") as engine:
+        engine.create_topic("others")
+        fill(engine, 1, topic="others")
+        engine.offload()
+    for path in roots(bucket, "others"):
+        path.write_bytes(b"damaged")
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        engine.offload()
+        settle(bucket, clock)
+        engine.collect()
+        assert len(roots(bucket, "t")) == 1
+
+
+def test_a_log_without_news_costs_no_request(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+        engine.offload()
+        settle(bucket, clock)
+        engine.collect()
+        assert engine.tier is not None
+        before = engine.tier.metrics().store
+        for _ in range(3):
+            clock.advance_ms(3_600_000)
+            engine.offload()
+            engine.apply_retention()
+            engine.collect()
+        assert (engine.tier.metrics().store - before).requests == 0
+
+
+# --- outage and pressure -----------------------------------------------------------------------------------------
+
+
+def restore(bucket: Path) -> None:
+    bucket.unlink()
+    bucket.with_name("aside").rename(bucket)
+
+
+LIMITED = {"local.hard.limit.bytes": 5_000, "retention.ms": -1}
+
+
+@pytest.mark.parametrize("policy", ["block", "reject", "grow"])
+def test_an_outage_is_survived_and_caught_up_with(
+    tmp_path: Path, bucket: Path, clock: ManualClock, policy: str
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config={**LIMITED, "tier.outage.policy": policy, "tier.outage.block.ms": 0})
+        fill(engine, 2)
+        engine.offload()
+        aside = bucket.with_name("aside")
+        bucket.rename(aside)
+        bucket.write_bytes(b"")
+        written = 2
+        for _ in range(6):
+            with contextlib.suppress(LocalLimitError):
+                fill(engine, 1)
+                written += 1
+        if policy != "grow":
+            with pytest.raises(LocalLimitError, match=r"local\.hard\.limit\.bytes=5000"):
+                fill(engine, 1)
+        assert (written == 8) == (policy == "grow")
+        with pytest.raises(StorageError):
+            engine.offload()
+        (lag,) = engine.tier_lag()
+        assert (lag.segments, lag.is_pressed, bool(lag.error)) == (written - 2, policy == "grow", True)
+        assert len(list(engine.log("t", 0).records())) == written
+        restore(bucket)
+        engine.offload()
+        engine.apply_retention()
+        (lag,) = engine.tier_lag()
+        assert (lag.segments, lag.is_pressed, lag.error) == (0, False, "")
+        fill(engine, 1)
+        assert len(list(engine.log("t", 0).records())) == written + 1
+
+
+def test_an_append_that_waits_goes_on_when_there_is_room(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config={**LIMITED, "tier.outage.policy": "block"})
+        fill(engine, 4)
+        thread = threading.Thread(target=fill, args=(engine, 3))
+        thread.start()
+        for _ in range(200):
+            engine.offload()
+            engine.apply_retention()
+            thread.join(0.05)
+            if not thread.is_alive():
+                break
+        assert not thread.is_alive()
+        assert [record.offset for record in engine.log("t", 0).records()] == list(range(7))
+
+
+def test_what_the_tier_has_leaves_a_full_disk_whatever_local_retention_says(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    with opened(tmp_path, bucket, clock) as engine:
+        engine.create_topic("t", config=LIMITED)
+        fill(engine, 8)
+        engine.apply_retention()
+        assert engine.log("t", 0).offsets().local_log_start == 0, "nothing is in the tier yet"
+        engine.alter_topic("t", {"local.hard.limit.bytes": -1})
+        engine.offload()
+        engine.alter_topic("t", LIMITED)
+        (told,) = engine.apply_retention(dry_run=True)
+        (done,) = engine.apply_retention()
+        assert told == done
+        assert (done.deleted_segments, "local.hard.limit.bytes=5000" in done.reasons[0]) == (0, True)
+        local = sum(found.size_bytes for found in engine.log("t", 0).view().segments)
+        assert 2_500 < local <= 3_750
+        assert [record.offset for record in engine.log("t", 0).records()] == list(range(8))
+
+
+# --- two engines -------------------------------------------------------------------------------------------------
+
+
+def test_the_loser_stops_acknowledging_and_reads_on(tmp_path: Path, bucket: Path, clock: ManualClock) -> None:
+    with opened(tmp_path, bucket, clock) as old:
+        old.create_topic("t")
+        fill(old, 2)
+        old.offload()
+        topic_id = old.topics()["t"].topic_id
+        assert topic_id is not None
+        assert old.tier is not None
+        with opened(tmp_path, bucket, clock, "other") as new:
+            assert new.tier is not None
+            remote = new.tier.log(TOPIC, topic_id)
+            remote.expire(1, leader_epoch=5, reason="the other engine took over")
+        fill(old, 1)
+        with pytest.raises(FencedEpochError):
+            old.offload()
+        log = old.log("t", 0)
+        with pytest.raises(FencedEpochError):
+            log.append([Record(value=b"never acknowledged")])
+        assert [record.offset for record in log.records()] == [1, 2]
+    with open_reader(f"file://{bucket}") as reader:
+        assert [record.offset for record in reader.log("t", 0).records()] == [1]
+
+
+# --- truncation --------------------------------------------------------------------------------------------------
+
+
+class WatchedLock:
+    """A lock that notes when a thread other than its owner wants it."""
+
+    def __init__(self) -> None:
+        self.wanted = threading.Event()
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self.wanted.set()
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def test_a_truncation_waits_for_an_upload_and_keeps_what_that_has_committed(
+    tmp_path: Path, bucket: Path, clock: ManualClock
+) -> None:
+    files, outcome, threads = FaultyVfs(), list[object](), list[threading.Thread]()
+    config = {"log.dirs": [str(tmp_path / "data")]}
+    with open_engine(config=config, tier=f"file://{bucket}", env=Env(clock=clock, files=files)) as engine:
+        engine.create_topic("t")
+        fill(engine, 2)
+        log, busy = engine.log("t", 0), WatchedLock()
+        log.cleaning.busy = cast("threading.Lock", busy)
+
+        def cut() -> None:
+            try:
+                outcome.append(log.truncate_to(1))
+            except StorageError as error:
+                outcome.append(error)
+            finally:
+                busy.wanted.set()
+
+        def begin_to_cut(operation: str, path: str) -> None:
+            if not threads and operation == "write" and path.startswith(str(bucket)):
+                threads.append(threading.Thread(target=cut))
+                threads[0].start()
+                busy.wanted.wait()
+
+        files.rule = begin_to_cut
+        engine.offload()
+        files.rule = None
+        (cutting,) = threads
+        cutting.join()
+        assert [type(found) for found in outcome] == [OffsetInTierError]
+        assert log.offsets().log_end == 2

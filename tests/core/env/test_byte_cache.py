@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from stratalog.env.byte_cache import ByteCache
+from stratalog.errors import StoreTimeoutError
+
+
+def loaded(cache: ByteCache, key: str, data: bytes) -> bytes:
+    return cache.get_or_load(key, lambda: data)
+
+
+def test_what_was_used_longest_ago_goes_first_and_the_bound_holds() -> None:
+    cache = ByteCache(10)
+    loaded(cache, "a", b"aaaa")
+    loaded(cache, "b", b"bbbb")
+    assert loaded(cache, "a", b"other") == b"aaaa"
+    loaded(cache, "c", b"cccc")
+    assert cache.metrics().size_bytes == 8
+    assert loaded(cache, "a", b"other") == b"aaaa"
+    assert loaded(cache, "b", b"again") == b"again"
+
+
+def test_an_item_above_the_limit_is_not_kept() -> None:
+    cache = ByteCache(3)
+    assert loaded(cache, "a", b"aaaa") == b"aaaa"
+    assert loaded(cache, "a", b"new!") == b"new!"
+    assert cache.metrics().items == 0
+
+
+def test_empty_items_are_kept_too() -> None:
+    cache = ByteCache(3)
+    loaded(cache, "a", b"")
+    assert loaded(cache, "a", b"x") == b""
+    metrics = cache.metrics()
+    assert (metrics.hits, metrics.misses, metrics.items) == (1, 1, 1)
+
+
+def test_a_failed_load_is_not_remembered() -> None:
+    cache = ByteCache(10)
+
+    def fail() -> bytes:
+        raise StoreTimeoutError("late", "a")
+
+    with pytest.raises(StoreTimeoutError):
+        cache.get_or_load("a", fail)
+    assert loaded(cache, "a", b"fine") == b"fine"
+
+
+def test_dropped_items_are_loaded_anew() -> None:
+    cache = ByteCache(10)
+    loaded(cache, "a", b"aa")
+    loaded(cache, "b", b"bb")
+    cache.drop(lambda key: key == "a")
+    assert (loaded(cache, "a", b"AA"), loaded(cache, "b", b"BB")) == (b"AA", b"bb")
+    assert cache.metrics().size_bytes == 4
+
+
+def test_a_load_that_was_under_way_when_its_key_was_dropped_is_not_kept() -> None:
+    cache = ByteCache(10)
+
+    def load() -> bytes:
+        cache.drop(lambda _: True)
+        return b"old"
+
+    assert cache.get_or_load("a", load) == b"old"
+    assert loaded(cache, "a", b"new") == b"new"
+
+
+def test_one_thread_loads_and_the_others_get_what_it_loaded() -> None:
+    """An index that two threads make at once is made by one (KAFKA-7283, KAFKA-9156)."""
+    cache = ByteCache(10)
+    entered, go = threading.Event(), threading.Event()
+    loads: list[str] = []
+    results: list[bytes] = []
+
+    def load() -> bytes:
+        loads.append("load")
+        entered.set()
+        assert go.wait(10)
+        return b"data"
+
+    def read() -> None:
+        results.append(cache.get_or_load("a", load))
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    threads[0].start()
+    assert entered.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    assert loaded(cache, "b", b"bb") == b"bb"  # another key does not wait
+    go.set()
+    for thread in threads:
+        thread.join()
+    assert (loads, results) == (["load"], [b"data"] * 4)

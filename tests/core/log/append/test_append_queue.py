@@ -1,0 +1,248 @@
+"""Durable appends that come together: written by one of them, as if each had been by itself."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.env import PosixVfs
+from stratalog.errors import ClosedError, DiskFullError, LogDirOfflineError, NotLeaderOrFollowerError
+from stratalog.log.append.append_queue import InRow
+from stratalog.log.log import Log
+from stratalog.log.state.sync_turns import Turns, Waiter
+from stratalog.model.names import LOG_SUFFIX
+from stratalog.spi.formats import BatchHeader, PlainBatch
+from stratalog.testing.faults import FaultyVfs, failing
+from stratalog.testing.logs import LogBed, offsets_in, records
+
+TIMESTAMP_MS = 1_700_000_000_000
+THREADS = 8
+
+
+@pytest.fixture
+def files(bed: LogBed) -> FaultyVfs:
+    """The bed's file system, which fails where it is told to."""
+    bed.files_port = made = FaultyVfs()
+    return made
+
+
+def lined_up(
+    bed: LogBed, log: Log, count: int, *, start: int, timestamp_ms: int = TIMESTAMP_MS, value_bytes: int = 0
+) -> InRow:
+    """An append of another thread that waits in the row."""
+    made = records(count, start=start, timestamp_ms=timestamp_ms, value_bytes=value_bytes)
+    form = bed.parts.formats.of(2, "", 0)
+    data = form.encode(made, BatchHeader(), None, None)
+    stamps = [record.timestamp_ms for record in made]
+    waiter = InRow(form, PlainBatch(data, count, min(stamps), max(stamps), has_null_key=False))
+    log._state.turns.line_up(waiter)
+    return waiter
+
+
+def log_writes(files: FaultyVfs) -> int:
+    return sum(name.endswith(LOG_SUFFIX) for _, name in files.names("write"))
+
+
+def test_the_row_is_written_at_once_and_each_learns_its_offsets(bed: LogBed, files: FaultyVfs) -> None:
+    log = bed.open()
+    log.append(records(2))
+    waiters = [lined_up(bed, log, 3, start=2), lined_up(bed, log, 1, start=5), lined_up(bed, log, 2, start=6)]
+    before = log_writes(files)
+    assert log.flush() == 8
+    assert log_writes(files) == before + 1
+    found = [waiter.result for waiter in waiters]
+    assert [(result.base_offset, result.last_offset) for result in found if result] == [(2, 4), (5, 5), (6, 7)]
+    assert {result.append_time_ms for result in found if result} == {bed.clock.now_ms()}
+    assert (offsets_in(log), log.offsets().high_watermark) == (list(range(8)), 8)
+    reopened = bed.open(clean=False)
+    assert offsets_in(reopened) == list(range(8))
+    assert reopened.leader_epoch == log.leader_epoch
+
+
+def test_indexes_are_those_of_appends_one_by_one(bed: LogBed) -> None:
+    bed.topic = TopicConfig(index_interval_bytes=100)
+
+    def made(*, together: bool) -> dict[str, bytes]:
+        log = bed.open()
+        log.append(records(1))
+        for start in range(1, 12):
+            lined_up(bed, log, 1, start=start, timestamp_ms=TIMESTAMP_MS + start, value_bytes=40)
+            if not together:
+                log.flush()
+        log.flush()
+        bed.close()
+        contents = bed.contents()
+        bed.write({})
+        return {name: data for name, data in contents.items() if "index" in name or name.endswith(LOG_SUFFIX)}
+
+    by_itself = made(together=False)
+    assert len(by_itself["00000000000000000000.index"]) > 8
+    assert made(together=True) == by_itself
+
+
+@pytest.mark.parametrize(
+    "topic", [TopicConfig(segment_bytes=300), TopicConfig(segment_ms=1000)], ids=["by size", "by time"]
+)
+def test_segments_are_those_of_appends_one_by_one(bed: LogBed, topic: TopicConfig) -> None:
+    bed.topic = topic
+
+    def bases(*, together: bool) -> list[int]:
+        log = bed.open()
+        for start in range(10):
+            lined_up(bed, log, 1, start=start, timestamp_ms=TIMESTAMP_MS + 400 * start)
+            if not together:
+                log.flush()
+        log.flush()
+        assert offsets_in(log) == list(range(10))
+        found = [segment.base_offset for segment in log.segments()]
+        bed.close()
+        bed.write({})
+        return found
+
+    by_itself = bases(together=False)
+    assert len(by_itself) > 2
+    assert bases(together=True) == by_itself
+
+
+class NearlyFull(PosixVfs):
+    """A disk with room for so many bytes at a time."""
+
+    def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        return super().write(descriptor, position, [b"".join(parts)[:20_000]])
+
+
+def test_on_a_full_disk_what_fits_is_written_and_the_others_are_refused(bed: LogBed) -> None:
+    bed.files_port = NearlyFull()
+    log = bed.open()
+    log.append(records(1))
+    small, large, other = (
+        lined_up(bed, log, 1, start=1),
+        lined_up(bed, log, 1, start=2, value_bytes=100_000),
+        lined_up(bed, log, 1, start=2),
+    )
+    assert log.flush() == 3
+    assert (small.error, other.error) == (None, None)
+    assert isinstance(large.error, DiskFullError)
+    assert offsets_in(log) == [0, 1, 2]
+    assert log.append(records(1, start=3), "durable").base_offset == 3
+
+
+def test_a_log_that_follows_or_failed_refuses_each(bed: LogBed, files: FaultyVfs) -> None:
+    log = bed.open()
+    log.append(records(1))
+    refused = [lined_up(bed, log, 1, start=1), lined_up(bed, log, 1, start=1)]
+    log.follow(log.leader_epoch + 1)
+    log.flush()
+    assert [type(waiter.error) for waiter in refused] == [NotLeaderOrFollowerError] * 2
+    log.lead(log.leader_epoch + 1)
+    files.rule = failing("write", errno.EIO, path=LOG_SUFFIX, times=9)
+    refused = [lined_up(bed, log, 1, start=1), lined_up(bed, log, 1, start=1)]
+    with pytest.raises(LogDirOfflineError):
+        log.append(records(1, start=1), "durable")
+    with pytest.raises(LogDirOfflineError):
+        log.append(records(1, start=1), "durable")
+    assert log.offsets().log_end == 1
+
+
+def test_threads_that_come_during_a_write_are_written_together(bed: LogBed, files: FaultyVfs) -> None:
+    log = bed.open()
+    log.append(records(1, start=99))
+    form = bed.parts.formats.of(2, "", 0)
+    if form.encode_plain(records(1), 0, limit_bytes=1 << 20, overhead_bytes=0) is None:
+        pytest.skip("without kernels appends do not line up")
+    turns, began = log._state.turns, log_writes(files)
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(LOG_SUFFIX) and log_writes(files) == began + 1:
+            while len(turns._row or ()) < THREADS - 1:
+                os.sched_yield()
+
+    files.rule = rule
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = [pool.submit(log.append, records(1, start=index), "durable") for index in range(THREADS)]
+        placed = {result.result().base_offset: index for index, result in enumerate(results)}
+    assert log_writes(files) == began + 2
+    assert sorted(placed) == list(range(1, THREADS + 1))
+    listed = list(log.records())[1:]
+    assert [record.value for record in listed] == [b"v%d" % placed[record.offset] for record in listed]
+    assert log.offsets().recovery_point == THREADS + 1
+
+
+def test_a_sync_that_fails_is_told_to_all_who_wait(bed: LogBed, files: FaultyVfs) -> None:
+    log = bed.open()
+    started = threading.Barrier(THREADS)
+    files.rule = failing("sync", errno.EIO, path=LOG_SUFFIX)
+
+    def append(index: int) -> type[BaseException]:
+        started.wait(30)
+        with pytest.raises(LogDirOfflineError) as failure:
+            log.append(records(1, start=index), "durable")
+        return failure.type
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        assert list(pool.map(append, range(THREADS))) == [LogDirOfflineError] * THREADS
+    assert log.offsets().recovery_point == 0
+
+
+def test_who_writes_for_all_and_is_interrupted_leaves_nobody_waiting(bed: LogBed, files: FaultyVfs) -> None:
+    """Ctrl-C while the batches of others are in hand: they are told that the log is out of service."""
+    log = bed.open()
+    log.append(records(1))
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "write" and path.endswith(LOG_SUFFIX):
+            raise KeyboardInterrupt
+
+    waiter = lined_up(bed, log, 1, start=1)
+    files.rule = rule
+    with pytest.raises(KeyboardInterrupt):
+        log.flush()
+    files.rule = None
+    assert waiter.result is None
+    for _ in range(2):
+        with pytest.raises(ClosedError, match="out of service"):
+            log.append(records(1, start=1), "durable")
+    assert offsets_in(bed.open(clean=False)) == [0]
+
+
+def test_closing_writes_the_row_and_nothing_behind_what_it_finished(bed: LogBed, files: FaultyVfs) -> None:
+    log = bed.open()
+    log.append(records(1))
+    in_time, late = lined_up(bed, log, 1, start=1), list[InRow]()
+
+    def rule(operation: str, path: str) -> None:
+        if operation == "create" and path.endswith(".snapshot.tmp") and not late:
+            late.append(lined_up(bed, log, 1, start=2))
+
+    files.rule = rule
+    assert log.close()
+    assert (in_time.result is not None, [waiter.result for waiter in late]) == (True, [None])
+    with pytest.raises(ClosedError):
+        log.append(records(1), "durable")
+    assert offsets_in(bed.open()) == [0, 1]
+
+
+def test_who_leaves_the_row_is_not_written_later() -> None:
+    turns = Turns()
+    gone, other = Waiter(1), Waiter(2)
+    assert turns.line_up(gone)
+    assert not turns.line_up(other)
+    turns.leave(gone, 0)
+    assert turns.called() == [other]
+
+
+def test_one_calls_the_row_until_nobody_is_left() -> None:
+    turns = Turns()
+    first, second, third = Waiter(1), Waiter(2), Waiter(3)
+    assert turns.line_up(first)
+    assert turns.called() == [first]
+    assert not turns.line_up(second)  # who has called looks again
+    assert turns.called() == [second]
+    assert turns.called() == []
+    assert turns.line_up(third)

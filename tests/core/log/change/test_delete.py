@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import InvalidTopicError, OffsetOutOfRangeError, PolicyViolationError
+from stratalog.log.change.delete import check_may_delete
+from stratalog.log.log import Log
+from stratalog.model.offsets import EpochEntry
+from stratalog.model.records import Record
+from stratalog.testing.logs import LogBed, records
+
+COUNT = 12
+
+
+@pytest.fixture
+def log(bed: LogBed) -> Log:
+    """Twelve records, two batches of one a segment: segments begin at 0, 2, 4, 6, 8, 10."""
+    bed.topic = TopicConfig(segment_bytes=300, file_delete_delay_ms=1000)
+    made = bed.open()
+    for index in range(COUNT):
+        made.append(records(1, start=index, value_bytes=50))
+    assert [segment.base_offset for segment in made.segments()] == [0, 2, 4, 6, 8, 10]
+    return made
+
+
+def offsets_in(log: Log) -> list[int]:
+    return [record.offset for record in log.records()]
+
+
+# --- the log start -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("policies", "allowed"), [("compact", False), ("compact,delete", True), ("delete", True)])
+def test_where_the_newest_of_each_key_is_to_stay_nothing_is_deleted_by_offset(
+    bed: LogBed, policies: str, *, allowed: bool
+) -> None:
+    bed.topic = TopicConfig(cleanup_policy=tuple(policies.split(",")))
+    made = bed.open()
+    made.append([Record(key=b"k", value=b"v")] * 3)
+    if allowed:
+        assert made.delete_records(2) == 2
+    else:
+        with pytest.raises(PolicyViolationError, match=policies):
+            made.delete_records(2)
+        assert made.raise_log_start(2) == 2  # cleaning may
+
+
+def test_kafkas_own_topics_lose_nothing_by_offset() -> None:
+    with pytest.raises(InvalidTopicError, match="__consumer_offsets"):
+        check_may_delete("__consumer_offsets", TopicConfig())
+
+
+def test_records_below_the_log_start_are_not_shown(log: Log) -> None:
+    assert log.delete_records(5) == 5
+    assert offsets_in(log) == list(range(5, COUNT))
+    bounds = log.offsets()
+    assert (bounds.log_start, bounds.local_log_start, bounds.recovery_point) == (5, 5, 5)
+    assert log.view().epochs.entries == (EpochEntry(0, 5),)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.fetch(4)
+    assert log.offset_for_timestamp(0) == 5
+
+
+def test_the_log_start_never_falls(log: Log) -> None:
+    log.delete_records(5)
+    assert (log.delete_records(3), log.delete_records(5)) == (5, 5)
+    assert log.offsets().log_start == 5
+
+
+@pytest.mark.parametrize("before", [1, 5, 6, COUNT])
+def test_the_log_start_does_not_fall_with_a_crash(bed: LogBed, log: Log, before: int) -> None:
+    assert log.delete_records(before) == before
+    bed.crash()
+    log = bed.open(clean=False)
+    assert log.offsets().log_start == before
+    assert offsets_in(log) == list(range(before, COUNT))
+
+
+def test_minus_one_is_the_high_watermark(log: Log) -> None:
+    assert log.delete_records(-1) == COUNT
+    assert offsets_in(log) == []
+    assert log.append(records(1, start=COUNT)).base_offset == COUNT
+    assert offsets_in(log) == [COUNT]
+
+
+@pytest.mark.parametrize("offset", [COUNT + 1, -2, 1 << 62])
+def test_only_committed_records_can_be_deleted(log: Log, offset: int) -> None:
+    with pytest.raises(OffsetOutOfRangeError):
+        log.delete_records(offset)
+    assert log.offsets().log_start == 0
+
+
+# --- segments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("end", "first"), [(0, 0), (1, 0), (2, 2), (5, 4), (6, 6), (9, 8), (11, 10)])
+def test_whole_closed_segments_go(bed: LogBed, log: Log, end: int, first: int) -> None:
+    gone = log.drop_local(end)
+    assert [segment.base_offset for segment in gone] == list(range(0, first, 2))
+    assert offsets_in(log) == list(range(first, COUNT))
+    assert log.offsets().log_start == first
+    assert [segment.base_offset for segment in log.segments()] == list(range(first, COUNT, 2))
+    live = {name for name in bed.names() if name.endswith(".log")}
+    assert live == {bed.path(base).name for base in range(first, COUNT, 2)}
+
+
+def test_the_active_segment_is_rolled_before_it_goes(bed: LogBed, log: Log) -> None:
+    assert len(log.drop_local(COUNT)) == 6
+    assert [segment.base_offset for segment in log.segments()] == [COUNT]
+    assert (offsets_in(log), log.offsets().log_start) == ([], COUNT)
+    assert log.append(records(1)).base_offset == COUNT
+    assert log.drop_local(COUNT) == []
+    bed.close()
+    assert offsets_in(bed.open()) == [COUNT]
+
+
+def test_files_stay_for_a_while_under_another_name(bed: LogBed, log: Log) -> None:
+    log.drop_local(4)
+    deleted = [name for name in bed.names() if name.endswith(".deleted")]
+    for base in (0, 2):
+        assert {bed.path(base, suffix).name + ".deleted" for suffix in (".log", ".index", ".timeindex")} <= set(deleted)
+    assert bed.path(2, ".snapshot").name + ".deleted" in deleted
+    assert not bed.path(2, ".snapshot").exists()
+    assert bed.path(4, ".snapshot").exists()
+    bed.clock.advance_ms(999)
+    assert log.remove_left() == 0
+    bed.clock.advance_ms(1)
+    assert log.remove_left() == len(deleted)
+    assert not [name for name in bed.names() if name.endswith(".deleted")]
+
+
+def test_closing_removes_what_is_left(bed: LogBed, log: Log) -> None:
+    log.drop_local(4)
+    bed.close()
+    assert not [name for name in bed.names() if name.endswith(".deleted")]
+    assert offsets_in(bed.open()) == list(range(4, COUNT))
+
+
+def test_a_crash_leaves_files_that_the_next_load_removes(bed: LogBed, log: Log) -> None:
+    log.drop_local(4)
+    bed.crash()
+    assert [name for name in bed.names() if name.endswith(".deleted")]
+    assert offsets_in(bed.open(clean=False)) == list(range(4, COUNT))
+    assert not [name for name in bed.names() if name.endswith(".deleted")]
+
+
+# --- while somebody reads ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", range(COUNT))
+@pytest.mark.parametrize("end", [2, 6, 10, COUNT])
+def test_a_reader_goes_on_with_what_is_left(log: Log, read: int, end: int) -> None:
+    """What it holds it finishes; a segment that went meanwhile is passed over, none is shown twice."""
+    iterator = log.records()
+    seen = [next(iterator).offset for _ in range(read)]
+    log.drop_local(end)
+    seen += [record.offset for record in iterator]
+    assert seen == sorted(set(seen))
+    assert set(seen) >= set(range(end, COUNT))
+    assert set(range(read)) <= set(seen)
+
+
+def test_a_fetched_slice_outlives_its_segment(bed: LogBed, log: Log) -> None:
+    with log.fetch(1) as fetched:
+        before = fetched.read()
+        log.drop_local(COUNT)
+        bed.clock.advance_ms(10_000)
+        log.remove_left()
+        assert fetched.read() == before != b""
+        assert fetched.slices[0].fileno() is not None
+    with pytest.raises(OffsetOutOfRangeError):
+        log.fetch(1)
+
+
+def test_an_old_view_says_that_its_segments_are_gone_and_a_new_one_is_taken(log: Log) -> None:
+    old = log.view()
+    log.drop_local(6)
+    assert old.offsets.log_start == 0
+    assert old.segments[0].base_offset == 0
+    assert next(iter(log.records())).offset == 6
+    with log.fetch(6) as fetched:
+        assert fetched.next_offset == 8

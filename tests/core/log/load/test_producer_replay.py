@@ -1,0 +1,74 @@
+"""Producers' state over whole tables of batches: what is passed over changes nothing."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stratalog.log.load.producer_replay import replay, replay_table
+from stratalog.model.batches import BatchTable, ScanStop
+from stratalog.model.messages.control import ControlType
+from stratalog.producers.state import ProducerState
+from stratalog.segment.framing import scan
+from stratalog.testing.logs import LogBed, records
+
+Batch = tuple[int, int, bool, ControlType | None]
+"""Producer id and epoch, whether it is transactional, and the kind of the marker if it is one."""
+
+batches = st.lists(
+    st.tuples(
+        st.sampled_from([-1, 1, 1, 2, 3]),
+        st.sampled_from([0, 0, 0, 1]),
+        st.booleans(),
+        st.sampled_from([None, None, None, None, ControlType.COMMIT, ControlType.ABORT]),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def encoded(bed: LogBed, listed: list[Batch]) -> bytes:
+    pieces, offset = [], 0
+    for number, (producer_id, epoch, transactional, marker) in enumerate(listed):
+        if marker is not None and producer_id >= 0:
+            pieces.append(bed.marker(offset, producer_id, marker, producer_epoch=epoch))
+            offset += 1
+            continue
+        producer = (producer_id, epoch, number) if producer_id >= 0 else (-1, -1, -1)
+        count = number % 3 + 1
+        pieces.append(
+            bed.batch(
+                offset,
+                records(count, start=offset, timestamp_ms=1_700_000_000_000 - 7 * number),
+                producer=producer,
+                transactional=transactional and producer_id >= 0,
+            )
+        )
+        offset += count
+    return b"".join(pieces)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the log bed only encodes
+@given(listed=batches, cut=st.integers(0, 40))
+def test_a_table_leaves_what_its_rows_leave(bed: LogBed, listed: list[Batch], cut: int) -> None:
+    data = encoded(bed, listed)
+    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    singly, together = ProducerState(), ProducerState()
+    ended = [replay(singly, data, batch, bed.parts) for batch in table]
+    found: list[object] = [None] * len(table)
+    for start, part in ((0, table.take(0, min(cut, len(table)))), (cut, table.take(cut, len(table)))):
+        if len(part):
+            for row, entry in replay_table(together, data, part, bed.parts).items():
+                found[start + row] = entry
+    assert found == ended
+    assert together.end_offset == singly.end_offset
+    assert {p.producer_id: p for p in together.producers.values()} == singly.producers
+    assert together.entries() == singly.entries()
+    assert together.first_unstable(0) == singly.first_unstable(0)
+
+
+def test_flags_of_older_magics_mean_nothing(bed: LogBed) -> None:
+    rows = [(0, 50, 5, 5, -1, -1, -1, -1, -1, -1, 1, 0xFF, 0)]
+    state = ProducerState()
+    assert replay_table(state, b"", BatchTable.from_rows(1, rows, ScanStop.END, 50), bed.parts) == {}
+    assert (state.end_offset, state.producers) == (6, {})

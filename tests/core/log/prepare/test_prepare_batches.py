@@ -1,0 +1,308 @@
+"""Batches that somebody else encoded: all that Kafka's own validation was seen to do with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.env.clock import ManualClock
+from stratalog.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    StorageError,
+    UnsupportedCompressionError,
+    UnsupportedForMessageFormatError,
+)
+from stratalog.log.prepare.prepare_batches import prepare_batches
+from stratalog.model.batches import Buffer, RecordBatch
+from stratalog.model.messages.control import ControlType
+from stratalog.model.offsets import AppendOrigin
+from stratalog.model.records import Record
+from stratalog.segment.framing import scan
+from stratalog.spi.codecs import Codec
+from stratalog.spi.formats import BatchHeader, RecordFormat
+from stratalog.testing.logs import LogBed, records
+
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
+CASES = {case["name"]: case for case in VECTORS["append_validation"]}
+
+SEVERAL_AT_ONCE = {
+    # several batches at once, of any magic, each encoded again where it has to be
+    "append_v2_two_batches",
+    "append_v2_two_batches_gzip",
+    "append_mixed_magic",
+    "append_mixed_compressed_and_not_v1",
+    # no whole batch: nothing is prepared, and the append refuses
+    "append_v2_empty_input",
+}
+PUT_RIGHT = {
+    # offsets that do not follow each other, or not up to the batch's last: the same records, with those of Kafka's next
+    "append_v2_uncompressed_deltas_02_count2_lod1",
+    "append_v2_gzip_deltas_02_count2_lod1",
+    "append_v2_count_mismatch_coordinator_origin",
+}
+NEVER_READABLE = {
+    # fields past the end of their message: Kafka stores them, and whoever reads the log stumbles over them for ever
+    "append_v1_value_length_overrun",
+    "append_v1_key_length_overrun_compacted",
+    "append_v1_14_bytes",
+}
+RESTAMPED = {"append_v2_gzip_wrong_maxTimestamp_header"}  # in place, if the format does that; else encoded again
+TRIMMED = {"append_v2_partial_trailing_bytes"}  # Kafka's validator leaves that to its caller
+OTHERWISE = SEVERAL_AT_ONCE | PUT_RIGHT | NEVER_READABLE
+REFUSED = {name for name, case in CASES.items() if case["expect"] == "reject"} - OTHERWISE
+ACCEPTED = {name for name, case in CASES.items() if case["expect"] == "accept"} - OTHERWISE
+KINDS: dict[str, tuple[type[StorageError], ...]] = {
+    "InvalidTimestampException": (InvalidTimestampError,),
+    "InvalidRecordException": (InvalidRecordError,),
+    "UnsupportedForMessageFormatException": (UnsupportedForMessageFormatError,),
+    "CorruptRecordException": (CorruptBatchError,),
+    "IllegalArgumentException": (InvalidRecordError, UnsupportedCompressionError),
+}
+
+
+def topic_of(case: dict[str, Any]) -> TopicConfig:
+    given = case["config"]
+    values: dict[str, object] = {
+        "record.version": given["to_magic"],
+        "compression.type": {"none": "uncompressed"}.get(given["target_compression"], given["target_compression"]),
+        "message.timestamp.type": given["timestamp_type"],
+        "cleanup.policy": "compact" if given["compacted"] else "delete",
+        "message.timestamp.before.max.ms": given["before_max_ms"],
+        "message.timestamp.after.max.ms": given["after_max_ms"],
+    }
+    return TopicConfig.from_mapping({name: value for name, value in values.items() if value is not None}, "a vector")
+
+
+def appended(bed: LogBed, case: dict[str, Any]) -> tuple[bytes, int, list[RecordBatch]]:
+    """The bytes that an append would write, the next offset, and the batches."""
+    given = case["config"]
+    bed.topic, bed.clock = topic_of(case), ManualClock(given["now"])
+    stamp = given["now"] if given["timestamp_type"] == "LogAppendTime" else None
+    origin = AppendOrigin(given["origin"].lower())
+    written, offset, batches = b"", given["next_offset"], list[RecordBatch]()
+    for piece in prepare_batches(bytes.fromhex(case["hex"]), bed.topic, bed.parts, origin=origin):
+        table = piece.format.assign(piece.data, piece.table, offset, given["leader_epoch"], stamp)
+        written, offset = written + bytes(piece.data), table.last_offset[-1] + 1
+        batches.extend(table)
+    return written, offset, batches
+
+
+def read(bed: LogBed, data: bytes) -> list[dict[str, object]]:
+    return [
+        {
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "key": None if record.key is None else record.key.hex(),
+            "value": None if record.value is None else record.value.hex(),
+        }
+        for table in scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+        for columns in bed.parts.formats.of(table.magic, "", 0).decode(data, table, limit_bytes=1 << 20)
+        for record in columns.to_records()
+    ]
+
+
+def contents(bed: LogBed, data: bytes) -> bytes:
+    """What is compressed in ``data``, or all of it."""
+    (table,) = scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables
+    form = bed.parts.formats.of(table.magic, "", 0)
+    return b"".join(bytes(columns.arena) for columns in form.decode(data, table, limit_bytes=1 << 20))
+
+
+def restamps(bed: LogBed) -> bool:
+    return type(bed.parts.formats.of(2, "", 0)).restamp is not RecordFormat.restamp
+
+
+def test_every_vector_is_in_one_list() -> None:
+    assert len(CASES) == 62
+    assert set(CASES) == ACCEPTED | REFUSED | OTHERWISE
+    assert set(CASES) >= OTHERWISE | TRIMMED
+    assert len(ACCEPTED) + len(REFUSED) == 62 - len(OTHERWISE)
+
+
+@pytest.mark.parametrize("name", sorted(ACCEPTED))
+def test_what_a_leader_accepts_is_stored_as_kafka_stores_it(bed: LogBed, name: str) -> None:
+    case = CASES[name]
+    written, offset, batches = appended(bed, case)
+    assert offset == case["next_offset_after"]
+    assert max(batch.max_timestamp_ms for batch in batches) == case["max_timestamp"]
+    if name in TRIMMED:
+        assert case["result_hex"].startswith(written.hex())
+    elif case["byte_exact"] and (name not in RESTAMPED or restamps(bed)):
+        assert written.hex() == case["result_hex"]
+    else:
+        assert contents(bed, written) == contents(bed, bytes.fromhex(case["result_hex"]))
+    assert read(bed, written) == case["records"]
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_a_leader_refuses(bed: LogBed, name: str) -> None:
+    case = CASES[name]
+    with pytest.raises(StorageError) as caught:
+        appended(bed, case)
+    assert isinstance(caught.value, KINDS[case["error"]])
+    assert isinstance(caught.value, InvalidTimestampError) == (case["error"] == "InvalidTimestampException")
+
+
+@pytest.mark.parametrize("name", sorted(NEVER_READABLE))
+def test_what_could_never_be_read_is_refused(bed: LogBed, name: str) -> None:
+    with pytest.raises(InvalidRecordError):
+        appended(bed, CASES[name])
+
+
+@pytest.mark.parametrize("name", sorted(SEVERAL_AT_ONCE | PUT_RIGHT))
+def test_what_is_taken_beyond_kafka_gets_offsets_without_gaps(bed: LogBed, name: str) -> None:
+    written, offset, _ = appended(bed, CASES[name])
+    first = CASES[name]["config"]["next_offset"]
+    assert [record["offset"] for record in read(bed, written)] == list(range(first, offset))
+    assert offset == CASES[name].get("next_offset_after", offset)
+
+
+@pytest.mark.parametrize("count", [1, 11, 12, 16, 17, 40])
+def test_zeros_behind_a_batch_are_damage_once_they_tell_a_size(bed: LogBed, count: int) -> None:
+    """As Kafka, which reads the size of an entry from 12 bytes on."""
+    log, data = bed.open(), bytes(bed.batch(0, records(2))) + bytes(count)
+    if count < 12:
+        assert log.append_as_leader(data).last_offset == 1
+        return
+    with pytest.raises(CorruptBatchError):
+        log.append_as_leader(data)
+    assert log.offsets().log_end == 0
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_a_trailing_partial_entry_is_left_out(bed: LogBed, magic: int) -> None:
+    whole, more = bed.batch(0, records(1), magic=magic), bed.batch(1, records(1), magic=magic)
+    for size in range(len(more)):
+        prepared = prepare_batches(whole + more[:size], bed.topic, bed.parts)
+        assert sum(len(piece.table) for piece in prepared) == 1
+    assert prepare_batches(whole[:-1], bed.topic, bed.parts) == []
+    assert prepare_batches(b"", bed.topic, bed.parts) == []
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_damaged_batches_are_corrupt(bed: LogBed, magic: int) -> None:
+    good, bad = bed.batch(0, records(1), magic=magic), bytearray(bed.batch(1, records(1), magic=magic))
+    bad[-1] ^= 1
+    with pytest.raises(CorruptBatchError) as caught:
+        prepare_batches(good + bad, bed.topic, bed.parts)
+    assert (caught.value.file, caught.value.position) == ("append", len(good))
+
+
+@pytest.mark.parametrize("size", [-1, 0, 13])
+def test_impossible_sizes_are_corrupt(bed: LogBed, size: int) -> None:
+    data = bed.batch(0, records(1))
+    lying = data[:8] + size.to_bytes(4, "big", signed=True) + data[12:]
+    with pytest.raises(CorruptBatchError):
+        prepare_batches(lying, bed.topic, bed.parts)
+
+
+def test_a_batch_above_the_limit_is_refused(bed: LogBed) -> None:
+    data = bed.batch(0, records(5, value_bytes=100))
+    prepare_batches(data, TopicConfig(max_message_bytes=len(data)), bed.parts)
+    with pytest.raises(RecordTooLargeError):
+        prepare_batches(data, TopicConfig(max_message_bytes=len(data) - 1), bed.parts)
+
+
+def test_what_grows_above_the_limit_is_split_unless_its_producer_counts(bed: LogBed) -> None:
+    config = TopicConfig(compression_type="uncompressed", max_message_bytes=600)
+    plain = bed.batch(0, records(20, value_bytes=60), codec="gzip")
+    assert len(plain) < 600
+    prepared = prepare_batches(plain, config, bed.parts)
+    assert sum(sum(piece.table.record_count) for piece in prepared) == 20
+    assert max(max(piece.table.size_bytes) for piece in prepared) <= 600
+    idempotent = bed.batch(0, records(20, value_bytes=60), codec="gzip", producer=(7, 0, 0))
+    with pytest.raises(RecordTooLargeError):
+        prepare_batches(idempotent, config, bed.parts)
+
+
+def test_a_batch_that_is_encoded_again_keeps_its_producer(bed: LogBed) -> None:
+    data = bed.batch(0, records(3), producer=(7, 2, 40), transactional=True)
+    (piece,) = prepare_batches(data, TopicConfig(compression_type="gzip"), bed.parts)
+    (batch,) = piece.table
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (7, 2, 40)
+    assert batch.is_transactional
+    assert batch.codec_id == 1
+
+
+# --- what is inside ----------------------------------------------------------------------------------------------
+
+
+class Damaging(Codec):
+    """Another codec, but the last bit of what it is given is flipped."""
+
+    id = 1  # of gzip, which stands behind
+    levels = None
+
+    def __init__(self, codec: Codec) -> None:
+        self._codec = codec
+
+    def compress(self, data: Buffer, *, level: int | None, magic: int) -> bytes:
+        inside = bytearray(data)
+        inside[-1] ^= 1
+        return self._codec.compress(inside, level=level, magic=magic)
+
+    def decompress(self, data: Buffer, *, limit_bytes: int, magic: int) -> memoryview:
+        return self._codec.decompress(data, limit_bytes=limit_bytes, magic=magic)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_a_message_inside_of_another_has_a_crc_of_its_own(bed: LogBed, magic: int, version: int) -> None:
+    """Readers pass over it; the leader is the last to look."""
+    topic = TopicConfig(record_version=version)
+    good = bed.batch(0, records(3), magic=magic, codec="gzip")
+    damaging = Damaging(bed.parts.codecs.by_name("gzip"))
+    bad = bytes(bed.parts.formats.of(magic, "", 0).encode(records(3), BatchHeader(), damaging, None))
+    assert len(prepare_batches(good, topic, bed.parts)) == 1
+    assert [record["value"] for record in read(bed, bad)][:2] == [b"v0".hex(), b"v1".hex()]
+    with pytest.raises(CorruptBatchError) as caught:
+        prepare_batches(good + bad, topic, bed.parts)
+    assert (caught.value.file, caught.value.position) == ("append", len(good))
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("magic", [0, 1, 2])
+def test_clients_of_every_magic_write_to_topics_of_every_version(
+    bed: LogBed, magic: int, version: int, codec: str | None
+) -> None:
+    """Offsets follow each other, times are kept where both have them, and the log reads back."""
+    topic = TopicConfig(record_version=version)
+    offset, written = 40, b""
+    for _ in range(2):
+        for piece in prepare_batches(bed.batch(7, records(3), magic=magic, codec=codec), topic, bed.parts):
+            assert piece.table.magic == version
+            table = piece.format.assign(piece.data, piece.table, offset, 3, None)
+            offset, written = table.last_offset[-1] + 1, written + bytes(piece.data)
+    assert offset == 46
+    stamps = [record.timestamp_ms if magic and version else -1 for record in records(3)]
+    found = read(bed, written)
+    assert [record["offset"] for record in found] == list(range(40, 46))
+    assert [record["timestamp"] for record in found] == stamps * 2
+    assert [record["key"] for record in found] == [(b"k%d" % number).hex() for number in range(3)] * 2
+    for table in scan(bed.parts.formats, written, 0, len(written), check_crc=True).tables:
+        wrappers = 2 if version == 2 or codec else 6
+        assert (table.magic, len(table)) == (version, wrappers)
+
+
+def test_only_coordinators_write_control_batches(bed: LogBed) -> None:
+    marker = bed.marker(0, 5, ControlType.COMMIT)
+    with pytest.raises(InvalidRecordError, match="control"):
+        prepare_batches(marker, bed.topic, bed.parts)
+    (piece,) = prepare_batches(marker, bed.topic, bed.parts, origin=AppendOrigin.COORDINATOR)
+    assert bytes(piece.data) == marker
+
+
+def test_headers_do_not_fit_an_old_topic(bed: LogBed) -> None:
+    """An error, where a fetch would drop them."""
+    data = bed.batch(0, [*records(2), Record(key=b"k", timestamp_ms=5, headers=(("h", b""),))])
+    with pytest.raises(InvalidRecordError) as caught:
+        prepare_batches(data, TopicConfig(record_version=1), bed.parts)
+    assert caught.value.record_errors[0][0] == 2

@@ -1,0 +1,409 @@
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from stratalog.config.engine_settings import Limits
+from stratalog.config.topic import TopicConfig
+from stratalog.env.vfs import PosixVfs
+from stratalog.errors import ConfigError, CorruptBatchError, OffsetOutOfRangeError
+from stratalog.log.log import Log
+from stratalog.log.read.fetch import Fetched
+from stratalog.log.read.log_reader import LogReader
+from stratalog.model.messages.control import ControlType
+from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
+from stratalog.segment.framing import scan
+from stratalog.testing.logs import LogBed, records
+
+COUNT = 30
+
+
+@pytest.fixture
+def log(bed: LogBed) -> LogReader:
+    """Thirty records in batches of one to four, in several segments; it starts at 5."""
+    bed.topic = TopicConfig(segment_bytes=700)
+    made = bed.open()
+    written = 0
+    while written < COUNT:
+        size = min(1 + written % 4, COUNT - written)
+        made.append(records(size, start=written))
+        written += size
+    made.delete_records(5)
+    return made
+
+
+def batches(fetched: Fetched, bed: LogBed) -> list[tuple[int, int]]:
+    """(base offset, last offset) of the batches."""
+    data = fetched.read()
+    found = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    assert found.stop_position == len(data)
+    return [(batch.base_offset, batch.last_offset) for table in found.tables for batch in table]
+
+
+# --- raw batches -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_bytes", [-1, 0, 1, 100, 200, 1 << 20])
+def test_every_offset_is_fetched_with_the_batch_that_holds_it(bed: LogBed, log: LogReader, max_bytes: int) -> None:
+    for offset in range(5, COUNT):
+        with log.fetch(offset, max_bytes=max_bytes) as fetched:
+            found = batches(fetched, bed)
+            assert found[0][0] <= offset <= found[0][1]
+            assert fetched.next_offset == found[-1][1] + 1
+            assert fetched.size_bytes <= max(max_bytes, 0) or len(found) == 1
+            assert fetched.offsets == log.offsets()
+
+
+def test_a_log_is_read_fetch_by_fetch(bed: LogBed, log: LogReader) -> None:
+    offset, found = 5, list[tuple[int, int]]()
+    while True:
+        with log.fetch(offset, max_bytes=300) as fetched:
+            if not fetched.slices:
+                break
+            found += batches(fetched, bed)
+            offset = fetched.next_offset
+    assert offset == COUNT
+    assert found[0][0] <= 5
+    assert [base for base, _ in found[1:]] == [last + 1 for _, last in found[:-1]]
+
+
+def test_at_the_end_nothing_is_fetched(log: LogReader) -> None:
+    for isolation in ("log_end", "read_uncommitted", "read_committed"):
+        with log.fetch(COUNT, isolation=isolation) as fetched:
+            assert (fetched.slices, fetched.next_offset, fetched.read()) == ((), COUNT, b"")
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 4, COUNT + 1, 1 << 62])
+def test_offsets_outside_the_log_are_out_of_range(log: LogReader, offset: int) -> None:
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        log.fetch(offset)
+    assert (caught.value.offset, caught.value.log_start, caught.value.log_end) == (offset, 5, COUNT)
+    if offset:  # 0 is "the log start" where records are asked for
+        with pytest.raises(OffsetOutOfRangeError):
+            list(log.records(offset))
+
+
+def test_an_unknown_isolation_is_named(log: LogReader) -> None:
+    with pytest.raises(ConfigError, match="read_committed"):
+        log.fetch(5, isolation="dirty")
+    with pytest.raises(ConfigError, match="read_committed"):
+        list(log.records(isolation="dirty"))
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+def test_any_range_of_records(log: LogReader) -> None:
+    for start in range(5, COUNT + 1):
+        for end in (*range(start, COUNT + 3), None):
+            expected = list(range(start, COUNT if end is None else min(end, COUNT)))
+            assert [record.offset for record in log.records(start, end)] == expected
+
+
+def test_zero_is_the_log_start(log: LogReader) -> None:
+    assert next(iter(log.records())).offset == 5
+    assert next(iter(log.records(0, 7))).offset == 5
+    assert list(log.records(0, 5)) == []
+
+
+def test_arrow_holds_the_same(log: LogReader) -> None:
+    table = log.to_arrow(7, 20)
+    read = list(log.records(7, 20))
+    assert table.column("offset").to_pylist() == [record.offset for record in read]
+    assert table.column("key").to_pylist() == [record.key for record in read]
+    assert table.column("value").to_pylist() == [record.value for record in read]
+    assert log.to_arrow(20, 20).num_rows == 0
+
+
+@pytest.mark.parametrize("read_bytes", [1024, 1 << 20])
+def test_any_range_as_arrow(bed: LogBed, read_bytes: int) -> None:
+    """Batches of three, many a read: those at the ends come whole and are cut, or are copied in part."""
+    bed.limits, bed.topic = Limits(read_bytes=read_bytes), TopicConfig(index_interval_bytes=150)
+    made = bed.open()
+    for start in range(0, 120, 3):
+        made.append(records(3, start=start))
+    for start in range(0, 121, 7):
+        for end in (*range(start, 121, 5), 120, None):
+            expected = list(range(start, 120 if end is None else end))
+            assert made.to_arrow(start, end).column("offset").to_pylist() == expected
+            assert [record.offset for record in made.records(start, end)] == expected
+
+
+def test_a_range_reads_little_more_than_itself(bed: LogBed) -> None:
+    read = list[int]()
+
+    class Counted(PosixVfs):
+        def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
+            read.append(len(into))
+            return super().read_into(descriptor, position, into)
+
+    bed.files_port, bed.topic = Counted(), TopicConfig(index_interval_bytes=0)
+    made = bed.open()
+    sizes = []
+    for start in range(0, 100, 5):
+        before = made.segments()[-1].size_bytes
+        made.append(records(5, start=start, value_bytes=1000))
+        sizes.append(made.segments()[-1].size_bytes - before)
+    assert made.to_arrow(20, 40).num_rows == 20
+    assert 4 * sizes[0] <= sum(read) <= 6 * sizes[0]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4"])
+def test_wrappers_of_old_messages_are_cut_to_the_range(bed: LogBed, codec: str) -> None:
+    data = [bed.batch(3 * n, records(3, start=3 * n), magic=n % 2, codec=codec) for n in range(6)]
+    bed.write_segment(0, data)
+    log = bed.open_reader(clean=False)
+    for start in range(19):
+        for end in range(start, 19):
+            assert [record.offset for record in log.records(start, end)] == list(range(start, end))
+        with log.fetch(start, max_bytes=1) as fetched:
+            assert fetched.next_offset == (start if start == 18 else start // 3 * 3 + 3)
+
+
+def damaged_log(bed: LogBed, *, rolled: bool) -> list[bytes]:
+    """Five batches of two records, the second one damaged, after a clean stop."""
+    bed.topic = TopicConfig(index_interval_bytes=0)
+    data = [bed.batch(2 * n, records(2, start=2 * n)) for n in range(5)]
+    bed.write_segment(0, data)
+    log = bed.open(clean=False)
+    if rolled:
+        log.roll()
+    bed.close()
+    damaged = bytearray(bed.path(0).read_bytes())
+    damaged[len(data[0]) + len(data[1]) - 1] ^= 1
+    bed.path(0).write_bytes(damaged)
+    return data
+
+
+def test_all_good_records_come_before_a_damaged_batch(bed: LogBed) -> None:
+    data = damaged_log(bed, rolled=True)
+    log = bed.open_reader()
+    read = log.records()
+    assert [next(read).offset, next(read).offset] == [0, 1]
+    with pytest.raises(CorruptBatchError) as caught:
+        next(read)
+    assert (caught.value.file, caught.value.position) == (str(bed.path(0)), len(data[0]))
+    assert [record.offset for record in log.records(0, 2)] == [0, 1]
+    assert [record.offset for record in log.records(6)] == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_log_that_is_damaged_in_its_last_segment_ends_there(bed: LogBed, *, writable: bool) -> None:
+    """Though it was closed in order: what follows is not trusted, and an engine does not write behind it."""
+    data = [bed.batch(2 * n, records(2, start=2 * n)) for n in range(2)]
+    bed.write_segment(0, data[:1])
+    bed.open(clean=False)
+    bed.close()
+    torn = data[0] + data[1][:-1]
+    bed.path(0).write_bytes(torn)
+    log: LogReader = bed.open() if writable else bed.open_reader()
+    assert log.offsets().log_end == 2
+    read = log.records()
+    assert [next(read).offset, next(read).offset] == [0, 1]
+    with pytest.raises(CorruptBatchError) as caught:
+        next(read)
+    assert (caught.value.file, caught.value.position) == (str(bed.path(0)), len(data[0]))
+    assert [record.offset for record in log.records(0, 2)] == [0, 1]
+    with pytest.raises(CorruptBatchError):
+        log.fetch(2)
+    if isinstance(log, Log):
+        assert not log.healthy
+        with pytest.raises(CorruptBatchError):
+            log.append(records(1))
+        assert log.close() is False
+    assert bed.path(0).read_bytes() == torn
+
+
+# --- transactions ------------------------------------------------------------------------------------------------
+
+PLAIN, DATA, COMMIT, ABORT = "plain", "data", "commit", "abort"
+Step = tuple[str, int, int]  # what, by which producer, how many records
+
+KAFKAS_EXAMPLE: list[Step] = [
+    (PLAIN, 0, 1), (DATA, 1, 1), (DATA, 2, 1), (DATA, 1, 1), (ABORT, 1, 1), (DATA, 2, 1), (COMMIT, 2, 1),
+]  # fmt: skip
+
+
+class History:
+    """What producers did, as bytes, and what a reader must see of it."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.written: list[tuple[int, Step, int]] = []  # first offset, step, base sequence
+        self.committed: set[int] = set()
+        self.open: dict[int, list[int]] = {}
+        self.ended: list[tuple[int, int, int]] = []  # producer, first offset, marker offset of aborted transactions
+        sequences: dict[int, int] = {}
+        self.end = 0
+        for step in steps:
+            what, producer, count = step
+            offsets = range(self.end, self.end + (count if what in {PLAIN, DATA} else 1))
+            self.written.append((self.end, step, sequences.get(producer, 0)))
+            self.end = offsets.stop
+            if what == PLAIN:
+                self.committed.update(offsets)
+            elif what == DATA:
+                sequences[producer] = sequences.get(producer, 0) + count
+                self.open.setdefault(producer, []).extend(offsets)
+            else:
+                held = self.open.pop(producer, [])
+                if what == COMMIT:
+                    self.committed.update(held)
+                elif held:
+                    self.ended.append((producer, held[0], offsets.start))
+        self.last_stable = min((held[0] for held in self.open.values()), default=self.end)
+
+    @property
+    def data(self) -> list[int]:
+        """The offsets of all data records."""
+        return [
+            offset
+            for first, (what, _, count), _ in self.written
+            if what in {PLAIN, DATA}
+            for offset in range(first, first + count)
+        ]
+
+    def visible(self, start: int = 0) -> list[int]:
+        return [offset for offset in self.data if start <= offset < self.last_stable and offset in self.committed]
+
+    def write(self, bed: LogBed, cuts: Sequence[int]) -> None:
+        """Write the batches, a new segment beginning before each batch whose number is in ``cuts``."""
+        groups: dict[int, list[bytes]] = {}
+        base = 0
+        for number, (first, (what, producer, count), sequence) in enumerate(self.written):
+            base = first if number in cuts or number == 0 else base
+            groups.setdefault(base, []).append(encoded(bed, first, what, producer, count, sequence))
+        for at, data in groups.items():
+            bed.write_segment(at, data)
+
+
+def encoded(bed: LogBed, first: int, what: str, producer: int, count: int, sequence: int) -> bytes:
+    if what == PLAIN:
+        return bed.batch(first, records(count, start=first))
+    if what == DATA:
+        return bed.batch(first, records(count, start=first), producer=(producer, 0, sequence), transactional=True)
+    return bed.marker(first, producer, ControlType.COMMIT if what == COMMIT else ControlType.ABORT)
+
+
+def consumed(log: LogReader, bed: LogBed, start: int, max_bytes: int) -> list[int]:
+    """The offsets that Kafka's consumer would deliver under read_committed, fetch by fetch."""
+    position, delivered = start, list[int]()
+    while True:
+        with log.fetch(position, max_bytes=max_bytes, isolation="read_committed") as fetched:
+            if not fetched.slices:
+                return delivered
+            waiting = [(gone.first_offset, gone.producer_id) for gone in fetched.aborted_transactions]
+            heapq.heapify(waiting)
+            aborted: set[int] = set()
+            data = fetched.read()
+            for table in scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables:
+                for batch in table:
+                    while waiting and waiting[0][0] <= batch.last_offset:
+                        aborted.add(heapq.heappop(waiting)[1])
+                    if batch.is_control:
+                        aborted.discard(batch.producer_id)
+                    elif not (batch.is_transactional and batch.producer_id in aborted):
+                        delivered += [o for o in range(batch.base_offset, batch.last_offset + 1) if o >= position]
+            position = fetched.next_offset
+
+
+def check(log: LogReader, bed: LogBed, history: History) -> None:
+    bounds = log.offsets()
+    assert (bounds.log_end, bounds.high_watermark, bounds.last_stable) == (
+        history.end,
+        history.end,
+        history.last_stable,
+    )
+    assert [record.offset for record in log.records()] == history.data
+    for start in range(history.end + 1):
+        assert [record.offset for record in log.records(start, isolation="read_committed")] == [
+            offset for offset in history.visible() if offset >= start
+        ]
+        assert consumed(log, bed, start, max_bytes=1 << 20) == history.visible(start)
+    assert consumed(log, bed, 0, max_bytes=1) == history.visible()
+
+
+def test_kafkas_example(bed: LogBed) -> None:
+    history = History(KAFKAS_EXAMPLE)
+    assert history.visible() == [0, 2, 5]
+    history.write(bed, cuts=[])
+    log = bed.open(clean=False)
+    check(log, bed, history)
+    entry = bed.path(0, ".txnindex").read_bytes()
+    assert [int.from_bytes(entry[at : at + 8], "big") for at in range(2, 34, 8)] == [1, 1, 4, 2]
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from([PLAIN, DATA, DATA, DATA, COMMIT, ABORT, ABORT]), st.integers(1, 3), st.integers(1, 2)),
+    min_size=1,
+    max_size=14,
+)
+
+
+@settings(max_examples=60)
+@given(steps, st.sets(st.integers(1, 13), max_size=3))
+@example(KAFKAS_EXAMPLE, {3})
+@example([(DATA, 1, 1), (PLAIN, 1, 1), (ABORT, 1, 1)], {1, 2})
+@example([(DATA, 1, 1), (DATA, 2, 1), (ABORT, 2, 1), (DATA, 2, 1), (ABORT, 1, 1), (ABORT, 2, 1)], {2, 3, 5})
+def test_committed_readers_see_what_was_committed(history_steps: list[Step], cuts: set[int]) -> None:
+    """Recovered by a writer, by a reader, and read from the indexes after a clean stop."""
+    history = History(history_steps)
+    with TemporaryDirectory() as folder, LogBed(Path(folder) / "data", Registry.load()) as bed:
+        history.write(bed, sorted(cuts))
+        before = bed.contents()
+        check(bed.open_reader(clean=False), bed, history)
+        assert bed.contents() == before
+        check(bed.open(clean=False), bed, history)
+        check(bed.open(), bed, history)
+        check(bed.open_reader(), bed, history)
+
+
+@settings(max_examples=25)
+@given(steps, st.sets(st.integers(1, 13), max_size=3), st.randoms(use_true_random=False))
+def test_a_damaged_transaction_index_changes_no_answer(
+    history_steps: list[Step], cuts: set[int], chance: random.Random
+) -> None:
+    """It cannot be made again from its segment alone, so loading compares it with what came before, too."""
+    history = History(history_steps)
+    with TemporaryDirectory() as folder, LogBed(Path(folder) / "data", Registry.load()) as bed:
+        history.write(bed, sorted(cuts))
+        bed.open(clean=False)
+        bed.close()
+        for path in bed.folder.glob("*.txnindex"):
+            data = path.read_bytes()
+            path.write_bytes(chance.choice([data[:-1], b"\xff" * len(data), data + data, data + bytes(5)]))
+        before = bed.contents()
+        check(bed.open_reader(), bed, history)
+        assert bed.contents() == before
+        check(bed.open(), bed, history)
+        bed.close()
+        check(bed.open_reader(), bed, history)
+
+
+def test_a_pending_transaction_holds_readers_back_until_its_marker(bed: LogBed) -> None:
+    log = bed.open()
+    log.append([Record(value=b"0")])
+    log.append_as_leader(bed.batch(0, records(1), producer=(5, 0, 0), transactional=True))
+    log.append([Record(value=b"2")])
+    assert log.offsets().last_stable == 1
+    assert [record.offset for record in log.records(isolation="read_committed")] == [0]
+    assert [record.offset for record in log.records()] == [0, 1, 2]
+    with pytest.raises(OffsetOutOfRangeError):
+        log.fetch(4, isolation="read_committed")
+    with log.fetch(2, isolation="read_committed") as fetched:
+        assert (fetched.slices, fetched.next_offset) == ((), 2)
+    bed.crash()
+    end = bed.path(0).stat().st_size
+    with bed.path(0).open("ab") as file:
+        file.write(bed.marker(3, 5, ControlType.COMMIT))
+    assert bed.path(0).stat().st_size > end
+    log = bed.open(clean=False)
+    assert log.offsets().last_stable == 4
+    assert [record.offset for record in log.records(isolation="read_committed")] == [0, 1, 2]

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stratalog.config.topic import TopicConfig
+from stratalog.log.read.time_lookup import TimeFences
+from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
+from stratalog.segment.readable import ReadableSegment
+from stratalog.testing.logs import LogBed
+
+
+def stamped(*stamps: int) -> list[Record]:
+    return [Record(timestamp_ms=stamp, value=b"x") for stamp in stamps]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "offset"),
+    [(0, 0), (1000, 0), (1001, 1), (3000, 1), (3001, 4), (5000, 4), (5001, None)],
+)
+def test_the_first_record_that_is_not_older(bed: LogBed, stamp: int, offset: int | None) -> None:
+    log = bed.open()
+    log.append(stamped(1000, 3000, 2000))
+    log.append(stamped(2500, 5000))
+    assert log.offset_for_timestamp(stamp) == offset
+
+
+def test_an_empty_log_has_no_answer(bed: LogBed) -> None:
+    assert bed.open().offset_for_timestamp(0) is None
+
+
+def test_later_segments_are_tried(bed: LogBed) -> None:
+    """The first segment's only candidate lies below the log start; Kafka then says that there is none."""
+    log = bed.open()
+    log.append(stamped(9000, 10))
+    log.roll()
+    log.append(stamped(20, 9500))
+    log.delete_records(1)
+    assert log.offset_for_timestamp(9000) == 3
+    assert log.offset_for_timestamp(5) == 1
+
+
+def test_records_that_are_not_committed_are_no_answer(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(stamped(1000))
+    log.append_as_leader(bed.batch(0, stamped(2000), producer=(7, 0, 0), transactional=True))
+    log.append(stamped(3000))
+    assert log.offset_for_timestamp(1500) == 1
+    assert log.offset_for_timestamp(1500, "read_committed") is None
+    assert log.offset_for_timestamp(500, "read_committed") == 0
+
+
+def test_messages_without_timestamps_are_passed_over(bed: LogBed) -> None:
+    bed.write_segment(0, [bed.batch(0, stamped(-1, -1), magic=0), bed.batch(2, stamped(500), magic=1)])
+    log = bed.open_reader(clean=False)
+    assert (log.offset_for_timestamp(0), log.offset_for_timestamp(501)) == (2, None)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=8), st.integers(0, 8))
+def test_the_answer_is_that_of_a_scan(
+    tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]], log_start: int
+) -> None:
+    topic = TopicConfig(segment_bytes=200, index_interval_bytes=0)
+    with LogBed(tmp_path_factory.mktemp("log"), Registry.load(), topic=topic) as bed:
+        log = bed.open()
+        for stamps in batches:
+            log.append(stamped(*stamps))
+        listed = [stamp for stamps in batches for stamp in stamps]
+        start = log.delete_records(min(log_start, len(listed)))
+        reader = bed.open_reader(clean=False)
+        for stamp in range(32):
+            expected = next((o for o, t in enumerate(listed) if t >= stamp and o >= start), None)
+            assert log.offset_for_timestamp(stamp) == expected
+            assert reader.offset_for_timestamp(stamp) == expected
+
+
+class Counted:
+    """A closed segment that counts how often it is asked for its largest timestamp."""
+
+    def __init__(self, stamp: int) -> None:
+        self.stamp, self.asked = stamp, 0
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        self.asked += 1
+        return self.stamp
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12), st.lists(st.integers(0, 10), min_size=1, max_size=6))
+def test_segments_are_asked_once_and_only_as_far_as_a_search_goes(stamps: list[int], wanted: list[int]) -> None:
+    segments = tuple(Counted(stamp) for stamp in stamps)
+    fences = TimeFences()
+    for stamp in wanted:
+        expected = next((index for index, found in enumerate(stamps) if found >= stamp), len(stamps))
+        assert fences.first(cast("Sequence[ReadableSegment]", segments), len(stamps), stamp) == expected
+    first_late = next((index for index, found in enumerate(stamps) if found >= max(wanted)), len(stamps) - 1)
+    assert [found.asked for found in segments] == [int(index <= first_late) for index in range(len(stamps))]
+
+
+def test_fences_of_segments_that_went_are_forgotten() -> None:
+    old, kept = (Counted(9), Counted(1)), (Counted(2), Counted(5))
+    fences = TimeFences()
+    assert fences.first(cast("Sequence[ReadableSegment]", old), 2, 5) == 0
+    assert fences.first(cast("Sequence[ReadableSegment]", kept), 2, 5) == 1
+    assert fences.first(cast("Sequence[ReadableSegment]", (*kept, Counted(7))), 3, 6) == 2

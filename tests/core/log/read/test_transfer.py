@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stratalog.config.topic import TopicConfig
+from stratalog.env import PosixVfs
+from stratalog.errors import OffsetOutOfRangeError, SegmentGoneError, StaleLeaderEpochError
+from stratalog.log.log import Log
+from stratalog.log.read.fetch import FetchRequest
+from stratalog.log.read.transfer import Transfer
+from stratalog.model.offsets import EpochEnd, Isolation, LogOffsets, Watermark
+from stratalog.model.segment_info import FileSlice
+from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.logs import LogBed, records
+from stratalog_formats.kernels.choice import KERNELS
+
+COUNT = 24
+LARGE = 1 << 20
+
+
+class CopyingSocket(socket.socket):
+    """As those that encrypt: what is sent must pass through it."""
+
+
+@pytest.fixture
+def files(bed: LogBed) -> FaultyVfs:
+    bed.files_port = made = FaultyVfs()
+    return made
+
+
+@pytest.fixture
+def log(bed: LogBed, files: FaultyVfs) -> Log:
+    """Batches of one to three records, several a segment, of several sizes; the last two are not committed."""
+    assert files.rule is None
+    bed.topic = TopicConfig(segment_bytes=700, index_interval_bytes=200, file_delete_delay_ms=0)
+    bed.watermark = Watermark.EXTERNAL
+    made = bed.open(high_watermark=0)
+    while made.offsets().log_end < COUNT:
+        end = made.offsets().log_end
+        made.append(records(min(1 + end % 3, COUNT - end), start=end, value_bytes=end * 7 % 90))
+    made.set_high_watermark(COUNT - 2)
+    assert len(made.segments()) > 2
+    return made
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    sender, receiver = socket.socketpair()
+    with sender, receiver:
+        yield sender, receiver
+
+
+def received(receiver: socket.socket, size_bytes: int) -> bytes:
+    data = b""
+    while len(data) < size_bytes:
+        data += receiver.recv(size_bytes - len(data))
+    return data
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", Isolation)
+@pytest.mark.parametrize("max_bytes", [0, 150, 400, 700, LARGE])
+def test_what_is_sent_is_what_a_fetch_returns(
+    log: Log, files: FaultyVfs, ends: tuple[socket.socket, socket.socket], isolation: str, max_bytes: int
+) -> None:
+    sender, receiver = ends
+    for offset in range(COUNT + 1):
+        with log.fetch(offset, max_bytes, isolation) as fetched:
+            sent = log.send_to(sender, offset, max_bytes, isolation)
+            assert (sent.next_offset, sent.size_bytes) == (fetched.next_offset, fetched.size_bytes)
+            assert (sent.sent_bytes, sent.left_bytes, sent.offsets) == (sent.size_bytes, 0, fetched.offsets)
+            assert received(receiver, sent.size_bytes) == fetched.read()
+    assert files.names("send")
+
+
+def test_nothing_is_read_but_the_ends(bed: LogBed, files: FaultyVfs, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = bed.open()
+    for index in range(300):
+        log.append(records(10, start=index * 10, value_bytes=300))
+    sizes = list[int]()
+    read = files.read
+
+    def counted(descriptor: int, position: int, size_bytes: int) -> bytes:
+        sizes.append(size_bytes)
+        return read(descriptor, position, size_bytes)
+
+    monkeypatch.setattr(files, "read", counted)
+    with log.transfer(1234, 400_000) as ready:
+        assert ready.size_bytes > 390_000
+    assert sum(sizes) < 60_000
+
+
+@pytest.mark.parametrize("batch_bytes", [100, 2_000, 20_000, 200_000])
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_range_is_that_of_a_fetch_wherever_it_begins_and_however_large_its_batches_are(
+    bed: LogBed, batch_bytes: int, magic: int
+) -> None:
+    bed.topic = TopicConfig(record_version=magic)
+    log, value_bytes = bed.open(), batch_bytes // 3
+    while log.view().segments[-1].size_bytes < 1_200_000 * (batch_bytes > 1000) + 60_000:
+        log.append(records(3, start=log.offsets().log_end, value_bytes=value_bytes))
+    end = log.offsets().log_end
+    for offset in sorted({*range(0, end, end // 7 + 1), 1, end - 1, end}):
+        for max_bytes in (0, 1000, 16_000, 70_000, LARGE, 1 << 40):
+            with log.fetch(offset, max_bytes) as fetched, log.transfer(offset, max_bytes) as ready:
+                assert (ready.next_offset, ready.size_bytes) == (fetched.next_offset, fetched.size_bytes)
+
+
+@pytest.mark.parametrize("batch_bytes", [100, 20_000, 1_000_000])
+def test_a_range_is_found_by_a_few_small_reads(bed: LogBed, files: FaultyVfs, batch_bytes: int) -> None:
+    """One batch of 1 MiB was read whole for its header, and others at both ends were read to compare their CRC."""
+    log = bed.open()
+    while log.view().segments[-1].size_bytes < 4_000_000:
+        log.append(records(1, start=log.offsets().log_end, value_bytes=batch_bytes) * max(1, 2000 // batch_bytes))
+    end = log.offsets().log_end
+    for offset in range(0, end, end // 3):
+        log.transfer(offset, LARGE).release()  # what is opened is open from now on
+        sizes = list[int]()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(files, "read", counted_reads(files, sizes))
+            log.transfer(offset, LARGE).release()
+        if KERNELS.pick_batches is not None:
+            assert len(sizes) <= 5
+            assert sum(sizes) <= 80_000
+
+
+def counted_reads(files: FaultyVfs, sizes: list[int]) -> Callable[[int, int, int], bytes]:
+    read = files.read
+
+    def counted(descriptor: int, position: int, size_bytes: int) -> bytes:
+        sizes.append(size_bytes)
+        return read(descriptor, position, size_bytes)
+
+    return counted
+
+
+def test_epochs_are_compared_as_in_a_fetch(log: Log, ends: tuple[socket.socket, socket.socket]) -> None:
+    log.lead(3)
+    with pytest.raises(StaleLeaderEpochError):
+        log.transfer(0, current_leader_epoch=2)
+    with pytest.raises(OffsetOutOfRangeError):
+        log.send_to(ends[0], COUNT + 1)
+    log.append(records(1, start=COUNT))
+    with log.transfer(COUNT + 1, isolation="log_end", last_fetched_epoch=2) as parted:
+        assert (parted.diverging, parted.size_bytes, parted.send(ends[0])) == (EpochEnd(0, COUNT), 0, 0)
+
+
+@given(cuts=st.lists(st.integers(1, 300), max_size=30))
+def test_bytes_in_memory_are_sent_from_where_it_stopped(cuts: list[int]) -> None:
+    """A tier's bytes, to a socket that takes some at a time."""
+    data, taken = os.urandom(1000), b""
+
+    class Slow(socket.socket):
+        def send(self, given: Any, flags: int = 0, /) -> int:
+            assert not flags
+            nonlocal taken
+            if not cuts:
+                raise BlockingIOError
+            piece = bytes(given[: cuts.pop()])
+            taken += piece
+            return len(piece)
+
+    asked = FetchRequest(0, 1000, Isolation.LOG_END)
+    made = Transfer(asked, LogOffsets(0, 0, 0, 0, 0, 9), PosixVfs(), FileSlice.of(data), size_bytes=1000)
+    with Slow() as sink:
+        sink.setblocking(False)
+        assert made.send(sink) == made.sent_bytes == len(taken)
+    assert taken == data[: len(taken)]
+    made.release()
+
+
+# --- sockets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_socket_that_is_no_plain_one_gets_copies(log: Log, files: FaultyVfs) -> None:
+    left, right = socket.socketpair()
+    with CopyingSocket(left.family, left.type, left.proto, left.detach()) as sender, right:
+        sent = log.send_to(sender, 0)
+        assert received(right, sent.size_bytes) == log.fetch(0).read()
+    assert not files.names("send")
+
+
+@pytest.mark.parametrize("kind", [socket.socket, CopyingSocket])
+def test_a_socket_that_does_not_wait_takes_what_it_can(bed: LogBed, kind: Callable[..., socket.socket]) -> None:
+    log = bed.open()
+    for index in range(40):
+        log.append(records(1, start=index, value_bytes=50_000))
+    left, right = socket.socketpair()
+    with kind(left.family, left.type, left.proto, left.detach()) as sender, right:
+        sender.setblocking(False)
+        sent, data = log.send_to(sender, 0, 4 * LARGE), b""
+        assert 0 < sent.sent_bytes < sent.size_bytes
+        while sent.left_bytes:
+            data += right.recv(LARGE)
+            sent.send(sender)
+        data += received(right, sent.size_bytes - len(data))
+        assert data == log.fetch(0, 4 * LARGE).read()
+        assert sent.send(sender) == 0
+
+
+def test_a_socket_with_a_timeout_waits_for_its_reader(bed: LogBed, ends: tuple[socket.socket, socket.socket]) -> None:
+    log = bed.open()
+    for index in range(40):
+        log.append(records(1, start=index, value_bytes=50_000))
+    sender, receiver = ends
+    sender.settimeout(60)
+    ready, found = log.transfer(0, 4 * LARGE), list[bytes]()
+    reader = threading.Thread(target=lambda: found.append(received(receiver, ready.size_bytes)))
+    reader.start()
+    assert ready.send(sender) == ready.size_bytes
+    reader.join()
+    assert found == [log.fetch(0, 4 * LARGE).read()]
+
+
+def test_a_timeout_and_a_closed_end_can_be_told_from_the_transfer(
+    bed: LogBed, files: FaultyVfs, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    log = bed.open()
+    for index in range(40):
+        log.append(records(1, start=index, value_bytes=50_000))
+    sender, receiver = ends
+    sender.settimeout(0.001)
+    with log.transfer(0, 4 * LARGE) as ready:
+        with pytest.raises(TimeoutError):
+            ready.send(sender)
+        assert 0 < ready.sent_bytes < ready.size_bytes
+        receiver.close()
+        with pytest.raises(OSError, match=r"pipe|reset"):
+            ready.send(sender)
+    with pytest.raises(ValueError, match="released"):
+        ready.send(sender)
+    assert files.rule is None
+
+
+# --- files that go ---------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_that_is_deleted_meanwhile_is_sent_all_the_same(
+    log: Log, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    expected = log.fetch(0).read()
+    with log.transfer(0) as ready:
+        log.delete_records(12)
+        log.drop_local(12)
+        log.remove_left()
+        assert ready.send(ends[0]) == len(expected)
+    assert received(ends[1], len(expected)) == expected
+
+
+def test_a_log_that_is_truncated_meanwhile_ends_the_transfer(
+    log: Log, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    start = log.segments()[-1].base_offset
+    with log.transfer(start, isolation="log_end") as ready:
+        log.truncate_to(start)
+        with pytest.raises(SegmentGoneError, match="truncated"):
+            ready.send(ends[0])
+
+
+def test_the_file_is_let_go_of_when_all_is_sent(
+    bed: LogBed, log: Log, files: FaultyVfs, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    log.send_to(ends[0], 0)
+    with log.transfer(0):
+        pass
+    bed.close()
+    assert not [path for path in files.open_paths if path.endswith(".log")]

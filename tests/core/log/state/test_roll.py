@@ -1,0 +1,179 @@
+"""When segments are closed, and what may go wrong then."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from dataclasses import replace
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import LogDirOfflineError, StorageError
+from stratalog.log.log import Log
+from stratalog.log.state.roll import new_appender
+from stratalog.model.records import Record
+from stratalog.spi.indexes import IndexRole
+from stratalog.testing.faults import FaultyVfs
+from stratalog.testing.logs import LogBed, records
+
+STEP_MS = 1000
+OF_A_ROLL = ("create", "write", "sync", "rename", "sync folder", "truncate")
+
+
+class WrongClock(ManualClock):
+    """May be set back."""
+
+    behind_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() - self.behind_ms
+
+
+def bases(log: Log) -> list[int]:
+    return [segment.base_offset for segment in log.segments()]
+
+
+@pytest.mark.parametrize("chance", range(5))
+def test_jitter_above_the_longest_lag_does_not_roll_at_each_append(bed: LogBed, chance: int) -> None:
+    """Kafka draws it below segment.ms alone, and then less than nothing is left to wait for."""
+    bed.topic = TopicConfig(
+        cleanup_policy=("compact",), segment_ms=10**9, segment_jitter_ms=10**8, max_compaction_lag_ms=STEP_MS
+    )
+    log = bed.open()
+    parts = replace(bed.parts, env=replace(bed.parts.env, chance=random.Random(chance)))  # noqa: S311 - repeatable
+    log._state.appender = new_appender(log.view().segments[-1], parts, bed.topic)
+    for _ in range(3):
+        log.append([Record(timestamp_ms=5, key=b"k")])
+    assert bases(log) == [0]
+    log.append([Record(timestamp_ms=6 + STEP_MS, key=b"k")])
+    assert bases(log) == [0, 3]
+
+
+def test_settings_that_shrink_below_the_jitter_drawn_roll_at_the_first_later_record(bed: LogBed) -> None:
+    bed.topic = TopicConfig(segment_ms=10**9)
+    log = bed.open()
+    log._state.appender = type(log._state.appender)(log.view().segments[-1], bed.parts, bed.topic, jitter_ms=10**8)
+    log.configure(TopicConfig(segment_ms=10), bed.parts)
+    for stamp in (5, 5, 6):
+        log.append([Record(timestamp_ms=stamp)])
+    assert bases(log) == [0, 2]
+
+
+def test_an_empty_segment_takes_up_index_settings_that_leave_room(bed: LogBed) -> None:
+    """Its indexes were full from the first; the segment stays, and has entries from now on."""
+    small = TopicConfig(segment_index_bytes=12, index_interval_bytes=0)
+    bed.topic = small
+    log = bed.open()
+    bed.topic = replace(small, segment_index_bytes=1200)
+    log.configure(bed.topic, bed.parts)
+    for index in range(4):
+        log.append(records(1, start=index))
+    assert bases(log) == [0]
+    entries = log.view().segments[-1].index_entries(IndexRole.OFFSET)
+    assert len(bed.parts.indexes[IndexRole.OFFSET].reader(entries, 0)) == 3
+    assert log.close()
+    assert [record.offset for record in bed.open().records()] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("index_bytes", [4, 12])  # Kafka's least, in which not even one entry has room
+def test_indexes_without_room_roll_at_each_append(bed: LogBed, index_bytes: int) -> None:
+    bed.topic = TopicConfig(segment_index_bytes=index_bytes, index_interval_bytes=0)
+    log = bed.open()
+    for index in range(3):
+        log.append(records(1, start=index))
+    assert bases(log) == [0, 1, 2]
+    assert [record.offset for record in log.records()] == [0, 1, 2]
+    assert log.close()
+    again = bed.open()
+    assert [record.offset for record in again.records()] == [0, 1, 2]
+    assert again.append(records(1, start=3)).base_offset == 3
+
+
+@pytest.mark.parametrize("stamp", [-1, 0])
+def test_a_clock_that_goes_back_rolls_nothing_and_loses_nothing(bed: LogBed, stamp: int) -> None:
+    clock = bed.clock = WrongClock()
+    bed.topic = TopicConfig(segment_ms=STEP_MS, message_timestamp_type="LogAppendTime")
+    log = bed.open()
+    log.append([Record(timestamp_ms=stamp, value=b"a")])
+    first = clock.now_ms()
+    clock.behind_ms = 10 * STEP_MS
+    assert not log.roll_if_due()
+    result = log.append([Record(timestamp_ms=stamp, value=b"b")])
+    assert result.append_time_ms == first - 10 * STEP_MS
+    assert bases(log) == [0]
+    clock.behind_ms = 0
+    clock.advance_ms(STEP_MS + 1)
+    log.append([Record(timestamp_ms=stamp, value=b"c")])
+    assert bases(log) == [0, 2]
+    assert log.offset_for_timestamp(first) == 0
+    assert log.offset_for_timestamp(first + 1) == 2
+    log = bed.open()
+    assert [record.value for record in log.records()] == [b"a", b"b", b"c"]
+    assert log.offset_for_timestamp(first + 1) == 2
+
+
+def test_a_foreign_file_with_the_name_of_the_next_segment_gives_way(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(2))
+    bed.path(2).write_bytes(b"left by a crash")
+    bed.path(2, ".index").write_bytes(b"the same")
+    assert log.roll() == 2
+    log.append(records(1, start=2))
+    assert [record.key for record in log.records()] == [record.key for record in records(3)]
+
+
+def test_a_folder_that_vanished_takes_the_log_out_of_service_at_the_next_roll(bed: LogBed) -> None:
+    log = bed.open()
+    log.append(records(2))
+    moved = bed.folder.rename(bed.folder.with_name("elsewhere"))
+    with pytest.raises(StorageError) as caught:
+        log.roll()
+    assert str(bed.folder) in str(caught.value)
+    assert [record.offset for record in log.records()] == [0, 1]
+    moved.rename(bed.folder)
+    log.close()
+    assert [record.offset for record in bed.open(clean=False).records()] == [0, 1]
+
+
+@pytest.mark.parametrize("operation", OF_A_ROLL)
+def test_whatever_fails_in_a_roll_no_record_is_lost(bed: LogBed, operation: str) -> None:
+    disk = bed.files_port = FaultyVfs()
+    bed.topic = TopicConfig(index_interval_bytes=0)
+    log = bed.open()
+    for index in range(3):
+        log.append(records(1, start=index))
+    reached = []
+
+    def fail(what: str, path: str) -> None:
+        if what == operation:
+            reached.append(path)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    disk.rule = fail
+    with pytest.raises(LogDirOfflineError):
+        log.roll()
+    disk.rule = None
+    assert reached
+    with pytest.raises(LogDirOfflineError):
+        log.append(records(1, start=3))
+    assert [record.offset for record in log.records()] == [0, 1, 2]
+    log.close()
+    log = bed.open(clean=False)
+    assert [record.key for record in log.records()] == [record.key for record in records(3)]
+    assert log.append(records(1, start=3)).base_offset == 3
+
+
+def test_jitter_is_drawn_by_the_chance_of_the_environment(bed: LogBed) -> None:
+    bed.topic = TopicConfig(segment_ms=10**6, segment_jitter_ms=10**5)
+    segment = bed.open().view().segments[-1]
+
+    def drawn(seed: int) -> list[int]:
+        env = Env(clock=bed.clock, chance=random.Random(seed))  # noqa: S311 - repeatable
+        parts = replace(bed.parts, env=env)
+        return [new_appender(segment, parts, bed.topic)._jitter_ms for _ in range(4)]
+
+    assert drawn(1) == drawn(1) != drawn(2)

@@ -1,0 +1,53 @@
+"""The note about the tier. What an engine does with it is in tests/core/engine/open/test_offline_tier.py."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import cast
+
+import pytest
+
+from stratalog.log.read.tier_view import RemoteLog, RemoteView
+from stratalog.log.state.tier_link import note_tier, read_note
+from stratalog.model.batches import Buffer
+from stratalog.testing.logs import LogBed
+
+
+class Growing:
+    """A tier that holds more each time it is looked at."""
+
+    is_assumed = False
+
+    def __init__(self) -> None:
+        self._versions = itertools.count(1)
+
+    def view(self) -> RemoteView:
+        return RemoteView(next(self._versions))
+
+
+def test_who_looked_at_the_tier_earlier_does_not_replace_a_later_note(
+    bed: LogBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Retention, cleaning and offload note on threads of their own: an older note could win, and pass for the newer one."""
+    with bed:
+        state = bed.open()._state
+        monkeypatch.setattr(state, "remote", cast(RemoteLog, Growing()))
+        other = threading.Thread(target=note_tier, args=(state,))
+        replace = state.files.replace_small
+
+        def replace_late(name: str, data: Buffer) -> None:
+            """Let the other thread come between the look and the write, if it can."""
+            if threading.current_thread() is not other:
+                other.start()
+                if not state.noting.locked():
+                    other.join()
+            replace(name, data)
+
+        monkeypatch.setattr(state.files, "replace_small", replace_late)
+        note_tier(state)
+        other.join()
+        note = read_note(state.files)
+        assert note is not None
+        assert note.version == state.noted_version == 2
+        monkeypatch.undo()

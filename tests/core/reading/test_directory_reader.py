@@ -1,0 +1,220 @@
+"""Directories read without an engine: whole, damaged, in use, with the tier behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stratalog import Record, open_engine, open_reader
+from stratalog.config.settings_sources import read_settings
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import (
+    BucketNotFoundError,
+    ClosedError,
+    ConfigError,
+    CorruptBatchError,
+    CorruptCheckpointError,
+    LogDirNotFoundError,
+    PluginError,
+    UnknownComponentError,
+    UnknownSettingError,
+    UnknownTopicError,
+)
+from stratalog.reading.open_reader import open_host
+from stratalog.spi import Codec, OpenContext, Provider, hookimpl
+
+SMALL = {"segment.bytes": 1000, "index.interval.bytes": 100, "file.delete.delay.ms": 0, "retention.ms": -1}
+
+
+def fill(folder: Path, *, records: int = 100, tier: str | None = None) -> None:
+    with open_engine(folder, tier=tier, topic_defaults={"local.retention.bytes": 0}) as engine:
+        engine.create_topic("orders", config=SMALL)
+        for number in range(records):
+            engine.log("orders", 0).append([Record(timestamp_ms=1000 + number, value=b"%d" % number * 10)])
+        if tier is not None:
+            engine.offload()
+            engine.apply_retention()
+
+
+def contents(folder: Path) -> dict[str, tuple[str, int]]:
+    return {
+        str(path.relative_to(folder)): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def last_log(folder: Path) -> Path:
+    return max(folder.glob("orders-0/*.log"))
+
+
+@pytest.mark.parametrize("missing", ["", ".kafka_cleanshutdown", "orders-0/00000000000000000000.index"])
+def test_reading_leaves_no_trace(tmp_path: Path, missing: str) -> None:
+    fill(tmp_path)
+    if missing:
+        (tmp_path / missing).unlink()
+    before = contents(tmp_path)
+    with open_reader(tmp_path) as reader:
+        assert [record.offset for record in reader.log("orders", 0).records()] == list(range(100))
+        assert reader.log("orders", 0).offset_for_timestamp(1050) == 50
+        reader.log("orders", 0).fetch(10).release()
+    assert contents(tmp_path) == before
+
+
+def test_a_read_only_directory_can_be_read(tmp_path: Path) -> None:
+    fill(tmp_path)
+    for path in [tmp_path, *tmp_path.rglob("*")]:
+        path.chmod(0o500 if path.is_dir() else 0o400)
+    with open_reader(tmp_path) as reader:
+        assert len(list(reader.log("orders", 0).records())) == 100
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 30, 70])
+def test_a_clean_directory_whose_last_file_was_cut_gives_what_is_good_then_an_error(
+    tmp_path: Path, cut_bytes: int
+) -> None:
+    fill(tmp_path)
+    path = last_log(tmp_path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - cut_bytes)
+    with open_reader(tmp_path) as reader:
+        log = reader.log("orders", 0)
+        good: list[int] = []
+        with pytest.raises(CorruptBatchError) as raised:
+            good.extend(record.offset for record in log.records())
+        assert good == list(range(99))
+        assert raised.value.file == str(path)
+        assert 0 < raised.value.position < path.stat().st_size + cut_bytes
+
+
+def test_a_clean_directory_cut_between_two_batches_is_noticed(tmp_path: Path) -> None:
+    """Nothing in the file is wrong then: only the high watermark checkpoint knows that there was more."""
+    fill(tmp_path)
+    path = last_log(tmp_path)
+    with open_reader(tmp_path) as reader:
+        size = reader.log("orders", 0).fetch(99).size_bytes
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - size)
+    with open_reader(tmp_path) as reader, pytest.raises(CorruptBatchError, match="high watermark was 100"):
+        list(reader.log("orders", 0).records())
+
+
+def test_a_crashed_directory_is_read_to_its_last_good_batch(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    with last_log(tmp_path).open("ab") as file:
+        file.write(b"\0" * 500)
+    with open_reader(tmp_path) as reader:
+        assert [record.offset for record in reader.log("orders", 0).records()] == list(range(100))
+
+
+def test_what_was_evicted_needs_the_tier(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    fill(tmp_path / "data", tier=f"file://{bucket}")
+    with open_reader(tmp_path / "data") as reader:
+        offsets = reader.log("orders", 0).offsets()
+        assert offsets.log_start == offsets.local_log_start > 0
+    with open_reader(tmp_path / "data", tier=f"file://{bucket}") as reader:
+        assert [record.offset for record in reader.log("orders", 0).records()] == list(range(100))
+    with open_reader(f"file://{bucket}") as reader:
+        end = reader.log("orders", 0).offsets().log_end
+        assert end == offsets.local_log_start
+        assert [record.offset for record in reader.log("orders", 0).records()] == list(range(end))
+
+
+def test_a_folder_that_lost_its_segments_is_read_from_the_tier(tmp_path: Path) -> None:
+    bucket = tmp_path / "bucket"
+    bucket.mkdir()
+    fill(tmp_path / "data", tier=f"file://{bucket}")
+    with open_reader(f"file://{bucket}") as reader:
+        expected = [record.offset for record in reader.log("orders", 0).records(isolation="read_committed")]
+    assert expected
+    for path in (tmp_path / "data" / "orders-0").glob("0*"):
+        path.unlink()
+    with open_reader(tmp_path / "data", tier=f"file://{bucket}") as reader:
+        found = [record.offset for record in reader.log("orders", 0).records(isolation="read_committed")]
+    assert found == expected
+
+
+def test_foreign_files_and_folders_are_left_alone(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (tmp_path / "remote-log-index-cache").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "orders-0" / "notes.txt").write_text("mine")
+    shutil.copytree(tmp_path / "orders-0", tmp_path / f"orders-0.{'0' * 32}-delete")
+    with open_reader(tmp_path) as reader:
+        assert [str(name) for name in reader.partitions()] == ["orders-0"]
+        assert len(list(reader.log("orders", 0).records())) == 100
+
+
+def test_what_cannot_be_opened_is_said(tmp_path: Path) -> None:
+    fill(tmp_path)
+    with pytest.raises(LogDirNotFoundError, match="nosuch"):
+        open_reader(tmp_path / "nosuch")
+    with pytest.raises(UnknownComponentError, match="nosuch"):
+        open_reader("nosuch://bucket")
+    with pytest.raises(BucketNotFoundError, match="nobucket"):
+        open_reader(f"file://{tmp_path}/nobucket")
+    with pytest.raises(UnknownSettingError, match="limits"):
+        open_reader(tmp_path, config={"limits": {"opn.files": 3}})
+    with pytest.raises(ConfigError, match="URI"):
+        open_reader(tmp_path, tier=str(tmp_path))
+    with open_reader(tmp_path) as reader, pytest.raises(UnknownTopicError, match="orders-7"):
+        reader.log("orders", 7)
+    with pytest.raises(ClosedError):
+        reader.log("orders", 0)
+
+
+@pytest.mark.parametrize("name", ["partition.metadata", "leader-epoch-checkpoint"])
+def test_a_malformed_small_file_is_named(tmp_path: Path, name: str) -> None:
+    fill(tmp_path)
+    (tmp_path / "orders-0" / name).write_bytes(b"nonsense\n")
+    with open_reader(tmp_path) as reader, pytest.raises(CorruptCheckpointError, match=name):
+        reader.log("orders", 0)
+
+
+def test_topics_are_listed_though_a_log_cannot_be_opened(tmp_path: Path) -> None:
+    with open_engine(tmp_path) as engine:
+        made = engine.create_topic("orders", partitions=2)
+        engine.create_topic("others")
+    for damaged in ("orders-0", "others-0"):
+        (tmp_path / damaged / "partition.metadata").write_bytes(b"nonsense\n")
+    with open_reader(tmp_path) as reader:
+        topics = reader.topics()
+    assert (topics["orders"].topic_id, topics["orders"].partitions) == (made.topic_id, (0, 1))
+    assert topics["others"].topic_id is None
+
+
+def test_a_codec_that_cannot_be_imported_is_named_if_it_is_used(tmp_path: Path) -> None:
+    """It ended in a bare ModuleNotFoundError that did not say whose it was, and later nothing could be read."""
+
+    class Broken:
+        @hookimpl
+        def stratalog_codecs(self) -> tuple[Provider[Codec], ...]:
+            def opened(_: OpenContext) -> Codec:
+                raise ModuleNotFoundError("no module named zip9")
+
+            return (Provider(name="zip9", open=opened),)
+
+    fill(tmp_path)
+    with open_reader(tmp_path, plugins=[Broken()]) as reader:
+        assert [record.offset for record in reader.log("orders", 0).records()]
+    named = r"codec 'zip9' version 1 .*Broken.*'zip9' cannot be opened: no module"
+    with contextlib.closing(open_host(read_settings({}, {}), [Broken()], None)) as host:
+        codecs = host.parts(TopicConfig()).codecs
+        with pytest.raises(PluginError, match=named):
+            codecs.by_name("zip9")
+
+
+@pytest.mark.parametrize("name", ["replication-offset-checkpoint", "recovery-point-offset-checkpoint"])
+def test_a_malformed_checkpoint_of_the_directory_counts_as_empty(tmp_path: Path, name: str) -> None:
+    """As in Kafka: recovery then starts further back, and nothing is lost."""
+    fill(tmp_path)
+    (tmp_path / name).write_bytes(b"nonsense\n")
+    with open_reader(tmp_path) as reader:
+        assert len(list(reader.log("orders", 0).records())) == 100

@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog.errors import CorruptBatchError, DecompressedSizeError, UnsupportedCompressionError
+from stratalog.model.batches import TimestampType
+from stratalog.model.messages.control import ControlType
+from stratalog.model.records import Fields, Record
+from stratalog.segment.down_convert import Converted, convert
+from stratalog.segment.framing import scan
+from stratalog.testing.logs import LogBed, records
+
+VECTORS = json.loads((Path(__file__).parents[2] / "data" / "vectors.json").read_text(encoding="utf-8"))
+CASES = {case["name"]: case for case in VECTORS["down_conversion"]}
+LIMIT_BYTES = 1 << 24
+
+
+def converted(bed: LogBed, data: bytes, magic: int, first_offset: int = 0) -> Converted:
+    parts = bed.parts
+    return convert(data, parts.formats, parts.codecs, magic, first_offset=first_offset, limit_bytes=LIMIT_BYTES)
+
+
+def read(bed: LogBed, data: bytes) -> list[Record]:
+    found = scan(bed.parts.formats, data, 0, len(data), check_crc=True)
+    assert found.stop_position == len(data)
+    return [
+        record
+        for table in found.tables
+        for columns in bed.parts.formats.of(table.magic, "", 0).decode(
+            data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES
+        )
+        for record in columns.to_records()
+    ]
+
+
+def plain(listed: list[Record]) -> list[dict[str, Any]]:
+    return [
+        {
+            "offset": record.offset,
+            "timestamp": record.timestamp_ms,
+            "key": None if record.key is None else record.key.hex(),
+            "value": None if record.value is None else record.value.hex(),
+        }
+        for record in listed
+    ]
+
+
+def test_there_are_vectors_of_both_outcomes() -> None:
+    assert len(CASES) == 13
+    assert {case["expect"] for case in CASES.values()} == {"accept", "reject"}
+
+
+@pytest.mark.parametrize("name", sorted(name for name, case in CASES.items() if case["expect"] == "accept"))
+def test_an_old_consumer_gets_what_kafka_gives_it(bed: LogBed, name: str) -> None:
+    case = CASES[name]
+    expected = bytes.fromhex(case["result_hex"])
+    result = converted(bed, bytes.fromhex(case["hex"]), case["to_magic"], case["first_offset"])
+    assert result.records_converted == case["records_converted"]
+    assert plain(read(bed, result.data)) == case["records"]
+    if case["byte_exact"]:
+        assert result.data == expected
+        return
+    (ours,), (theirs,) = (
+        scan(bed.parts.formats, data, 0, len(data), check_crc=True).tables for data in (result.data, expected)
+    )
+    assert [(b.last_offset, b.max_timestamp_ms, b.attributes) for b in ours] == [
+        (b.last_offset, b.max_timestamp_ms, b.attributes) for b in theirs
+    ]
+    form = bed.parts.formats.of(case["to_magic"], "", 0)
+    (mine,) = form.decode(result.data, ours, limit_bytes=LIMIT_BYTES)
+    (kafkas,) = form.decode(expected, theirs, limit_bytes=LIMIT_BYTES)
+    assert bytes(mine.arena) == bytes(kafkas.arena)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, case in CASES.items() if case["expect"] == "reject"))
+def test_what_an_old_consumer_cannot_get(bed: LogBed, name: str) -> None:
+    case = CASES[name]
+    assert case["error"] == "UnsupportedCompressionTypeException"
+    with pytest.raises(UnsupportedCompressionError):
+        converted(bed, bytes.fromhex(case["hex"]), case["to_magic"], case["first_offset"])
+
+
+@pytest.mark.parametrize("codec", [None, "gzip", "snappy", "lz4"])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_headers_are_lost_and_nothing_else_that_the_magic_has(bed: LogBed, magic: int, codec: str | None) -> None:
+    given = [record._replace(headers=(("h", b"x"),)) for record in records(5)]
+    result = converted(bed, bed.batch(70, given, codec=codec, producer=(9, 1, 4), transactional=True), magic)
+    expected = [
+        (offset, record.timestamp_ms if magic else -1, record.key, record.value, ())
+        for offset, record in enumerate(given, 70)
+    ]
+    assert [record[:2] + record[3:6] for record in read(bed, result.data)] == expected
+    assert result.records_converted == 5
+
+
+def test_each_batch_is_converted_or_copied_by_its_own_magic(bed: LogBed) -> None:
+    pieces = [
+        bed.batch(0, records(2), magic=0),
+        bed.batch(2, records(2), magic=1),
+        bed.batch(4, records(2)),
+        bed.marker(6, 9, ControlType.COMMIT),
+        bed.batch(7, records(2), codec="gzip", timestamp_type=TimestampType.LOG_APPEND_TIME),
+    ]
+    result = converted(bed, b"".join(pieces), 1, first_offset=5)
+    assert result.data.startswith(pieces[0] + pieces[1])
+    assert [record.offset for record in read(bed, result.data)] == [0, 1, 2, 3, 5, 7, 8]
+    assert result.records_converted == 3
+    assert read(bed, result.data)[-1].timestamp_type is TimestampType.LOG_APPEND_TIME
+    whole = b"".join(pieces)
+    assert converted(bed, whole, 2) == Converted(whole, 0)
+    assert converted(bed, whole + pieces[0][:20], 2) == Converted(whole, 0)
+
+
+def test_a_set_of_which_nothing_is_left_is_empty(bed: LogBed) -> None:
+    assert converted(bed, b"", 0) == Converted(b"", 0)
+    assert converted(bed, bed.marker(6, 9, ControlType.ABORT), 1) == Converted(b"", 0)
+    assert converted(bed, bed.batch(0, records(3)), 1, first_offset=3) == Converted(b"", 0)
+
+
+def test_conversion_is_bounded_and_names_what_is_wrong(bed: LogBed) -> None:
+    first = bed.batch(0, records(2))
+    zeros = bed.batch(2, [Record(value=bytes(1 << 20))], codec="gzip")
+    with pytest.raises(DecompressedSizeError):
+        convert(zeros, bed.parts.formats, bed.parts.codecs, 1, limit_bytes=1000)
+    lying = bytearray(bed.batch(2, records(1)))
+    lying[61] ^= 0x40
+    with pytest.raises(CorruptBatchError) as caught:
+        converted(bed, first + lying, 1)
+    assert caught.value.position == len(first)
+    small = bytearray(first)
+    small[8:12] = bytes(4)
+    with pytest.raises(CorruptBatchError) as caught:
+        converted(bed, first + small, 1)
+    assert caught.value.position == len(first)
+
+
+def test_records_that_no_old_message_can_hold_are_corrupt(bed: LogBed) -> None:
+    """A broker would not have stored a timestamp below -1; Kafka fails on it too."""
+    name = next(case["hex"] for case in VECTORS["malformed"] if case["name"] == "v1_record_timestamp_minus_2")
+    with pytest.raises(CorruptBatchError):
+        converted(bed, bed.batch(0, records(1)) + bytes.fromhex(name), 0)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from stratalog.model.batches import Buffer
+from stratalog.segment.read_buffers import BufferPool, ReusedReads
+from stratalog.segment.segment import Segment
+from stratalog.testing.logs import LogBed, records
+
+MakeSegment = Callable[[Sequence[Buffer], int, int], Segment]
+USUAL_BYTES = 64
+
+
+@pytest.fixture
+def segment(bed: LogBed, make_segment: MakeSegment) -> Segment:
+    return make_segment([bed.batch(0, records(9))], 0, 9)
+
+
+def test_what_is_read_is_what_the_segment_has(segment: Segment) -> None:
+    size = segment.size_bytes
+    with ReusedReads(USUAL_BYTES) as reads:
+        read = reads.of(segment)
+        for position in (0, 1, size - 5, size, size + 5):
+            for size_bytes in (0, 1, USUAL_BYTES, USUAL_BYTES + 1, 2 * size):
+                assert bytes(read(position, size_bytes)) == bytes(segment.read(position, size_bytes))
+
+
+def test_nobody_sees_bytes_change(segment: Segment) -> None:
+    """However many reads are kept, whole or in part, and by whomever they are kept after the reader has ended."""
+    kept, seen = [], []
+    for turn in range(3):
+        with ReusedReads(USUAL_BYTES) as reads:
+            read = reads.of(segment)
+            for position in range(turn, 12):
+                view = read(position, USUAL_BYTES)
+                kept.append(view if position % 2 else view[3:20].cast("B"))
+                seen.append(bytes(kept[-1]))
+                del view
+                read(position + 20, USUAL_BYTES)
+    assert [bytes(view) for view in kept] == seen
+
+
+def test_memory_is_used_again(segment: Segment) -> None:
+    """By the next read, and by the next reader, once nobody looks at it."""
+    owners = list[object]()
+    for _ in range(3):
+        with ReusedReads(USUAL_BYTES) as reads:
+            read = reads.of(segment)
+            for position in range(5):
+                owners.append(read(position, USUAL_BYTES).obj)
+    assert len({id(owner) for owner in owners}) == 1
+
+
+def test_readers_of_one_time_have_memory_of_their_own(segment: Segment) -> None:
+    with ReusedReads(USUAL_BYTES) as one, ReusedReads(USUAL_BYTES) as other:
+        first, second = one.of(segment)(0, USUAL_BYTES), other.of(segment)(7, USUAL_BYTES)
+        assert bytes(first) == bytes(segment.read(0, USUAL_BYTES))
+        assert bytes(second) == bytes(segment.read(7, USUAL_BYTES))
+
+
+def test_rooms_are_used_again_once_nobody_looks_at_them() -> None:
+    pool = BufferPool(USUAL_BYTES)
+    first = pool.take(10)
+    assert first is not None
+    assert len(first) == 10
+    owner = first.obj
+    part = first[3:5]
+    del first
+    second = pool.take(USUAL_BYTES)
+    assert second is not None
+    assert second.obj is not owner
+    del part, second
+    again = pool.take(USUAL_BYTES)
+    assert again is not None
+    assert again.obj is owner
+
+
+def test_rooms_are_few_and_of_the_usual_size() -> None:
+    pool = BufferPool(USUAL_BYTES)
+    assert pool.take(USUAL_BYTES + 1) is None
+    taken = [pool.take(1) for _ in range(20)]
+    given = [room for room in taken if room is not None]
+    assert 1 <= len(given) < 20
+    assert len({id(room.obj) for room in given}) == len(given)
+    given.pop()
+    taken.clear()
+    assert pool.take(1) is not None

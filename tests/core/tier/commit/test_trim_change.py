@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+
+from stratalog.errors import FencedEpochError, StorageError
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.tier.tier_log import TierLog
+
+
+def filled(bed: TierBed, *bounds: int, epoch: int = 0) -> TierLog:
+    log = bed.open().log(LOG, TOPIC_ID)
+    offload(log, *bounds, epoch=epoch)
+    return log
+
+
+def offload(log: TierLog, *bounds: int, epoch: int = 0, log_start: int = 0) -> None:
+    log.offload(
+        made_segments(*bounds),
+        layout="pair",
+        leader_epoch=epoch,
+        log_start=log_start,
+        high_watermark=max(bounds),
+    )
+
+
+@pytest.mark.parametrize(
+    ("log_start", "left"),
+    [(1, [0, 10, 20]), (9, [0, 10, 20]), (10, [10, 20]), (20, [20]), (29, [20]), (30, []), (50, [])],
+)
+def test_segments_that_end_at_or_below_the_new_log_start_go(log_start: int, left: list[int]) -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20, 30)
+    before = bed.bucket.keys()
+    report = log.expire(log_start, leader_epoch=0, reason="retention.ms=5 breached")
+    assert report.log_start == log_start
+    gone = [source.info for source in made_segments(0, 10, 20, 30) if source.info.base_offset not in left]
+    assert (report.segments, report.size_bytes) == (len(gone), sum(info.size_bytes for info in gone))
+    view = bed.open(read_only=True).log(LOG, TOPIC_ID).view()
+    assert [segment.base_offset for segment in view.segments] == left
+    assert (view.log_start, view.version) == (log_start, 4)
+    assert set(before) <= set(bed.bucket.keys()), "objects stay for readers of the older root"
+    root = log.root
+    assert root is not None
+    assert (root.change, root.reason) == ("expire", "retention.ms=5 breached")
+
+
+def test_a_log_start_that_is_not_above_the_committed_one_commits_nothing() -> None:
+    log = filled(TierBed(), 0, 10, 20)
+    log.expire(15, leader_epoch=0, reason="a test")
+    for log_start in (15, 3):
+        report = log.expire(log_start, leader_epoch=0, reason="a test")
+        assert (report.log_start, report.segments, log.view().version) == (15, 0, 3)
+
+
+def test_a_log_without_a_root_has_nothing_to_expire() -> None:
+    bed = TierBed()
+    report = bed.open().log(LOG, TOPIC_ID).expire(5, leader_epoch=0, reason="a test")
+    assert (report.log_start, report.segments) == (0, 0)
+
+
+def test_offloading_goes_on_where_everything_expired() -> None:
+    log = filled(TierBed(), 0, 10, 20)
+    log.expire(20, leader_epoch=0, reason="a test")
+    assert (len(log.view().segments), log.view().end_offset) == (0, 20)
+    with pytest.raises(StorageError, match="gap"):
+        offload(log, 21, 30)
+    offload(log, 20, 30, log_start=20)
+    assert (log.view().start_offset, log.view().end_offset) == (20, 30)
+
+
+def test_expiry_is_decided_again_on_what_another_writer_left() -> None:
+    bed = TierBed()
+    old = filled(bed, 0, 10, 20, epoch=1)
+    new = bed.open().log(LOG, TOPIC_ID)
+    new.view()
+    offload(old, 20, 30, epoch=1)
+    report = new.expire(20, leader_epoch=2, reason="a test")
+    assert report.segments == 2
+    assert [segment.base_offset for segment in new.view().segments] == [20]
+    with pytest.raises(FencedEpochError):
+        old.expire(30, leader_epoch=1, reason="a test")

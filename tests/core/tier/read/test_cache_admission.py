@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Hashable
+
+import pytest
+
+from stratalog.env.byte_cache import ByteCache, CacheOrder, LeastRecent
+from stratalog.tier.read.cache_admission import TwoQueues
+
+LIMIT = 64
+TAIL = 20  # items that the tail's readers need, of one byte each
+
+
+def hit_share(order: CacheOrder, *, history_per_step: int, steps: int = 2_000) -> float:
+    """The share of the tail's reads that the cache answers while others replay history, from the second half on.
+
+    Each step one consumer of the tail reads one of its items at random, and each history item is read four times in a
+    row, as a reader does that goes through a chunk in steps.
+    """
+    chance = random.Random(7)  # noqa: S311 - a seed repeats it
+    cache = ByteCache(LIMIT, order)
+    loads: list[Hashable] = []
+
+    def read(key: Hashable) -> None:
+        def load() -> bytes:
+            loads.append(key)
+            return b"x"
+
+        cache.get_or_load(key, load)
+
+    history = reads = 0
+    for step in range(steps):
+        if step == steps // 2:
+            loads.clear()
+            reads = 0
+        read(("tail", chance.randrange(TAIL)))
+        reads += 1
+        for _ in range(history_per_step):
+            for _ in range(4):
+                read(("history", history))
+            history += 1
+    missed = [key for key in loads if isinstance(key, tuple) and key[0] == "tail"]
+    return 1 - len(missed) / reads
+
+
+@pytest.mark.parametrize("history_per_step", [0, 1, 3, 10, 50])
+def test_a_replay_of_history_does_not_evict_what_the_tail_needs(history_per_step: int) -> None:
+    assert hit_share(TwoQueues(LIMIT), history_per_step=history_per_step) == 1.0
+
+
+def test_a_plain_order_would_let_history_wash_the_tail_out() -> None:
+    """The same story shows it, so that the test above can fail."""
+    assert hit_share(LeastRecent(LIMIT), history_per_step=10) < 0.5
+
+
+def test_what_is_asked_for_again_after_it_went_is_kept() -> None:
+    order = TwoQueues(8)
+    for number in range(8):
+        assert order.add(number, 1) == []
+    assert order.add(8, 1) == [0]
+    assert order.add(0, 1) == [1]
+    for number in range(9, 30):
+        order.touch(0)
+        order.add(number, 1)
+        assert 0 in order
+
+
+def test_a_cache_that_changes_its_readers_changes_its_contents() -> None:
+    """What was used often once must not stay for ever."""
+    order = TwoQueues(8)
+    for era in range(5):
+        for turn in range(40):
+            for number in range(4):
+                key = (era, number)
+                if key in order:
+                    order.touch(key)
+                else:
+                    order.add(key, 1)
+            order.add((era, "history", turn), 1)
+        assert all((era, number) in order for number in range(4))
+
+
+@pytest.mark.parametrize("limit", [0, 1, 7, 100])
+def test_the_bound_holds_whatever_comes(limit: int) -> None:
+    chance = random.Random(limit)  # noqa: S311 - a seed repeats it
+    order, sizes = TwoQueues(limit), dict[Hashable, int]()
+    for _ in range(3_000):
+        key = chance.randrange(40)
+        if key in sizes and chance.random() < 0.1:
+            assert order.remove(key)
+            del sizes[key]
+        elif key in sizes:
+            order.touch(key)
+        else:
+            sizes[key] = chance.randrange(30)
+            for gone in order.add(key, sizes[key]):
+                del sizes[gone]
+        assert order.size_bytes == sum(sizes.values()) <= limit
+        assert set(order.keys()) == set(sizes)
+        assert len(order) == len(sizes)
+    assert not order.remove("never there")

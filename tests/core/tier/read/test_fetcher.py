@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from stratalog.config.engine_settings import Limits
+from stratalog.errors import CorruptObjectError, ObjectNotFoundError, UnknownComponentError
+from stratalog.model.names import is_segment_key, log_prefix
+from stratalog.model.segment_info import FileKind
+from stratalog.segment.readable import ReadableSegment
+from stratalog.spi.indexes import IndexRole
+from stratalog.spi.layouts import RangeReader, SegmentSource, StoredSegment
+from stratalog.spi.objects import Capability
+from stratalog.testing.simobjects import ALL_CAPABILITIES, Fault, SimObjectStore, scripted_faults
+from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, source_bytes
+from stratalog.tier.read.fetcher import RemoteSegment
+from stratalog.tier.tier import Tier
+
+CHUNK_BYTES = 4096
+DATA = bytes(number * 7 % 251 for number in range(3 * CHUNK_BYTES + 100))
+FILES = {
+    FileKind.OFFSET_INDEX: b"offsets",
+    FileKind.TIME_INDEX: b"times",
+    FileKind.SNAPSHOT: b"producers",
+}
+
+
+def small_limits(**wanted: int) -> Limits:
+    return replace(Limits(), fetch_chunk_bytes=CHUNK_BYTES, prefetch_bytes=0, read_bytes=100, **wanted)
+
+
+def offloaded(bed: TierBed, source: SegmentSource | None = None) -> tuple[RemoteSegment, SimObjectStore, Tier]:
+    store = SimObjectStore(bed.bucket)
+    tier = bed.open(store)
+    log = tier.log(LOG, TOPIC_ID)
+    log.offload(
+        [source or made_segment(0, 10, data=DATA, files=FILES)],
+        layout="pair",
+        leader_epoch=0,
+        log_start=0,
+        high_watermark=10,
+    )
+    (segment,) = log.view().segments
+    assert isinstance(segment, RemoteSegment)
+    store.counts.clear()
+    return segment, store, tier
+
+
+def test_it_is_what_a_log_needs_of_a_segment() -> None:
+    segment: ReadableSegment = offloaded(TierBed())[0]
+    assert (segment.base_offset, segment.end_offset, segment.size_bytes) == (0, 10, len(DATA))
+    assert (segment.max_timestamp_ms, segment.age_from_ms) == (1_000, 1_000)
+    assert is_segment_key(log_prefix(LOG, TOPIC_ID), segment.label)
+
+
+def test_without_a_timestamp_the_file_tells_the_age() -> None:
+    segment, _, _ = offloaded(TierBed(), made_segment(0, 10, max_timestamp_ms=-1))
+    assert (segment.max_timestamp_ms, segment.age_from_ms) == (-1, segment.info.modified_ms)
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 20])
+def test_every_range_reads_the_original_bytes(cache_bytes: int) -> None:
+    segment, _, _ = offloaded(TierBed(limits=small_limits(chunk_cache_bytes=cache_bytes)))
+    edges = [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 2 * CHUNK_BYTES, len(DATA) - 1, len(DATA)]
+    for position in edges:
+        for size_bytes in (0, 1, CHUNK_BYTES, 2 * CHUNK_BYTES + 5, len(DATA), len(DATA) + 1):
+            assert segment.read(position, size_bytes) == DATA[position : position + size_bytes]
+    assert bytes(segment.read(len(DATA) + 5, 10)) == b""
+    with segment.slice(100, 50) as pinned:
+        assert (bytes(pinned.data), pinned.position, pinned.fileno()) == (DATA[100:150], 100, None)
+
+
+def test_neighbouring_reads_share_a_request() -> None:
+    segment, store, tier = offloaded(TierBed(limits=small_limits()))
+    before = tier.metrics().store
+    for position in range(0, CHUNK_BYTES, 100):
+        segment.read(position, 50)
+    assert store.counts["read"] == 1
+    segment.read(CHUNK_BYTES - 10, 20)
+    assert store.counts["read"] == 2
+    assert (tier.metrics().store - before).reads.moved_bytes == 2 * CHUNK_BYTES
+    assert tier.metrics().chunks.size_bytes == 2 * CHUNK_BYTES
+
+
+class NearStore(SimObjectStore):
+    """Says that its objects are files of this system; what lies below ``cached_to`` is in its memory."""
+
+    def __init__(self, bed: TierBed, cached_to: int) -> None:
+        super().__init__(bed.bucket, capabilities=ALL_CAPABILITIES | Capability.NEAR)
+        self.objects, self.cached_to = bed.bucket.objects, cached_to
+
+    def is_at_hand(self, key: str, start: int, end: int) -> bool:
+        assert is_segment_key(log_prefix(LOG, TOPIC_ID), key)
+        assert start < end
+        return end <= self.cached_to
+
+    def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
+        if not self.is_at_hand(key, start, start + len(into)):
+            return False
+        into[:] = self.objects[key][0][start : start + len(into)]
+        return True
+
+
+@pytest.mark.parametrize("cached_chunks", [9, 3, 0])
+def test_of_a_near_store_only_what_its_system_must_bring_is_read_ahead(cached_chunks: int) -> None:
+    """The system keeps what it has read: another copy in memory would only cost."""
+    bed = TierBed(limits=replace(small_limits(), prefetch_bytes=1 << 20))
+    offloaded(bed)
+    tier = bed.open(NearStore(bed, cached_chunks * CHUNK_BYTES))
+    (near,) = tier.log(LOG, TOPIC_ID).view().segments
+    before = tier.metrics().store
+    for position in range(0, len(DATA), 1000):
+        assert near.read(position, 1000) == DATA[position : position + 1000]
+    assert (tier.metrics().store - before).reads.moved_bytes >= len(DATA)
+    assert tier.metrics().chunks.size_bytes == sum(map(len, brought(cached_chunks)))
+    tier.close()
+
+
+def brought(cached_chunks: int) -> list[bytes]:
+    """Chunks that are not in the system's memory, and so come as from any store."""
+    return [DATA[start : start + CHUNK_BYTES] for start in range(cached_chunks * CHUNK_BYTES, len(DATA), CHUNK_BYTES)]
+
+
+def test_the_cache_of_chunks_is_bounded() -> None:
+    segment, store, tier = offloaded(TierBed(limits=small_limits(chunk_cache_bytes=2 * CHUNK_BYTES)))
+    segment.read(0, len(DATA))
+    segment.read(0, len(DATA))
+    assert tier.metrics().chunks.size_bytes <= 2 * CHUNK_BYTES
+    assert store.counts["read"] == 4  # two chunks at a time
+
+
+def test_indexes_are_fetched_once_and_together() -> None:
+    segment, store, tier = offloaded(TierBed())
+    for _ in range(2):
+        assert segment.index_entries(IndexRole.OFFSET) == b"offsets"
+        assert segment.index_entries(IndexRole.TIME) == b"times"
+        assert segment.index_entries(IndexRole.TRANSACTION) == b""
+        assert segment.extra_index("bloom@1") == b""
+    assert segment.read_file(FileKind.SNAPSHOT) == b"producers"
+    assert store.counts["read"] == 2
+    assert tier.metrics().indexes.size_bytes == len(b"offsets" + b"times" + b"producers")
+
+
+@pytest.mark.parametrize("lost_bytes", [1, CHUNK_BYTES, len(DATA)])
+def test_an_object_that_is_too_short_is_corrupt(lost_bytes: int) -> None:
+    bed = TierBed()
+    segment, _, _ = offloaded(bed)
+    bed.bucket.write(segment.label, DATA[:-lost_bytes])
+    with pytest.raises(CorruptObjectError) as caught:
+        segment.read(len(DATA) - 1, 1)
+    assert caught.value.file == segment.label
+
+
+def test_a_reply_cut_short_is_asked_for_again() -> None:
+    segment, store, _ = offloaded(TierBed())
+    store.faults = scripted_faults({store._number: Fault.CUT_SHORT})
+    assert segment.read(5, 500) == DATA[5:505]
+    assert store.counts["read"] == 2
+
+
+def test_damaged_bytes_are_forgotten_on_request() -> None:
+    """What a reader finds damaged by its CRC may have been damaged on the way: the cache must not keep it."""
+    bed = TierBed()
+    segment, _, _ = offloaded(bed)
+    bed.bucket.write(segment.label, bytes(len(DATA)))
+    index_key = segment.stored.slices[FileKind.OFFSET_INDEX].key
+    whole_index = bed.bucket.objects[index_key][0]
+    bed.bucket.write(index_key, bytes(len(whole_index)))
+    assert segment.read(0, 3) != DATA[:3]
+    assert segment.index_entries(IndexRole.OFFSET) != b"offsets"
+    bed.bucket.write(segment.label, DATA)
+    bed.bucket.write(index_key, whole_index)
+    assert segment.read(0, 3) != DATA[:3]
+    segment.forget()
+    assert segment.read(0, 3) == DATA[:3]
+    assert segment.index_entries(IndexRole.OFFSET) == b"offsets"
+
+
+def test_a_missing_object_is_named() -> None:
+    bed = TierBed()
+    segment, _, _ = offloaded(bed)
+    del bed.bucket.objects[segment.label]
+    with pytest.raises(ObjectNotFoundError, match=segment.label):
+        segment.read(0, 1)
+
+
+def test_a_layout_that_is_too_old_is_named() -> None:
+    bed = TierBed(layout_version=2)
+    offloaded(bed)
+    bed.layout_version = 1
+    older = bed.open(read_only=True).log(LOG, TOPIC_ID).view().segments[0]
+    assert older.size_bytes == len(DATA)
+    with pytest.raises(UnknownComponentError, match="pair@2"):
+        older.read(0, 1)
+    with pytest.raises(UnknownComponentError, match="pair@2"):
+        older.index_entries(IndexRole.OFFSET)
+
+
+class Short(PairLayout):
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        yield from super().read(segment, start, end - 1, fetch)
+
+
+def test_a_layout_that_gives_too_little_is_found_out() -> None:
+    segment, _, _ = offloaded(TierBed(layout=Short()))
+    with pytest.raises(CorruptObjectError, match="pair@1 gave 9 of 10 bytes"):
+        segment.read(0, 10)
+
+
+class Pieces(PairLayout):
+    """Gives the bytes in pieces, and looks behind what the manifest names."""
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        key = segment.slices[FileKind.LOG].key
+        assert fetch(key, len(DATA) - 1, len(DATA)) == DATA[-1:]
+        for position in range(start, end, 7):
+            yield memoryview(fetch(key, position, min(position + 7, end)))
+
+
+def test_a_layout_may_give_pieces() -> None:
+    segment, _, _ = offloaded(TierBed(layout=Pieces()))
+    assert segment.read(3, 100) == DATA[3:103]
+
+
+def test_objects_shared_by_segments_read_right_at_their_borders() -> None:
+    """Two entries name slices of one object; the chunk at the border must not be cut for the second one."""
+    bed = TierBed(limits=small_limits())
+    first, store, tier = offloaded(bed)
+    half = len(DATA) // 2
+    place = first.stored.slices[FileKind.LOG]
+    parts = [
+        replace(
+            first.stored,
+            info=replace(first.info, size_bytes=size_bytes),
+            slices={FileKind.LOG: replace(place, position=position, size_bytes=size_bytes)},
+        )
+        for position, size_bytes in ((0, half), (half, len(DATA) - half))
+    ]
+    left, right = (RemoteSegment(stored, tier._fetcher) for stored in parts)
+    assert left.read(0, len(DATA)) == DATA[:half]
+    assert right.read(0, len(DATA)) == DATA[half:]
+    assert store.counts["read"] > 0
+
+
+def test_a_source_reads_again_from_the_start() -> None:
+    source = made_segment(0, 10).log
+    assert source_bytes(source) == source_bytes(source)

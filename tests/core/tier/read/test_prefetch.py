@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from stratalog.errors import StoreError
+from stratalog.tier.read.prefetch import Pool, Prefetcher, Span
+
+SIZE = 10
+
+
+def span(number: int, key: str = "a") -> Span:
+    return Span(key, number * SIZE, (number + 1) * SIZE)
+
+
+class Bed:
+    """Loads that tests hold up, spans that are there, and readers that go on step by step."""
+
+    def __init__(self, *, limit_bytes: int = 1000, threads: int = 2, spans: int = 100) -> None:
+        self.loaded: list[Span] = []
+        self.there: set[Span] = set()
+        self.failing = False
+        self.open = threading.Event()
+        self.open.set()
+        self.spans = spans
+        self.lock = threading.Lock()
+        self.begun = threading.Semaphore(0)
+        self.ahead = Prefetcher(self.load, self.there.__contains__, limit_bytes, threads)
+
+    def load(self, wanted: Span) -> bytes:
+        assert threading.current_thread().name.startswith("stratalog-tier-read")
+        self.begun.release()
+        self.open.wait()
+        with self.lock:
+            self.loaded.append(wanted)
+        if self.failing:
+            raise StoreError("down", wanted.key)
+        return b"x" * (wanted.end - wanted.start)
+
+    def wait_for(self, loads: int) -> None:
+        """Until so many further loads have begun."""
+        for _ in range(loads):
+            self.begun.acquire()
+
+    def step(self, number: int, key: str = "a") -> bytes | None:
+        """One reader comes to a span and takes it."""
+
+        def rest() -> Iterator[Span]:
+            return iter([span(later, key) for later in range(number + 1, self.spans)])
+
+        self.ahead.passed([(key, number)], (key, number + 1), span(number, key), rest)
+        return self.ahead.take(span(number, key))
+
+
+@pytest.fixture
+def bed() -> Iterator[Bed]:
+    made = Bed()
+    yield made
+    made.open.set()
+    made.ahead.close()
+
+
+def test_nothing_is_read_ahead_of_single_reads(bed: Bed) -> None:
+    for number in (50, 3, 17, 5, 99):
+        assert bed.step(number) is None
+    assert bed.ahead.held_bytes == 0
+
+
+def test_who_reads_on_finds_everything_fetched_once(bed: Bed) -> None:
+    found = [bed.step(number) for number in range(bed.spans)]
+    bed.ahead.close()
+    assert found[:2] == [None, None]
+    assert all(data is None or data == b"x" * SIZE for data in found)
+    assert len(bed.loaded) == len(set(bed.loaded))
+    taken = {span(number) for number, data in enumerate(found) if data is not None}
+    assert taken <= set(bed.loaded)
+
+
+def test_the_window_doubles_up_to_twice_the_threads(bed: Bed) -> None:
+    bed.open.clear()
+    bed.step(0)
+    assert bed.ahead.held_bytes == 0
+    bed.ahead.passed([("a", 1)], ("a", 2), span(1), lambda: iter([span(later) for later in range(2, 100)]))
+    assert bed.ahead.held_bytes == 2 * SIZE
+    bed.ahead.passed([("a", 2)], ("a", 3), span(2), lambda: iter(()))
+    assert [bed.ahead.holds(span(number)) for number in range(2, 8)] == [True] * 5 + [False]
+    assert bed.ahead.held_bytes == 5 * SIZE
+
+
+def test_memory_is_bounded_and_comes_back() -> None:
+    small = Bed(limit_bytes=3 * SIZE, threads=8)
+    try:
+        for number in range(small.spans):
+            assert small.ahead.held_bytes <= 3 * SIZE
+            small.step(number)
+        assert small.ahead.held_bytes == 0
+    finally:
+        small.ahead.close()
+
+
+def test_a_span_that_nobody_began_to_fetch_is_left_to_the_reader() -> None:
+    bed = Bed(threads=1)
+    bed.open.clear()
+    bed.step(0)
+    bed.ahead.passed([("a", 1)], ("a", 2), span(1), lambda: iter([span(2), span(3)]))
+    bed.wait_for(1)
+    assert bed.ahead.take(span(3)) is None  # the one thread is busy with the span before
+    bed.open.set()
+    assert bed.ahead.take(span(2)) == b"x" * SIZE
+    bed.ahead.close()
+    assert bed.loaded == [span(2)]
+    assert bed.ahead.held_bytes == 0
+
+
+def test_what_is_there_is_not_fetched(bed: Bed) -> None:
+    bed.there.update(span(number) for number in range(0, 100, 2))
+    for number in range(100):
+        bed.step(number)
+    bed.ahead.close()
+    assert not bed.there & set(bed.loaded)
+
+
+def test_failures_are_the_readers_to_see(bed: Bed) -> None:
+    bed.failing = True
+    assert [bed.step(number) for number in range(10)] == [None] * 10
+
+
+def test_a_list_that_cannot_be_read_ends_reading_ahead_and_not_the_reader(bed: Bed) -> None:
+    def broken() -> Iterator[Span]:
+        yield span(2)
+        raise StoreError("no page", "page")
+
+    bed.step(0)
+    bed.ahead.passed([("a", 1)], ("a", 2), span(1), broken)
+    bed.wait_for(1)
+    assert bed.ahead.take(span(2)) == b"x" * SIZE
+
+
+def test_two_readers_of_one_log_share_what_is_fetched(bed: Bed) -> None:
+    """Both are at the same span: the second one must not take the stream from the first, nor begin another."""
+    for number in range(3):
+        for _ in range(2):
+            bed.ahead.passed(
+                [("a", number)], ("a", number + 1), span(number), lambda: iter([span(2), span(3), span(4)])
+            )
+    bed.wait_for(3)
+    bed.ahead.close()
+    assert sorted(bed.loaded) == [span(2), span(3), span(4)]
+
+
+def test_what_was_fetched_for_readers_that_went_away_makes_room() -> None:
+    bed = Bed(limit_bytes=4 * SIZE, threads=2)
+    try:
+        for number in range(2):
+            bed.step(number, "gone")
+        assert bed.ahead.held_bytes > 0
+        left = [bed.step(number, "b") for number in range(100)]
+        left += [bed.step(number, "c") for number in range(100)]
+        left += [bed.step(number, "d") for number in range(100)]
+        assert not any(bed.ahead.holds(span(number, "gone")) for number in range(100))
+        assert bed.ahead.held_bytes <= 4 * SIZE
+    finally:
+        bed.ahead.close()
+
+
+def test_streams_are_forgotten_with_what_was_fetched_for_them(bed: Bed) -> None:
+    bed.step(0)
+    bed.step(1)
+    for number in range(70):
+        bed.step(number, f"other-{number}")
+    assert not any(bed.ahead.holds(span(number)) for number in range(100))
+
+
+def test_dropped_objects_are_not_given_out(bed: Bed) -> None:
+    bed.step(0)
+    bed.step(1)
+    assert bed.ahead.holds(span(2))
+    bed.ahead.drop({"a"})
+    assert bed.ahead.take(span(2)) is None
+    assert bed.ahead.held_bytes == 0
+
+
+def test_closing_waits_for_what_runs_and_leaves_no_thread() -> None:
+    bed = Bed()
+    bed.open.clear()
+    bed.step(0)
+    bed.ahead.passed([("a", 1)], ("a", 2), span(1), lambda: iter([span(2), span(3), span(4), span(5)]))
+    bed.wait_for(2)
+    closing = threading.Thread(target=bed.ahead.close)
+    closing.start()
+    bed.open.set()
+    closing.join()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stratalog-tier-read")]
+    assert bed.ahead.held_bytes == 0
+    bed.ahead.close()
+    bed.step(2)
+    bed.step(3)
+    assert bed.ahead.held_bytes == 0
+
+
+def test_without_memory_nothing_is_read_ahead() -> None:
+    bed = Bed(limit_bytes=0)
+    for number in range(10):
+        assert bed.step(number) is None
+    assert bed.loaded == []
+
+
+def test_a_pool_runs_jobs_on_as_many_threads_as_it_may() -> None:
+    pool, together, met = Pool(3, "test-pool"), threading.Barrier(3), list[str]()
+
+    def meet() -> None:
+        together.wait()
+        met.append(threading.current_thread().name)
+
+    for _ in range(3):
+        pool.submit(meet)
+    pool_done = threading.Event()
+    pool.submit(pool_done.set)
+    pool_done.wait()
+    pool.close()
+    assert len(set(met)) == 3
+    pool.submit(lambda: met.append("never"))
+    assert len(met) == 3

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stratalog.errors import ConfigError, StorePermissionError, StoreTimeoutError
+from stratalog.model.names import log_prefix, manifest_key, manifest_prefix, segments_prefix
+from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest, scripted_faults
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segments
+from stratalog.tier.manifest.root import object_keys
+from stratalog.tier.manifest.root_codec import encode_root
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.collect import GRACE_MS, LEAST_GRACE_MS, CollectReport
+
+PREFIX = log_prefix(LOG, TOPIC_ID)
+
+
+def offload(log: TierLog, *bounds: int, epoch: int = 0) -> None:
+    log.offload(
+        made_segments(*bounds),
+        layout="pair",
+        leader_epoch=epoch,
+        log_start=0,
+        high_watermark=max(bounds),
+    )
+
+
+def filled(bed: TierBed, *bounds: int, epoch: int = 0, store: SimObjectStore | None = None) -> TierLog:
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    offload(log, *bounds, epoch=epoch)
+    return log
+
+
+def versions(bed: TierBed) -> list[int]:
+    return [int(key.rpartition("/")[2]) for key in bed.bucket.keys(manifest_prefix(PREFIX))]
+
+
+def objects(bed: TierBed) -> set[str]:
+    return set(bed.bucket.keys(segments_prefix(PREFIX)))
+
+
+def named(log: TierLog) -> set[str]:
+    root = log.root
+    return object_keys(root.entries) if root else set()
+
+
+def test_nothing_goes_before_the_grace_time() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20)
+    log.expire(10, leader_epoch=0, reason="a test")
+    bed.clock.advance_ms(GRACE_MS - 1)
+    before = bed.bucket.keys()
+    assert log.collect() == CollectReport()
+    assert bed.bucket.keys() == before
+
+
+def test_objects_go_with_the_last_root_that_names_them() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20, 30)
+    early = bed.open(read_only=True).log(LOG, TOPIC_ID).view()
+    log.expire(20, leader_epoch=0, reason="a test")
+    bed.clock.advance_ms(GRACE_MS)
+    assert early.segments[0].read(0, 5)
+    assert log.collect() == CollectReport(roots=3, objects=4)
+    assert (versions(bed), objects(bed)) == ([4], named(log))
+    assert log.view().segments[0].read(0, 5)
+    assert log.collect() == CollectReport()
+
+
+def test_a_root_that_was_just_superseded_stays_with_what_it_names() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20)
+    bed.clock.advance_ms(2 * GRACE_MS)
+    log.expire(10, leader_epoch=0, reason="a test")
+    before = objects(bed)
+    assert log.collect() == CollectReport(roots=1)
+    assert (versions(bed), objects(bed)) == ([2, 3], before)
+
+
+def test_a_clock_that_a_writer_stamped_long_before_it_wrote_does_not_shorten_the_grace_time() -> None:
+    """A writer slept between building its root and creating it: the store's time counts too."""
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    log = filled(bed, 0, 10, 20, store=store)
+    store.before = lambda request: bed.clock.advance_ms(2 * GRACE_MS) if request.kind == "create" else None
+    log.expire(10, leader_epoch=0, reason="a test")
+    store.before = None
+    before = objects(bed)
+    log.collect()
+    assert (versions(bed), objects(bed)) == ([2, 3], before)
+
+
+def orphan(bed: TierBed, epoch: int, number: int = 1) -> str:
+    key = f"{PREFIX}segments/{10:020d}-{epoch}-{number:032x}.seg"
+    bed.bucket.write(key, b"upload")
+    return key
+
+
+def test_uploads_that_were_never_committed_go_once_a_higher_epoch_has_begun() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, epoch=1)
+    lower, own = orphan(bed, 0), orphan(bed, 1)
+    bed.clock.advance_ms(GRACE_MS)
+    young = orphan(bed, 0, 2)
+    assert log.collect() == CollectReport(orphans=1)
+    assert lower not in objects(bed)
+    assert objects(bed) == {own, young, *named(log)}
+    offload(log, 10, 20, epoch=2)
+    assert log.collect() == CollectReport(roots=0, orphans=1)
+    assert objects(bed) == {young, *named(log)}
+
+
+def test_what_an_older_root_names_is_no_orphan() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20, epoch=0)
+    bed.clock.advance_ms(2 * GRACE_MS)
+    offload(log, 20, 30, epoch=1)
+    log.expire(20, leader_epoch=1, reason="a test")
+    before = objects(bed)
+    assert log.collect().orphans == 0
+    assert objects(bed) == before
+
+
+def test_files_of_others_are_left_alone() -> None:
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20, epoch=1)
+    for key in (f"{PREFIX}segments/notes.txt", f"{PREFIX}manifest/notes.txt", f"{PREFIX}other"):
+        bed.bucket.write(key, b"mine")
+    bed.clock.advance_ms(2 * GRACE_MS)
+    log.collect()
+    assert {f"{PREFIX}segments/notes.txt", f"{PREFIX}manifest/notes.txt", f"{PREFIX}other"} <= set(bed.bucket.keys())
+
+
+def test_a_stale_root_goes_without_the_objects_it_names() -> None:
+    """It was created again after it had been collected; what it names may be named by the chain further up."""
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20)
+    stale = bed.bucket.objects[manifest_key(PREFIX, 1)][0]
+    offload(log, 20, 30, 40)
+    bed.clock.advance_ms(GRACE_MS)
+    log.collect()
+    log.expire(10, leader_epoch=0, reason="a test")
+    bed.bucket.write(manifest_key(PREFIX, 1), stale)
+    before = objects(bed)
+    bed.clock.advance_ms(GRACE_MS - 1)
+    log.collect()
+    assert (versions(bed), objects(bed)) == ([4, 5], before)
+    bed.clock.advance_ms(1)
+    assert log.collect() == CollectReport(roots=1, objects=2)
+    assert (versions(bed), objects(bed)) == ([5], named(log))
+
+
+def test_a_stale_root_takes_nothing_from_a_root_that_stays() -> None:
+    """What its writer committed later, above roots that had never known it, may have left the head again."""
+    bed = TierBed()
+    log = filled(bed, 0, 10, 20, 30)
+    bed.clock.advance_ms(GRACE_MS)
+    log.collect()
+    offload(log, 30, 40)
+    root = log.root
+    assert root is not None
+    log.expire(40, leader_epoch=0, reason="a test")
+    stale = replace(root, version=1, parent_sha256="", recent_commits=(root.commit_id,))
+    bed.bucket.write(manifest_key(PREFIX, 1), encode_root(stale))
+    assert versions(bed) == [1, 3, 4, 5]
+    log.collect()
+    assert versions(bed) == [3, 4, 5]
+    assert object_keys(root.entries) <= objects(bed)
+
+
+@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST])
+def test_a_collector_that_dies_is_repeated_harmlessly(fault: Fault) -> None:
+    for number in range(12):
+        bed = TierBed()
+        store = SimObjectStore(bed.bucket)
+        log = filled(bed, 0, 10, 20, 30, store=store)
+        log.expire(20, leader_epoch=0, reason="a test")
+        bed.clock.advance_ms(GRACE_MS)
+        later = range(store._number + number, store._number + 1000)
+        store.faults = scripted_faults(dict.fromkeys(later, fault))
+        with pytest.raises(StoreTimeoutError):
+            log.collect()
+        store.faults = lambda _: Fault.NONE
+        assert named(log) <= objects(bed)
+        log.collect()
+        assert (versions(bed), objects(bed)) == ([4], named(log))
+
+
+def test_a_collector_that_may_not_delete_says_so() -> None:
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    log = filled(bed, 0, 10, 20, store=store)
+    bed.clock.advance_ms(GRACE_MS)
+    store.faults = lambda request: Fault.DENIED if request.kind == "delete" else Fault.NONE
+    with pytest.raises(StorePermissionError):
+        log.collect()
+
+
+def test_a_collector_that_another_one_overtook_leaves_the_rest_to_it() -> None:
+    """It slept between finding the head and listing; every root it knew of was collected (found by the search)."""
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    slow = filled(bed, 0, 10, store=store)
+    fast = bed.open().log(LOG, TOPIC_ID)
+
+    def overtake(request: SimRequest) -> None:
+        if request.kind == "list" and store.counts["list"] == before + 2:
+            offload(fast, 10, 20, 30, epoch=1)
+            bed.clock.advance_ms(GRACE_MS)
+            fast.collect()
+
+    before = store.counts["list"]
+    store.before = overtake
+    assert slow.collect() == CollectReport()
+    assert named(fast) <= objects(bed)
+
+
+def test_a_log_without_a_root_has_no_garbage() -> None:
+    assert TierBed().open().log(LOG, TOPIC_ID).collect() == CollectReport()
+
+
+def test_a_grace_time_that_warm_readers_could_miss_is_refused() -> None:
+    log = filled(TierBed(), 0, 10)
+    with pytest.raises(ConfigError, match="grace time"):
+        log.collect(grace_ms=LEAST_GRACE_MS - 1)
+    assert log.collect(grace_ms=LEAST_GRACE_MS) == CollectReport()

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stratalog.config.topic import TopicConfig
+from stratalog.model.segment_info import FileKind, ObjectSlice
+from stratalog.spi.layouts import StoredSegment
+from stratalog.testing.tiers import made_segment
+from stratalog.tier.upkeep.cost import COMMIT_WRITES, Bill, Prices, bill, estimate, tiny_segments, upload_writes
+
+MIB = 1 << 20
+MONTH_S = 730 * 3600
+
+
+def config(**values: object) -> TopicConfig:
+    return TopicConfig.from_mapping({name.replace("_", "."): value for name, value in values.items()}, "test")
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "requests"), [(0, 1), (64 * MIB, 1), (64 * MIB + 1, 4), (1 << 30, 18), ((1 << 30) + 1, 19)]
+)
+def test_an_upload_is_one_request_or_its_parts_and_two(size_bytes: int, requests: int) -> None:
+    assert upload_writes(size_bytes) == requests
+
+
+def test_a_mebibyte_a_second_is_at_most_21_writes_a_gib() -> None:
+    found = estimate(config(), MIB)
+    assert found.segment_bytes == 1 << 30
+    assert found.writes_per_gib <= 21
+    assert found.segments == round(MONTH_S / 1024)
+    assert found.reads == found.segments
+    assert found.warning == ""
+
+
+def test_nothing_written_costs_nothing() -> None:
+    found = estimate(config(), 0)
+    assert (found.segments, found.writes, found.reads, found.stored_bytes) == (0, 0, 0, 0)
+    assert (found.request_cost, found.storage_cost, found.writes_per_gib, found.warning) == (0, 0, 0, "")
+
+
+def test_prices_are_of_a_thousand_requests_and_a_gib() -> None:
+    found = estimate(config(retention_ms=86_400_000), MIB, prices=Prices(5, 3, 2))
+    assert found.request_cost == pytest.approx((found.writes * 5 + found.reads * 3) / 1000)
+    assert found.storage_cost == pytest.approx(86_400 / 1024 * 2)
+
+
+def test_retention_bounds_what_is_stored() -> None:
+    assert estimate(config(retention_ms=1_000_000), MIB).stored_bytes == 1_000 * MIB
+    assert estimate(config(retention_bytes=MIB), MIB, partitions=3).stored_bytes == 3 * MIB
+    assert estimate(config(retention_ms=-1), MIB).stored_bytes == MONTH_S * MIB
+
+
+def test_partitions_make_segments_smaller_once_time_rolls_them() -> None:
+    one = estimate(config(segment_ms=3_600_000), MIB)
+    many = estimate(config(segment_ms=3_600_000), MIB, partitions=100)
+    assert one.segment_bytes == 1 << 30
+    assert many.segment_bytes == round(3_600 * MIB / 100)
+    assert many.writes > one.writes
+
+
+@pytest.mark.parametrize(
+    ("segment_bytes", "dear"), [(64 * MIB, False), (8 * MIB, False), (4 * MIB, True), (1000, True)]
+)
+def test_requests_that_are_dear_beside_storage_are_warned_about(segment_bytes: int, *, dear: bool) -> None:
+    """3 writes and a read at the published prices are a tenth of a month of storage at about 7 MiB."""
+    assert bool(estimate(config(segment_bytes=segment_bytes), MIB).warning) == dear
+    assert estimate(config(segment_bytes=segment_bytes), MIB, prices=Prices(0, 0, 1)).warning == ""
+    assert estimate(config(segment_bytes=segment_bytes), MIB, prices=Prices(1, 1, 0)).warning == ""
+
+
+def test_a_layout_with_more_objects_asks_for_more() -> None:
+    single, plain = estimate(config(), MIB), estimate(config(tier_layout="plain"), MIB)
+    assert plain.writes == single.writes + 5 * single.segments
+    assert single.writes == single.segments * (upload_writes(1 << 30) + COMMIT_WRITES)
+
+
+def entry(number: int, log_bytes: int, *, objects: int = 1) -> StoredSegment:
+    """A segment with a log and an index of a tenth of it, each in an object of its own if there are two."""
+    info = replace(made_segment(number * 10, number * 10 + 10).info, size_bytes=log_bytes)
+    log, index = ("a", "b") if objects == 2 else ("a", "a")
+    slices = {
+        FileKind.LOG: ObjectSlice(f"{number}-{log}", 0, log_bytes),
+        FileKind.OFFSET_INDEX: ObjectSlice(f"{number}-{index}", log_bytes if objects == 1 else 0, log_bytes // 10),
+    }
+    return StoredSegment(info, "some@1", slices, "0" * 64)
+
+
+def test_a_tier_is_priced_by_its_objects() -> None:
+    found = bill([entry(0, 640 * MIB), entry(1, 20 * MIB, objects=2)], 7, prices=Prices(1, 10, 100))
+    assert (found.segments, found.objects, found.commits) == (2, 3, 7)
+    assert (found.log_bytes, found.stored_bytes) == (660 * MIB, 726 * MIB)
+    assert (found.smallest_bytes, found.largest_bytes) == (20 * MIB, 640 * MIB)
+    assert found.writes == upload_writes(704 * MIB) + 2 + 2 * COMMIT_WRITES
+    assert found.writes_per_gib == pytest.approx(found.writes * 1024 / 660)
+    assert found.request_cost == pytest.approx((found.writes * 1 + 2 * 10) / 1000)
+    assert found.storage_cost == pytest.approx(726 / 1024 * 100)
+
+
+def test_smaller_parts_are_more_requests() -> None:
+    assert (
+        bill([entry(0, 640 * MIB)], 1, part_bytes=16 * MIB).writes == upload_writes(704 * MIB, 16 * MIB) + COMMIT_WRITES
+    )
+
+
+def test_an_empty_log_costs_nothing() -> None:
+    assert bill([], 3) == Bill(0, 0, 0, 0, 0, 0, 3, 0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(("log_bytes", "dear"), [(64 * MIB, False), (8 * MIB, False), (4 * MIB, True), (1000, True)])
+def test_a_tier_of_tiny_segments_is_warned_about(log_bytes: int, *, dear: bool) -> None:
+    assert bool(bill([entry(number, log_bytes) for number in range(3)], 3).warning) == dear
+    assert bool(tiny_segments(config(segment_bytes=log_bytes, remote_storage_enable=True))) == dear
+    assert tiny_segments(config(segment_bytes=log_bytes)) == ""
+    assert tiny_segments(config(segment_bytes=log_bytes, remote_storage_enable=True), Prices(0, 0, 1)) == ""

@@ -1,0 +1,172 @@
+"""Keys wrapped anew: entry by entry, page by page, whatever goes wrong, and while somebody writes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from stratalog.errors import ConfigError, FencedEpochError, StoreThrottledError, StoreTimeoutError
+from stratalog.model.names import log_prefix
+from stratalog.spi.layouts import ObjectSink, SegmentSource, StoredSegment
+from stratalog.spi.providers import Section
+from stratalog.testing.simobjects import Fault, SimObjectStore, scripted_faults
+from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segments, source_bytes
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.manifest.entry_tree import walk
+from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.key_rotation import RewrapReport
+
+BOUNDS = range(0, 111, 10)
+
+
+class KeyedLayout(PairLayout):
+    """Notes the key that was active in each entry; ``without`` is one that is not there any more."""
+
+    def __init__(self) -> None:
+        self.active, self.without = "old", ""
+        self.before: Callable[[], object] = lambda: None
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        return replace(super().write(source, sink, section), extra={"key": self.active})
+
+    def rewrapped(self, segment: StoredSegment) -> StoredSegment:
+        self.before()
+        if segment.extra["key"] == self.active:
+            return segment
+        if segment.extra["key"] == self.without:
+            raise ConfigError(f"there is no key {self.without}")
+        return replace(segment, extra={"key": self.active})
+
+
+@pytest.fixture
+def layout() -> KeyedLayout:
+    return KeyedLayout()
+
+
+@pytest.fixture
+def bed(layout: KeyedLayout, monkeypatch: pytest.MonkeyPatch) -> TierBed:
+    """Eleven segments, the oldest on pages of three."""
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 3)
+    monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
+    bed = TierBed(layout=layout)
+    offload(opened(bed), *BOUNDS)
+    layout.active = "new"
+    return bed
+
+
+def opened(bed: TierBed, store: SimObjectStore | None = None) -> TierLog:
+    return bed.open(store).log(LOG, TOPIC_ID)
+
+
+def offload(log: TierLog, *bounds: int) -> None:
+    log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=1_000)
+
+
+def keys(bed: TierBed) -> list[object]:
+    """Of all segments, each of which is read, too."""
+    log = opened(bed)
+    assert log.root is not None
+    entries = list(walk(log.root, bed.pages()))
+    bounds = [entries[0].info.base_offset, *(entry.info.end_offset for entry in entries)]
+    for segment, source in zip(log.view().segments, made_segments(*bounds), strict=True):
+        assert segment.read(0, 1 << 20) == source_bytes(source.log)
+    return [entry.extra["key"] for entry in entries]
+
+
+def objects(bed: TierBed) -> set[str]:
+    return {key for key in bed.bucket.objects if key.startswith(f"{log_prefix(LOG, TOPIC_ID)}segments/")}
+
+
+def test_entries_change_and_objects_do_not(bed: TierBed) -> None:
+    before, log = objects(bed), opened(bed)
+    version = log.view().version
+    assert log.rewrap() == RewrapReport(11, 11)
+    assert keys(bed) == ["new"] * 11
+    assert objects(bed) == before
+    assert log.view().version - version == 4, "a commit for each page, and for the entries in the root"
+    assert log.root is not None
+    assert (log.root.change, log.root.reason) == (ChangeKind.REWRAP, "keys of 2 segments wrapped anew")
+    assert (log.view().start_offset, log.view().end_offset, len(log.view().segments)) == (0, 110, 11)
+    assert log.rewrap() == RewrapReport(11, 0)
+    assert log.view().version - version == 4
+    bed.clock.advance_ms(10 * 3_600_000)
+    log.collect()
+    assert objects(bed) == before
+    assert keys(bed) == ["new"] * 11
+
+
+@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.LATE, Fault.THROTTLED], ids=str)
+def test_whatever_ends_it_doing_it_again_goes_on(bed: TierBed, fault: Fault) -> None:
+    bed.config = replace(bed.config, store_retries=0)
+    for number in range(60):
+        store = SimObjectStore(bed.bucket)
+        log = opened(bed, store)
+        store.faults = scripted_faults({store._number + number: fault})
+        with contextlib.suppress(StoreTimeoutError, StoreThrottledError):
+            log.rewrap()
+        assert set(keys(bed)) <= {"old", "new"}
+    assert keys(bed) == ["new"] * 11
+
+
+def test_some_are_wrapped_anew_before_a_key_is_missing(bed: TierBed, layout: KeyedLayout) -> None:
+    log, looked = opened(bed), 0
+
+    def lose() -> None:
+        nonlocal looked
+        looked += 1
+        layout.without = "old" if looked > 7 else ""
+
+    layout.before = lose
+    with pytest.raises(ConfigError):
+        log.rewrap()
+    assert keys(bed) == ["new"] * 6 + ["old"] * 5
+    layout.before, layout.without = lambda: None, ""
+    assert log.rewrap() == RewrapReport(11, 5)
+
+
+def test_who_writes_meanwhile_goes_on(bed: TierBed, layout: KeyedLayout) -> None:
+    layout.active = "old"
+    writer = opened(bed)
+    offload(writer, 110, 120)
+    layout.active = "new"
+    opened(bed).rewrap()
+    offload(writer, 120, 130)
+    assert keys(bed) == ["new"] * 13
+    bed.clock.advance_ms(60_000)
+    writer.expire(25, leader_epoch=0, reason="a test")
+    assert keys(bed) == ["new"] * 11
+
+
+def test_what_expires_meanwhile_stays_expired(bed: TierBed, layout: KeyedLayout) -> None:
+    writer, log = opened(bed), opened(bed)
+    writer.refresh()
+    log.refresh()
+    done = False
+
+    def expire() -> None:
+        nonlocal done
+        if not done:
+            done = True
+            writer.expire(45, leader_epoch=0, reason="a test")
+
+    layout.before = expire
+    with contextlib.suppress(FencedEpochError):  # two writers of one epoch: the one that comes second stops
+        log.rewrap()
+    layout.before = lambda: None
+    assert opened(bed).rewrap().segments == 7
+    assert keys(bed) == ["new"] * 7
+
+
+def test_a_second_writer_is_not_hidden_by_keys_that_are_wrapped_anew(bed: TierBed) -> None:
+    writer, other = opened(bed), opened(bed)
+    offload(writer, 110, 120)
+    bed.clock.advance_ms(60_000)
+    other.refresh()
+    offload(other, 120, 130)
+    opened(bed).rewrap()
+    with pytest.raises(FencedEpochError):
+        offload(writer, 130, 140)

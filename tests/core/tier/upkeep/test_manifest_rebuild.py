@@ -1,0 +1,233 @@
+"""Manifests made again from footers: which objects belong together, what is told, what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stratalog import Engine, Record, open_engine, open_reader
+from stratalog.cli.app import run
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock
+from stratalog.errors import ConfigError, CorruptManifestError, FencedEpochError, StorageError
+from stratalog.tier.manifest.head import WARM_HEAD_MS
+from stratalog.tier.tier import Tier
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.manifest_rebuild import RebuildReport
+
+
+def fill(engine: Engine, values: int, **others: bytes) -> None:
+    log = engine.log("t", 0)
+    for number in range(values):
+        log.append([Record(key=b"k", value=others.get("value", b"%d" % number))])
+        log.roll()
+    engine.offload()
+
+
+@pytest.fixture(params=["single", "plain", "chunked"])
+def layout(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path, layout: str) -> Path:
+    """Topic ``t``: three segments of epoch 0, two of epoch 1."""
+    (tmp_path / "bucket").mkdir()
+    uri = (tmp_path / "bucket").as_uri()
+    with open_engine(tmp_path / "a", tier=uri, topic_defaults={"tier.layout": layout}) as engine:
+        engine.create_topic("t")
+        fill(engine, 3)
+    with open_engine(tmp_path / "b", tier=uri, attach=True, topic_defaults={"tier.layout": layout}) as engine:
+        fill(engine, 2)
+    return tmp_path / "bucket"
+
+
+def lose_manifests(bucket: Path) -> None:
+    for folder in [*bucket.glob("*/*/manifest"), *bucket.glob("*/*/pages")]:
+        shutil.rmtree(folder)
+
+
+def rebuilt(bucket: Path, tmp_path: Path, *, dry_run: bool = False) -> RebuildReport:
+    with open_engine(tmp_path / "x", tier=bucket.as_uri()) as engine:
+        assert isinstance(engine.tier, Tier)
+        (name,) = engine.tier.lost()
+        return engine.tier.rebuild(name, dry_run=dry_run)
+
+
+def records(bucket: Path) -> list[tuple[int, bytes | None, int]]:
+    with open_reader(bucket.as_uri()) as reader:
+        return [(record.offset, record.value, record.leader_epoch) for record in reader.log("t", 0).records()]
+
+
+def test_what_was_there_is_there_again(bucket: Path, tmp_path: Path) -> None:
+    before = records(bucket)
+    objects = sorted(path for path in bucket.rglob("segments/*"))
+    lose_manifests(bucket)
+    planned = rebuilt(bucket, tmp_path, dry_run=True)
+    assert not list(bucket.glob("*/*/manifest"))
+    report = rebuilt(bucket, tmp_path)
+    assert report == planned
+    assert (report.start_offset, report.end_offset, report.segments, report.leader_epoch) == (0, 5, 5, 2)
+    assert report.ignored == ()
+    assert records(bucket) == before
+    assert sorted(path for path in bucket.rglob("segments/*")) == objects
+    with open_engine(tmp_path / "c", tier=bucket.as_uri(), attach=True) as engine:
+        assert engine.log("t", 0).append([Record(value=b"on")]).base_offset == 5
+        assert engine.log("t", 0).leader_epoch == 3
+
+
+def test_an_upload_of_a_fenced_writer_is_told_and_left_out(bucket: Path, tmp_path: Path) -> None:
+    """Two objects for one range: the lineage says which one counts."""
+    before = records(bucket)
+    other = tmp_path / "other"
+    other.mkdir()
+    with open_engine(tmp_path / "a", tier=other.as_uri()) as engine:  # what the old writer still had, elsewhere
+        engine.log("t", 0).append([Record(value=b"never committed")])
+        engine.log("t", 0).roll()
+        engine.offload()
+    for path in (other).rglob("segments/00000000000000000003-0-*"):
+        shutil.copy(path, next(bucket.glob("*/0/segments")) / path.name)
+    lose_manifests(bucket)
+    report = rebuilt(bucket, tmp_path)
+    assert records(bucket) == before
+    assert report.segments == 5
+    assert report.ignored
+    assert all("00000000000000000003-0-" in key for key, _ in report.ignored)
+    assert "never committed" in report.ignored[0][1]
+
+
+def test_damaged_and_foreign_objects_are_told(bucket: Path, tmp_path: Path) -> None:
+    folder = next(bucket.glob("*/0/segments"))
+    (folder / f"{0:020}-0-{'a' * 32}.seg").write_bytes(os.urandom(100))
+    ends = sorted(folder.glob("00000000000000000000-0-*"))
+    first = next(path for path in ends if path.read_bytes().endswith(b"STLGSEG1"))
+    data = bytearray(first.read_bytes())
+    data[-30] ^= 1  # in the footer
+    first.write_bytes(data)
+    lose_manifests(bucket)
+    report = rebuilt(bucket, tmp_path)
+    assert (report.start_offset, report.segments) == (1, 4)
+    reasons = dict(report.ignored)
+    assert any("damaged" in why for why in reasons.values())
+    assert any("no segment" in why for why in reasons.values())
+    assert [offset for offset, _, _ in records(bucket)] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("told", ["whole seconds", "a copy's", "backwards"])
+def test_what_compaction_replaced_does_not_come_back(tmp_path: Path, layout: str, told: str) -> None:
+    """Whatever the store says of when objects were made: S3 tells whole seconds, and a copied bucket when it was copied."""
+    (tmp_path / "bucket").mkdir()
+    uri = (tmp_path / "bucket").as_uri()
+    clock = ManualClock()
+    with open_engine(tmp_path / "a", tier=uri, env=Env(clock=clock), topic_defaults={"tier.layout": layout}) as engine:
+        engine.create_topic(
+            "t", config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "delete.retention.ms": 0}
+        )
+        log = engine.log("t", 0)
+        for number in range(12):
+            log.append([Record(key=b"%d" % (number % 3), value=None if number % 5 == 4 else b"%d" % number)])
+            log.roll()
+            clock.advance_ms(10)
+            if number % 2:
+                engine.offload()
+            if number % 4 == 3:
+                engine.run_cleaner()
+    before = records(tmp_path / "bucket")
+    objects = sorted((tmp_path / "bucket").rglob("segments/*"), key=lambda path: path.stat().st_mtime_ns)
+    for number, path in enumerate(objects):
+        at_s = {"whole seconds": 1, "a copy's": zlib.crc32(path.name.encode()), "backwards": 1000 - number}[told]
+        os.utime(path, (at_s, at_s))
+    lose_manifests(tmp_path / "bucket")
+    report = rebuilt(tmp_path / "bucket", tmp_path)
+    assert report.ignored
+    assert records(tmp_path / "bucket") == before
+
+
+def test_a_segment_of_which_the_end_is_missing_is_left_out(bucket: Path, tmp_path: Path) -> None:
+    """In a layout of several objects the footer may be whole, and what it tells of not."""
+    lose_manifests(bucket)
+    base = max(path.name.split("-")[0] for path in bucket.rglob("segments/*"))
+    log = next(path for path in bucket.rglob(f"segments/{base}-*") if path.suffix in {".seg", ".log"})
+    log.write_bytes(log.read_bytes()[:-1])
+    report = rebuilt(bucket, tmp_path)
+    assert (report.start_offset, report.end_offset, report.segments) == (0, 4, 4)
+    assert report.ignored
+    assert len(records(bucket)) == 4
+
+
+def test_a_log_with_a_manifest_is_not_rebuilt(bucket: Path, tmp_path: Path) -> None:
+    with open_engine(tmp_path / "x", tier=bucket.as_uri()) as engine:
+        assert isinstance(engine.tier, Tier)
+        assert engine.tier.lost() == ()
+        (name,) = engine.tier.logs()
+        with pytest.raises(ConfigError, match="has a manifest"):
+            engine.tier.rebuild(name)
+
+
+def test_the_writer_before_stops(bucket: Path, tmp_path: Path) -> None:
+    clock = ManualClock()
+    with open_engine(tmp_path / "b", tier=bucket.as_uri(), env=Env(clock=clock)) as engine:
+        fill(engine, 1)
+        lose_manifests(bucket)
+        rebuilt(bucket, tmp_path)
+        clock.advance_ms(2 * WARM_HEAD_MS)
+        with pytest.raises((FencedEpochError, CorruptManifestError)):
+            fill(engine, 1)
+
+
+def test_a_log_without_footers_is_told(bucket: Path, tmp_path: Path) -> None:
+    lose_manifests(bucket)
+    for path in bucket.rglob("segments/*"):
+        path.write_bytes(b"")
+    with pytest.raises(StorageError, match="nothing can be rebuilt"):
+        rebuilt(bucket, tmp_path)
+
+
+def test_the_command_tells_and_rebuilds(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lose_manifests(bucket)
+    for arguments in (["--dry-run"], []):
+        assert run(["rebuild", bucket.as_uri(), *arguments, "--json"]) == 0
+        (row,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert (row["topic"], row["end_offset"], row["segments"]) == ("t", 5, 5)
+    assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
+    assert capsys.readouterr().out == ""
+    assert run(["rebuild", bucket.as_uri(), "--topic", "t"]) == 0
+    assert run(["rebuild", bucket.as_uri(), "--topic", "u"]) == 2
+    assert "there is no topic u" in capsys.readouterr().err
+
+
+def test_what_was_interrupted_between_two_commits_is_gone_on_with(
+    bucket: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = records(bucket)
+    lose_manifests(bucket)
+    monkeypatch.setattr("stratalog.tier.upkeep.manifest_rebuild.PAGE_ITEMS", 2)
+    add, calls = TierLog.add_rebuilt, [0]
+
+    def interrupted(self: TierLog, *arguments: Any, **others: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise KeyboardInterrupt
+        add(self, *arguments, **others)
+
+    monkeypatch.setattr(TierLog, "add_rebuilt", interrupted)
+    assert run(["rebuild", bucket.as_uri()]) == 130
+    assert records(bucket) == before[:2]
+    capsys.readouterr()
+    assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["segments"] == 5
+    assert records(bucket) == before
+    assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_manifest_that_is_damaged_is_no_lost_one(bucket: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    max(bucket.glob("*/0/manifest/*")).write_bytes(b"{}")
+    assert run(["rebuild", bucket.as_uri(), "--json"]) == 0
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,199 @@
+"""What a crash left of uploads, in the leader epoch that goes on: it goes after the grace time, and nobody's upload with it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from stratalog.errors import FencedEpochError, ObjectNotFoundError, StorePermissionError, StoreTimeoutError
+from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
+from stratalog.testing.simobjects import Fault, SimObjectStore, SimRequest
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, made_segments
+from stratalog.tier.manifest.root import ChangeKind, object_keys
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.collect import GRACE_MS, CollectReport
+
+PREFIX = log_prefix(LOG, TOPIC_ID)
+
+
+class KilledError(BaseException):
+    """The process is gone."""
+
+
+def offload(log: TierLog, *bounds: int, epoch: int = 0) -> None:
+    log.offload(made_segments(*bounds), layout="pair", leader_epoch=epoch, log_start=0, high_watermark=1000)
+
+
+def objects(bed: TierBed) -> set[str]:
+    return set(bed.bucket.keys(segments_prefix(PREFIX)))
+
+
+def named(log: TierLog) -> set[str]:
+    return object_keys(log.root.entries) if log.root else set()
+
+
+def killed(bed: TierBed, step: int, *bounds: int) -> bool:
+    """A process that offloads and dies before its request of this number; False if it came to its end."""
+    store = SimObjectStore(bed.bucket)
+
+    def before(request: SimRequest) -> None:
+        if request.number == step:
+            store.faults = lambda _: Fault.NOT_APPLIED  # whatever it would tidy up, it does not
+            if request.kind == "put_file":
+                bed.bucket.leave(request.key)
+            raise KilledError
+
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    store.before = before
+    store._number = 0  # opening has asked, too
+    try:
+        offload(log, *bounds)
+    except KilledError:
+        return True
+    return False
+
+
+def test_killed_at_every_step_nothing_dangles_after_the_next_pass() -> None:
+    steps = 0
+    for step in range(100):
+        bed = TierBed()
+        offload(bed.open().log(LOG, TOPIC_ID), 0, 10)
+        if not killed(bed, step, 0, 10, 20, 30):
+            break
+        steps += 1
+        log = bed.open().log(LOG, TOPIC_ID)
+        offload(log, 0, 10, 20, 30)
+        assert log.collect(leader_epoch=0).orphans == 0, "all of it is young"
+        assert named(log) <= objects(bed)
+        bed.clock.advance_ms(GRACE_MS)
+        log.collect(leader_epoch=0)
+        assert objects(bed) == named(log)
+        assert bed.bucket.unfinished == []
+        assert [segment.end_offset for segment in log.view().segments] == [10, 20, 30]
+    assert steps >= 8, "two objects and a root for each of two segments, at least"
+
+
+def test_a_root_of_ours_comes_before_anything_of_our_epoch_goes() -> None:
+    bed = TierBed()
+    log = bed.open().log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+    assert killed(bed, 3, 10, 20)
+    left = objects(bed) - named(log)
+    assert left or bed.bucket.unfinished
+    bed.clock.advance_ms(GRACE_MS)
+    assert log.collect() == CollectReport(), "whoever does not lead the log leaves what is of its epoch"
+    assert log.collect(leader_epoch=0).orphans == len(left) + 1
+    assert log.root is not None
+    assert log.root.change == ChangeKind.CLAIM
+    assert (log.root.version, log.root.leader_epoch) == (2, 0)
+    assert log.collect(leader_epoch=0) == CollectReport(), "and no second root"
+
+
+def test_a_process_beside_us_cannot_commit_what_was_collected() -> None:
+    """It had looked at the log before; its disk was copied, say."""
+    bed = TierBed()
+    log, other = bed.open().log(LOG, TOPIC_ID), bed.open().log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+    other.refresh()
+    stored = other.store(made_segment(10, 20), layout="pair", leader_epoch=0)
+    bed.clock.advance_ms(GRACE_MS)
+    assert log.collect(leader_epoch=0).orphans == len(stored.keys)
+    with pytest.raises(ObjectNotFoundError):
+        other.check_stored([stored])
+    with pytest.raises(FencedEpochError, match="another writer"):
+        offload(other, 10, 20)
+
+
+def test_what_this_process_is_uploading_stays_however_old_it_is() -> None:
+    """A compaction uploads for hours, and commits all of it at the end."""
+    bed = TierBed()
+    log = bed.open().log(LOG, TOPIC_ID)
+    offload(log, 0, 10, 20)
+    replacer = log.replacer(layout="pair", leader_epoch=0)
+    made = replacer.upload(made_segment(0, 20))
+    bed.clock.advance_ms(2 * GRACE_MS)
+    log.collect(leader_epoch=0)
+    assert made.keys <= objects(bed)
+    replacer.discard([made])
+    assert objects(bed) == named(log)
+
+
+def test_of_an_upload_that_failed_the_rest_goes_without_a_restart() -> None:
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+    store.faults = lambda request: Fault.NONE if request.kind in {"read", "list"} else Fault.REPLY_LOST
+    with pytest.raises(StoreTimeoutError):
+        offload(log, 10, 20)
+    store.faults = lambda _: Fault.NONE
+    bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"what a delete did not reach")
+    known = [log.has_leftovers]
+    bed.clock.advance_ms(GRACE_MS)
+    assert log.collect(leader_epoch=0).orphans >= 1
+    assert [*known, log.has_leftovers] == [True, False]
+    assert objects(bed) == named(log)
+
+
+def test_uploads_without_an_end_of_a_lower_epoch_are_aborted_by_anybody() -> None:
+    bed = TierBed()
+    log = bed.open().log(LOG, TOPIC_ID)
+    offload(log, 0, 10, epoch=1)
+    lower = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-0-{1:032x}.seg")
+    own = bed.bucket.leave(f"{PREFIX}segments/{10:020d}-1-{1:032x}.seg")
+    of_others = bed.bucket.leave(f"{PREFIX}segments/notes.txt")
+    assert log.collect() == CollectReport()
+    assert log.collect().left == 1
+    bed.clock.advance_ms(GRACE_MS)
+    assert log.collect() == CollectReport(orphans=1)
+    assert bed.bucket.unfinished == [own, of_others]
+    assert lower not in bed.bucket.unfinished
+
+
+def test_with_the_log_of_a_deleted_topic_its_uploads_go() -> None:
+    bed = TierBed()
+    log = bed.open().log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+    bed.bucket.leave(f"{PREFIX}segments/{10:020d}-0-{1:032x}.seg")
+    log.delete(leader_epoch=0, reason="a test")
+    for _ in range(3):
+        bed.clock.advance_ms(GRACE_MS)
+        log.collect()
+    assert (bed.bucket.keys(), bed.bucket.unfinished) == ([], [])
+
+
+def test_a_store_that_does_not_tell_of_uploads_is_told_of_and_the_rest_is_collected(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    offload(log, 0, 10, epoch=1)
+    bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"left")
+    bed.clock.advance_ms(GRACE_MS)
+    store.faults = lambda request: Fault.DENIED if request.kind == "unfinished" else Fault.NONE
+    with caplog.at_level(logging.WARNING):
+        assert log.collect() == CollectReport(orphans=1)
+    assert "lifecycle rule" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["unfinished", "abort", "delete", "create"])
+@pytest.mark.parametrize("fault", [Fault.NOT_APPLIED, Fault.REPLY_LOST, Fault.DENIED])
+def test_a_collector_that_fails_is_repeated_harmlessly(kind: str, fault: Fault) -> None:
+    bed = TierBed()
+    store = SimObjectStore(bed.bucket)
+    log = bed.open(store).log(LOG, TOPIC_ID)
+    offload(log, 0, 10)
+    assert killed(bed, 3, 10, 20)
+    bed.bucket.write(f"{PREFIX}segments/{10:020d}-0-{7:032x}.seg", b"left")
+    bed.clock.advance_ms(GRACE_MS)
+    store.faults = lambda request: fault if request.kind == kind else Fault.NONE
+    try:
+        log.collect(leader_epoch=0)
+    except (StoreTimeoutError, StorePermissionError):
+        assert named(log) <= objects(bed)
+    store.faults = lambda _: Fault.NONE
+    log.collect(leader_epoch=0)
+    assert (objects(bed), bed.bucket.unfinished) == (named(log), [])
+    assert len(bed.bucket.keys(manifest_prefix(PREFIX))) <= 3

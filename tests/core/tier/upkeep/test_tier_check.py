@@ -1,0 +1,239 @@
+"""Every kind of damage is found, told with its place, and hides no other."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import stratalog
+from stratalog import Record
+from stratalog.config.settings_sources import Settings
+from stratalog.config.topic import TopicConfig
+from stratalog.env import Env
+from stratalog.env.clock import ManualClock, SystemClock
+from stratalog.model.names import log_prefix, manifest_key, segment_key
+from stratalog.reading.open_reader import open_host, open_tier
+from stratalog.registry.registry import Registry
+from stratalog.segment.components import Components
+from stratalog.spi.layouts import StoredSegment
+from stratalog.testing.logs import LogBed
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.manifest.json_fields import canonical
+from stratalog.tier.manifest.root_codec import sealed
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upkeep.tier_check import Finding, Flaw
+
+SMALL = {"segment.bytes": 3000, "index.interval.bytes": 500, "retention.ms": -1}
+LAYOUTS = ("single", "plain", "chunked")
+
+
+def scrubbed(log: TierLog, parts: Components, *, deep: bool = False, orphans: bool = True) -> list[Finding]:
+    scrub = log.scrub(parts, deep=deep)
+    findings = list(scrub.begin())
+    for found in scrub.segments():
+        findings += [found] if isinstance(found, Finding) else scrub.check(found)
+    return findings + (list(scrub.orphans()) if orphans else [])
+
+
+class Bucket:
+    """A tier in a folder, as an engine filled it, and somebody who damages it."""
+
+    def __init__(self, folder: Path, layout: str) -> None:
+        self.folder = folder / "bucket"
+        self.folder.mkdir()
+        uri = f"file://{self.folder}"
+        with stratalog.open_engine(folder / "data", tier=uri) as engine:
+            engine.create_topic("orders", config={**SMALL, "tier.layout": layout})
+            log = engine.log("orders", 0)
+            for number in range(36):
+                log.append([Record(timestamp_ms=1000 + number, key=b"k", value=bytes([number]) * 300)])
+            engine.offload()
+        clock = ManualClock(SystemClock().now_ms())  # pauses between tries take no time
+        self.host = open_host(Settings(), (), Env(clock=clock))
+        self.tier = open_tier(self.host, uri, None, read_only=True)
+        (name,) = self.tier.logs()
+        self.log = self.tier.log(*name)
+        assert self.log.root is not None
+        self.entries: tuple[StoredSegment, ...] = self.log.root.entries
+        self.prefix = log_prefix(*name)
+
+    def scrub(self, *, deep: bool = False) -> list[Finding]:
+        return scrubbed(self.log, self.host.parts(TopicConfig()), deep=deep)
+
+    def cut(self, key: str, size_bytes: int) -> None:
+        """Take an object's end away."""
+        path = self.folder / key
+        path.write_bytes(path.read_bytes()[:size_bytes])
+
+    def flip(self, key: str, position: int) -> None:
+        """Flip the lowest bit of a byte."""
+        path = self.folder / key
+        data = bytearray(path.read_bytes())
+        data[position] ^= 1
+        path.write_bytes(data)
+
+    def close(self) -> None:
+        self.tier.close()
+        self.host.close()
+
+
+@pytest.fixture(params=LAYOUTS)
+def bucket(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Bucket]:
+    made = Bucket(tmp_path, request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def single(tmp_path: Path) -> Iterator[Bucket]:
+    made = Bucket(tmp_path, "single")
+    yield made
+    made.close()
+
+
+def test_nothing_is_wrong_with_a_sound_tier(bucket: Bucket) -> None:
+    assert len(bucket.entries) > 3
+    assert bucket.scrub() == bucket.scrub(deep=True) == []
+
+
+def test_a_missing_object(bucket: Bucket) -> None:
+    victim = bucket.entries[1]
+    for key in victim.keys:
+        (bucket.folder / key).unlink()
+    found = bucket.scrub()
+    assert [(finding.flaw, finding.key, finding.segment) for finding in found] == [
+        (Flaw.MISSING, key, victim) for key in sorted(victim.keys)
+    ]
+
+
+def test_an_object_that_was_cut(bucket: Bucket) -> None:
+    for kind, place in bucket.entries[1].slices.items():
+        before = (bucket.folder / place.key).read_bytes()
+        if place.size_bytes:
+            bucket.cut(place.key, place.position + place.size_bytes - 1)
+            found = [finding for finding in bucket.scrub() if finding.flaw is Flaw.SIZE]
+            assert [(finding.key, finding.segment) for finding in found] == [(place.key, bucket.entries[1])], kind
+            assert found[0].position == place.position + place.size_bytes - 1
+            (bucket.folder / place.key).write_bytes(before)
+
+
+def test_a_flipped_bit_in_a_small_file(bucket: Bucket) -> None:
+    victim = bucket.entries[2]
+    for kind, place in victim.slices.items():
+        if kind != "log" and place.size_bytes:
+            bucket.flip(place.key, place.position)
+            found = bucket.scrub()
+            assert [(finding.flaw, finding.key) for finding in found] == [(Flaw.FILE, place.key)]
+            assert kind in found[0].text
+            bucket.flip(place.key, place.position)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.99])
+def test_a_flipped_bit_in_the_log_is_found_deep_down(bucket: Bucket, share: float) -> None:
+    place = bucket.entries[0].slices[next(kind for kind in bucket.entries[0].slices if kind == "log")]
+    at = place.position + int(place.size_bytes * share)
+    bucket.flip(place.key, at)
+    assert bucket.scrub() == []
+    found = bucket.scrub(deep=True)
+    assert [(finding.flaw, finding.key, finding.segment) for finding in found] == [
+        (Flaw.LOG, place.key, bucket.entries[0])
+    ]
+
+
+def test_a_bad_batch_is_told_with_its_position(single: Bucket) -> None:
+    place = next(place for kind, place in single.entries[0].slices.items() if kind == "log")
+    single.flip(place.key, place.size_bytes - 1)
+    (found,) = single.scrub(deep=True)
+    assert 0 < found.position < place.size_bytes
+
+
+def test_the_log_of_another_segment_is_noticed(single: Bucket) -> None:
+    first, second = single.entries[:2]
+    (one,), (other,) = first.keys, second.keys
+    (single.folder / one).write_bytes((single.folder / other).read_bytes())
+    assert Flaw.LOG in {finding.flaw for finding in single.scrub(deep=True)}
+
+
+def test_a_damaged_root_hides_nothing_that_the_one_before_names(single: Bucket) -> None:
+    assert single.log.root is not None
+    head = single.log.root.version
+    single.cut(manifest_key(single.prefix, head), 100)
+    (single.folder / next(iter(single.entries[0].keys))).unlink()
+    assert [finding.flaw for finding in single.scrub()] == [Flaw.ROOT, Flaw.MISSING]
+
+
+def test_a_root_that_was_written_anew_breaks_the_chain(single: Bucket) -> None:
+    """By somebody who gives it the hash that it must have."""
+    path = single.folder / manifest_key(single.prefix, 2)
+    value = json.loads(path.read_bytes())
+    del value["body_sha256"]
+    path.write_bytes(sealed(canonical({**value, "created_ms": value["created_ms"] + 1})))
+    found = single.scrub()
+    assert [finding.flaw for finding in found] == [Flaw.ROOT]
+    assert "does not follow version 2" in found[0].text
+
+
+@pytest.mark.parametrize("version", [2, -1], ids=["an older one", "the head"])
+def test_a_flipped_bit_in_a_root_is_told_of_that_root(single: Bucket, version: int) -> None:
+    """In a number that may as well be another one."""
+    assert single.log.root is not None
+    key = manifest_key(single.prefix, version if version > 0 else single.log.root.version)
+    single.flip(key, (single.folder / key).read_bytes().index(b'"created_ms":') + 20)
+    found = single.scrub()
+    assert [(finding.flaw, finding.key) for finding in found] == [(Flaw.ROOT, key)]
+    assert "hash" in found[0].text
+
+
+def test_a_root_that_is_gone_from_the_middle(single: Bucket) -> None:
+    (single.folder / manifest_key(single.prefix, 3)).unlink()
+    found = single.scrub()
+    assert [finding.flaw for finding in found] == [Flaw.ROOT]
+    assert "versions 3 to 3 are gone" in found[0].text
+
+
+def test_an_orphan_is_listed(single: Bucket) -> None:
+    key = segment_key(single.prefix, 5, 0, uuid.UUID(int=7))
+    (single.folder / key).write_bytes(b"never committed")
+    assert [(finding.flaw, finding.key) for finding in single.scrub()] == [(Flaw.ORPHAN, key)]
+
+
+def test_an_upload_without_an_end_is_listed_with_the_orphans(single: Bucket) -> None:
+    key = segment_key(single.prefix, 5, 0, uuid.UUID(int=7))
+    name = key.rpartition("/")[2]
+    (single.folder / key).with_name(f".stratalog-{'0' * 32}-{name}.tmp").write_bytes(b"half of it")
+    (found,) = single.scrub()
+    assert (found.flaw, found.key) == (Flaw.ORPHAN, key)
+    assert "begun" in found.text
+
+
+def test_a_damaged_or_missing_page_hides_no_other(
+    tmp_path: Path, installed: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 8)
+    bed = TierBed()
+    log = bed.open().log(LOG, TOPIC_ID)
+    sources = [made_segment(base, base + 1, files={}) for base in range(20)]
+    log.offload(sources, layout="pair", leader_epoch=0, log_start=0, high_watermark=1000)
+    keys = bed.bucket.keys(f"{log_prefix(LOG, TOPIC_ID)}pages/")
+    assert len(keys) == 2
+    with LogBed(tmp_path, installed) as parts:
+        assert scrubbed(log, parts.parts) == []
+        damage(bed, keys[0])
+        assert [(finding.flaw, finding.key) for finding in scrubbed(log, parts.parts)] == [(Flaw.PAGE, keys[0])]
+        victim = next(key for key in bed.bucket.keys("") if "/segments/00000000000000000010-" in key)
+        del bed.bucket.objects[victim]
+        assert [(finding.flaw, finding.key) for finding in scrubbed(log, parts.parts)] == [
+            (Flaw.PAGE, keys[0]),
+            (Flaw.MISSING, victim),
+        ]
+
+
+def damage(bed: TierBed, key: str) -> None:
+    data = bytearray(bed.bucket.objects[key][0])
+    data[len(data) // 2] ^= 1
+    bed.bucket.write(key, bytes(data))

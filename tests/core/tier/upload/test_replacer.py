@@ -1,0 +1,104 @@
+"""Replacements that somebody has overtaken: what stands in the tier by then stays, and what was made for nothing goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from stratalog.model.names import log_prefix, segments_prefix
+from stratalog.spi.layouts import StoredSegment
+from stratalog.testing.tiers import LOG, TOPIC_ID, TierBed, made_segment, made_segments
+from stratalog.tier.manifest import entry_tree
+from stratalog.tier.manifest.entry_tree import walk
+from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.read.paged_segments import PagedSegments
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upload.replacer import Replacement, Replacer
+
+PREFIX = log_prefix(LOG, TOPIC_ID)
+
+
+@pytest.fixture(params=[False, True], ids=["inline", "in pages"])
+def bed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> TierBed:
+    if request.param:
+        monkeypatch.setattr(entry_tree, "PAGE_ITEMS", 2)
+        monkeypatch.setattr(entry_tree, "INLINE_PAGES", 2)
+    return TierBed()
+
+
+@pytest.fixture
+def log(bed: TierBed) -> TierLog:
+    """Of five segments, of ten offsets each."""
+    made = bed.open().log(LOG, TOPIC_ID)
+    bounds = range(0, 60, 10)
+    made.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=50)
+    return made
+
+
+def entries(bed: TierBed, log: TierLog) -> list[StoredSegment]:
+    assert log.root is not None
+    assert isinstance(log.view().segments, PagedSegments)
+    return list(walk(log.root, bed.pages()))
+
+
+def replacer(log: TierLog) -> Replacer:
+    return log.replacer(layout="pair", leader_epoch=0)
+
+
+def made(by: Replacer, old: list[StoredSegment], word: bytes) -> Replacement:
+    source = made_segment(old[0].info.base_offset, old[-1].info.end_offset, data=word)
+    return Replacement(tuple(old), by.upload(source))
+
+
+def objects(bed: TierBed) -> set[str]:
+    return set(bed.bucket.keys(segments_prefix(PREFIX)))
+
+
+def test_of_two_that_replace_the_same_the_second_changes_nothing(bed: TierBed, log: TierLog) -> None:
+    before, (first, second) = entries(bed, log), (replacer(log), replacer(log))
+    winner, loser = made(first, before[1:2], b"first"), made(second, before[1:2], b"second")
+    assert first.replace([winner], ChangeKind.COMPACT, "a test") == (winner,)
+    version = log.view().version
+    assert second.replace([loser], ChangeKind.COMPACT, "a test") == ()
+    assert entries(bed, log) == [before[0], winner.new, *before[2:]]
+    assert log.view().version == version, "nothing was to be committed"
+    assert not loser.new.keys & objects(bed)
+    assert winner.new.keys <= objects(bed)
+
+
+def test_a_group_of_which_one_was_replaced_is_left_out_and_the_others_are_placed(bed: TierBed, log: TierLog) -> None:
+    before, (first, second) = entries(bed, log), (replacer(log), replacer(log))
+    winner = made(first, before[2:3], b"first")
+    merged, alone = made(second, before[1:4], b"second"), made(second, before[4:], b"alone")
+    first.replace([winner], ChangeKind.COMPACT, "a test")
+    assert second.replace([merged, alone], ChangeKind.COMPACT, "a test", first_dirty_offset=50) == (alone,)
+    assert entries(bed, log) == [*before[:2], winner.new, before[3], alone.new]
+    assert log.root is not None
+    assert log.root.first_dirty_offset == 0, "what was left out is as dirty as it was"
+    assert not merged.new.keys & objects(bed)
+
+
+def test_what_was_merged_meanwhile_is_not_parted_again(bed: TierBed, log: TierLog) -> None:
+    before, (first, second) = entries(bed, log), (replacer(log), replacer(log))
+    merged = made(first, before[1:3], b"merged")
+    pieces = [made(second, before[1:2], b"one"), made(second, before[2:3], b"two"), made(second, before[3:4], b"three")]
+    first.replace([merged], ChangeKind.COMPACT, "a test")
+    assert second.replace(pieces, ChangeKind.COMPACT, "a test") == (pieces[2],)
+    assert entries(bed, log) == [before[0], merged.new, pieces[2].new, before[4]]
+
+
+@pytest.mark.parametrize(("log_start", "placed"), [(19, 2), (20, 1), (21, 1), (30, 0), (50, 0)])
+def test_what_retention_took_meanwhile_stays_gone(bed: TierBed, log: TierLog, log_start: int, placed: int) -> None:
+    """At the border of a segment, inside one, and all of it; what is left counts as compacted all the same."""
+    before, by = entries(bed, log), replacer(log)
+    pair = [made(by, before[1:2], b"one"), made(by, before[2:3], b"two")]
+    log.expire(log_start, leader_epoch=0, reason="a test")
+    assert by.replace(pair, ChangeKind.COMPACT, "a test", first_dirty_offset=30) == tuple(pair[2 - placed :])
+    view = log.view()
+    assert (view.log_start, view.end_offset) == (log_start, 50)
+    assert [found.base_offset for found in view.segments] == [
+        base for base in range(0, 50, 10) if base + 10 > log_start
+    ]
+    if placed:
+        assert view.first_dirty_offset == 30
+    for found in pair[: 2 - placed]:
+        assert not found.new.keys & objects(bed)

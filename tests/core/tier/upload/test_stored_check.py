@@ -1,0 +1,363 @@
+"""What a layout or a store claims counts for nothing: bytes are compared before a manifest names them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Final, cast
+
+import pytest
+
+from stratalog.config.engine_settings import EngineConfig
+from stratalog.errors import CorruptObjectError, PluginError, StorageError, StoreTimeoutError
+from stratalog.model.batches import Buffer
+from stratalog.model.names import log_prefix, manifest_prefix, segments_prefix
+from stratalog.model.segment_info import FileKind, ObjectSlice
+from stratalog.spi.layouts import ObjectSink, RangeReader, SegmentSource, StoredSegment
+from stratalog.spi.objects import ByteSource, BytesSource, Created, ObjectInfo
+from stratalog.spi.providers import Section
+from stratalog.testing.contracts import ObjectStoreContract, TierLayoutContract
+from stratalog.testing.contracts.tier_layout import FILES, MemoryObjects, a_segment
+from stratalog.testing.simobjects import Fault, SimObjectStore
+from stratalog.testing.tiers import LOG, TOPIC_ID, PairLayout, TierBed, made_segment, made_segments
+from stratalog.tier.manifest.root import ChangeKind
+from stratalog.tier.store.read_back import Verification
+from stratalog.tier.tier_log import TierLog
+from stratalog.tier.upload.replacer import Replacement
+
+PREFIX: Final = segments_prefix(log_prefix(LOG, TOPIC_ID))
+
+
+def flipped(data: Buffer) -> bytes:
+    """The bytes with one bit in their middle turned over."""
+    changed = bytearray(data)
+    changed[len(changed) // 2] ^= 1
+    return bytes(changed)
+
+
+class Lying(PairLayout):
+    """A layout that does one thing wrong, by name."""
+
+    def __init__(self, lie: str) -> None:
+        self.lie = lie
+
+    def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
+        data = b"".join(source.log.chunks(64))
+        if self.lie == "stores three bytes":
+            info = sink.put(BytesSource(data[:3]))
+            return StoredSegment(source.info, "", {FileKind.LOG: ObjectSlice(info.key, 0, 3)}, _sha256(source))
+        if self.lie == "stores a flipped bit":
+            changed = SegmentSource(source.info, BytesSource(flipped(data)), source.files)
+            return dataclasses.replace(super().write(changed, sink, section), sha256=_sha256(source))
+        stored = super().write(source, sink, section)
+        if self.lie == "claims another hash":
+            return dataclasses.replace(stored, sha256="0" * 64)
+        if self.lie == "forgets an index":
+            return dataclasses.replace(stored, slices={FileKind.LOG: stored.slices[FileKind.LOG]})
+        if self.lie == "notes what is no JSON":
+            return dataclasses.replace(stored, extra={"codes": {1, 2}})
+        if self.lie == "names an object of another":
+            return dataclasses.replace(stored, extra={"objects": [f"{PREFIX}other"]})
+        if self.lie == "returns nothing":
+            return cast(StoredSegment, None)
+        if self.lie == "raises":
+            raise ZeroDivisionError("division by zero")
+        return stored
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        for piece in super().read(segment, start, end, fetch):
+            if self.lie == "reads a flipped bit":
+                yield memoryview(flipped(piece))
+            elif self.lie == "reads too little":
+                yield piece[:-1]
+            elif self.lie == "reads too much":
+                yield memoryview(bytes(piece) + b"!")
+            elif self.lie == "reads what is no bytes":
+                yield cast(memoryview, str(piece))
+            else:
+                yield piece
+
+    def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
+        data = super().read_index(segment, kind, fetch)
+        if data and self.lie == "reads another index":
+            return flipped(data)
+        return None if self.lie == "reads no index" else data
+
+
+class Reversing(Lying):
+    """Gives new entries to segments whose keys are wrapped again, and lies in them."""
+
+    def rewrapped(self, segment: StoredSegment) -> StoredSegment:
+        if self.lie == "rewraps others' fields":
+            return dataclasses.replace(segment, sha256="0" * 64)
+        return dataclasses.replace(segment, extra={"key": "lost"})
+
+    def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
+        if segment.extra.get("key") == "lost" and self.lie == "loses the key":
+            raise CorruptObjectError("no key opens it", "key")
+        return super().read(segment, start, end, fetch)
+
+
+def _sha256(source: SegmentSource) -> str:
+    return cast(Any, source.log).sha256 if hasattr(source.log, "sha256") else "1" * 64
+
+
+class LyingStore(SimObjectStore):
+    """A store that does one thing wrong with objects whose keys hold ``part``, by name."""
+
+    lie = ""
+    part = "/segments/"
+
+    def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
+        if self.part not in key:
+            return super().put_file(key, source, deadline_ns=deadline_ns)
+        if self.lie == "takes half":
+            super().put_file(key, BytesSource(next(source.chunks(3))), deadline_ns=deadline_ns)
+            return ObjectInfo(key, source.size_bytes)
+        data = b"".join(source.chunks(1 << 20))
+        kept = {"keeps half": data[: len(data) // 2], "flips a bit": flipped(data), "keeps nothing": None}.get(
+            self.lie, data
+        )
+        if kept is not None:
+            super().put_file(key, BytesSource(kept), deadline_ns=deadline_ns)
+        if self.lie == "returns nothing":
+            return cast(ObjectInfo, None)
+        return ObjectInfo("elsewhere" if self.lie == "names another key" else key, len(data))
+
+    def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
+        kept = flipped(data) if self.part in key and self.lie == "flips a bit" else data
+        return super().create(key, kept, deadline_ns=deadline_ns)
+
+
+def bed(layout: PairLayout | None = None, verify: str = "auto") -> TierBed:
+    return TierBed(layout=layout or PairLayout(), config=EngineConfig(tier_verify=verify))
+
+
+def offload(log: TierLog, *bounds: int) -> int:
+    """How many segments were committed."""
+    report = log.offload(made_segments(*bounds), layout="pair", leader_epoch=0, log_start=0, high_watermark=1_000)
+    return len(report.committed)
+
+
+ALWAYS_FOUND: Final = (
+    "claims another hash", "forgets an index", "notes what is no JSON", "names an object of another", "returns nothing",
+    "raises",
+)  # fmt: skip
+READ_BACK: Final = (
+    "stores three bytes", "stores a flipped bit", "reads a flipped bit", "reads too little", "reads too much",
+    "reads what is no bytes", "reads another index", "reads no index",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])
+def test_a_layout_that_lies_commits_nothing_and_is_named(lie: str) -> None:
+    tested = bed(Lying(lie))
+    log = tested.open().log(LOG, TOPIC_ID)
+    with pytest.raises(PluginError, match=r"tier layout 'pair' version 1 \(plugin testing\): (write|read)"):
+        offload(log, 0, 10)
+    assert (tested.bucket.keys(PREFIX), log.view().version) == ([], 0)
+
+
+@pytest.mark.parametrize("lie", ALWAYS_FOUND)
+def test_claims_are_compared_though_nothing_is_read_back(lie: str) -> None:
+    log = bed(Lying(lie), "never").open().log(LOG, TOPIC_ID)
+    with pytest.raises(PluginError):
+        offload(log, 0, 10)
+    assert log.view().version == 0
+
+
+def test_the_error_of_a_layout_has_its_cause() -> None:
+    with pytest.raises(PluginError, match="write raised ZeroDivisionError: division by zero") as caught:
+        offload(bed(Lying("raises")).open().log(LOG, TOPIC_ID), 0, 10)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    "lie", ["takes half", "keeps half", "flips a bit", "keeps nothing", "names another key", "returns nothing"]
+)
+def test_a_store_that_lies_commits_nothing_and_is_named(lie: str) -> None:
+    tested = bed()
+    store = LyingStore(tested.bucket)
+    store.lie = lie
+    log = tested.open(store).log(LOG, TOPIC_ID)
+    with pytest.raises(StorageError) as caught:
+        offload(log, 0, 10)
+    assert "store" in str(caught.value)
+    assert "tier layout" not in str(caught.value)
+    assert (tested.bucket.keys(PREFIX), log.view().version) == ([], 0)
+
+
+def test_a_store_that_keeps_another_root_is_named_before_anything_relies_on_it() -> None:
+    tested = bed()
+    store = LyingStore(tested.bucket)
+    store.lie, store.part = "flips a bit", manifest_prefix(log_prefix(LOG, TOPIC_ID))
+    log = tested.open(store).log(LOG, TOPIC_ID)
+    with pytest.raises(PluginError, match=r"object store sim://.* gave other bytes back than were written"):
+        offload(log, 0, 10)
+    assert log.view().version == 0
+
+
+class Counting(SimObjectStore):
+    """Counts the objects of segments that are read."""
+
+    reads = 0
+
+    def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
+        self.reads += "/segments/" in key
+        return super().read(key, start, end, deadline_ns=deadline_ns)
+
+
+@pytest.mark.parametrize(("verify", "expected"), [("auto", 2), ("first", 2), ("always", 6), ("never", 0)])
+def test_as_many_segments_are_read_back_as_the_setting_says(verify: str, expected: int) -> None:
+    tested = bed(verify=verify)
+    store = Counting(tested.bucket)
+    assert offload(tested.open(store).log(LOG, TOPIC_ID), 0, 10, 20, 30) == 3
+    assert store.reads == expected, "two objects of each segment that is read back"
+
+
+def test_what_comes_with_stratalog_is_read_back_only_where_the_store_has_no_checksums() -> None:
+    for mode, trusts_store, is_bundled, expected in (
+        ("auto", True, True, False),
+        ("auto", False, True, True),
+        ("auto", True, False, True),
+        ("first", True, True, True),
+        ("never", False, False, False),
+    ):
+        assert Verification(mode, trusts_store=trusts_store).is_due("a@1", is_bundled=is_bundled) is expected
+
+
+def test_the_first_of_each_kind_is_read_back_until_one_has_passed() -> None:
+    verification = Verification("first", trusts_store=False)
+    assert verification.is_due("a@1", is_bundled=False)
+    assert verification.is_due("a@1", is_bundled=False), "it has not passed yet"
+    verification.passed("a@1")
+    assert not verification.is_due("a@1", is_bundled=False)
+    assert verification.is_due("b@1", is_bundled=False)
+
+
+def test_a_store_that_fails_while_a_segment_is_read_back_is_asked_again_by_the_next_offload() -> None:
+    tested = bed()
+    tested.config = dataclasses.replace(tested.config, store_retries=0)
+    store = Counting(tested.bucket)
+    log = tested.open(store).log(LOG, TOPIC_ID)
+    log.refresh()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            store,
+            "faults",
+            lambda request: Fault.REPLY_LOST if request.kind == "read" and "/segments/" in request.key else Fault.NONE,
+        )
+        with pytest.raises(StoreTimeoutError):
+            offload(log, 0, 10)
+        assert log.view().version == 0
+    assert offload(log, 0, 10) == 1
+
+
+# --- all that writes segments ----------------------------------------------------------------------------------------
+
+
+def committed(tested: TierBed) -> TierLog:
+    """A log of three segments that are as they should be."""
+    log = tested.open().log(LOG, TOPIC_ID)
+    offload(log, 0, 10, 20, 30)
+    return log
+
+
+@pytest.mark.parametrize("lie", ["claims another hash", "stores a flipped bit"])
+def test_compaction_and_jobs_replace_nothing_by_what_was_not_kept(lie: str) -> None:
+    layout = Lying("")
+    tested = bed(layout, "always")
+    log = committed(tested)
+    layout.lie, before = lie, tested.bucket.keys(PREFIX)
+    with pytest.raises(PluginError):
+        log.replacer(layout="pair", leader_epoch=0).upload(made_segment(0, 10, data=b"compacted"))
+    with pytest.raises(PluginError):
+        log.store(made_segment(30, 40), layout="pair", leader_epoch=0)
+    assert tested.bucket.keys(PREFIX) == before
+
+
+def test_a_sound_replacement_takes_place() -> None:
+    log = committed(bed(verify="always"))
+    root = log.root
+    assert root is not None
+    replacer = log.replacer(layout="pair", leader_epoch=0)
+    made = Replacement((root.entries[0],), replacer.upload(made_segment(0, 10, data=b"compacted")))
+    assert replacer.replace([made], ChangeKind.COMPACT, "a test") == (made,)
+
+
+@pytest.mark.parametrize(
+    ("lie", "text"), [("rewraps others' fields", "rewrapped changed more"), ("loses the key", "cannot be read")]
+)
+def test_an_entry_that_cannot_be_read_replaces_none(lie: str, text: str) -> None:
+    tested = bed(Reversing(""))
+    log = committed(tested)
+    version = log.view().version
+    cast(Reversing, tested.layout).lie = lie
+    with pytest.raises(PluginError, match=text):
+        log.rewrap()
+    assert log.view().version == version
+
+
+def test_entries_that_can_be_read_are_rewrapped() -> None:
+    log = committed(bed(Reversing("")))
+    assert log.rewrap().rewrapped == 3
+
+
+def test_an_object_that_is_put_back_wrong_is_no_repair() -> None:
+    layout = Lying("")
+    tested = bed(layout, "always")
+    log = committed(tested)
+    root = log.root
+    assert root is not None
+    layout.lie = "stores a flipped bit"
+    with pytest.raises(PluginError, match="gave other bytes"):
+        log.mend(root.entries[0], made_segment(0, 10))
+
+
+# --- the contracts find the same lies ----------------------------------------------------------------------------------
+
+
+class Rules(TierLayoutContract):
+    """The contract as a value: its rules are called one by one."""
+
+
+def broken(layout: PairLayout) -> set[str]:
+    """The rules of the contract that a layout breaks."""
+    rules, found = Rules(), set[str]()
+
+    def check(name: str, *arguments: object) -> None:
+        try:
+            getattr(rules, name)(*arguments)
+        except (AssertionError, StorageError, ZeroDivisionError, AttributeError, TypeError):
+            found.add(name)
+
+    for name in ("test_a_log_of_many_pieces_is_read_back", "test_the_hash_is_that_of_the_log_that_was_given"):
+        check(name, layout, MemoryObjects())
+    objects = MemoryObjects()
+    try:
+        stored = layout.write(a_segment(), objects, None)
+    except ZeroDivisionError:
+        return {*found, "write"}
+    check("test_the_whole_log_is_read_back", layout, stored, objects)
+    for kind in (kind for kind, data in FILES.items() if data):
+        check("test_a_small_file_is_read_back", layout, stored, objects, kind)
+    check("test_the_entry_says_what_was_stored", stored, objects)
+    check("test_the_entry_survives_json", stored)
+    return found
+
+
+@pytest.mark.parametrize("lie", [*ALWAYS_FOUND, *READ_BACK])
+def test_the_contract_of_layouts_refuses_each_lie(lie: str) -> None:
+    assert broken(PairLayout()) == set()
+    assert broken(Lying(lie))
+
+
+@pytest.mark.parametrize(
+    "lie", ["takes half", "keeps half", "flips a bit", "keeps nothing", "names another key", "returns nothing"]
+)
+def test_the_contract_of_stores_refuses_each_lie(lie: str) -> None:
+    rules, store = ObjectStoreContract(), LyingStore()
+    rules.test_a_large_object_is_kept_whole(LyingStore(), 1 << 62)
+    store.lie, store.part = lie, ""
+    with pytest.raises((AssertionError, StorageError, AttributeError)):
+        rules.test_a_large_object_is_kept_whole(store, 1 << 62)

@@ -1,0 +1,190 @@
+"""Which small segments are merged, and that nothing is lost whatever fails meanwhile."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stratalog.cleaning.compact.segment_range import LocalPart
+from stratalog.config.topic import TopicConfig
+from stratalog.errors import CorruptBatchError, StorageError
+from stratalog.log.log import Log
+from stratalog.model.records import Record
+from stratalog.registry.registry import Registry
+from stratalog.testing.logs import LogBed, records
+from stratalog.testing.powerloss import Image, PowerLossVfs
+from stratalog.writing.merge_segments import end_group, merge_group, small_groups
+
+DAY_MS = 86_400_000
+CONFIG = TopicConfig(segment_bytes=10_000, segment_ms=DAY_MS)
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Stands for a segment where only its size and age are looked at."""
+
+    base_offset: int
+    size_bytes: int
+    age_from_ms: int = 5
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + 1
+
+
+def segments(*sizes: int) -> list[Sized]:
+    return [Sized(number, size) for number, size in enumerate(sizes)]
+
+
+def after_rounds(sizes: Sequence[int], limit: int) -> tuple[list[int], int, int]:
+    """What is left when each round is merged into what is there, how many there were at most, and the bytes that were copied."""
+    held, most, copied = list[int](), 0, 0
+    for size in sizes:
+        held.append(size)
+        found = end_group(segments(*held), limit, CONFIG)
+        if found:
+            made = sum(segment.size_bytes for segment in found)
+            copied += made
+            held[len(held) - len(found) :] = [made]
+        most = max(most, len(held))
+    return held, most, copied
+
+
+def test_rounds_of_one_size_are_copied_a_few_times_each() -> None:
+    held, most, copied = after_rounds([1] * 1024, 10_000)
+    assert sum(held) == 1024
+    assert most < 8 + 3 * 5, "4 ** 5 is 1024"
+    assert copied <= 5 * 1024
+    _, most, _ = after_rounds([10] * 2_000, 1_000)
+    assert most <= 2_000 * 10 / (1_000 / 8) + 8
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rounds_of_any_size_leave_few_small_segments(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - the same in every run
+    sizes = [int(10 ** chance.uniform(0, 3)) for _ in range(1_000)]
+    held, _, copied = after_rounds(sizes, 10_000)
+    assert sum(held) == sum(sizes)
+    assert max(held) <= 10_000
+    assert sum(size < 10_000 / 16 for size in held) < 100
+    assert copied < 5 * sum(sizes)
+
+
+def test_segments_of_other_times_stay_apart() -> None:
+    """Retention takes whole segments: a day is a day still."""
+    found = [Sized(number, 10, DAY_MS * (number // 10)) for number in range(20)]
+    assert len(end_group(found, 10_000, CONFIG)) == 10
+    groups = [len(group) for group in small_groups(found, 10_000, CONFIG)]
+    assert groups == [10, 10]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_was_merged_is_not_merged_again(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - the same in every run
+    found = [
+        Sized(number, chance.randrange(9_000 >> chance.randrange(12)), number * DAY_MS // 60) for number in range(300)
+    ]
+    groups = list(small_groups(found, 50_000, CONFIG))
+    assert groups
+    made = {group[0].base_offset: group for group in groups}
+    left, covered = list[Sized](), 0
+    for segment in found:
+        if segment.base_offset in made:
+            group = made[segment.base_offset]
+            covered = group[-1].end_offset
+            left.append(Sized(segment.base_offset, sum(g.size_bytes for g in group), group[-1].age_from_ms))
+            assert left[-1].size_bytes <= CONFIG.segment_bytes
+        elif segment.base_offset >= covered:
+            left.append(segment)
+    assert len(left) < len(found) / 2
+    assert not list(small_groups(left, 50_000, CONFIG))
+
+
+def small(log: Log, count: int) -> int:
+    """So many closed segments at the end of a log; where it ends."""
+    for _ in range(count):
+        log.append(records(3), durability="durable")
+        log.roll()
+    return log.offsets().log_end
+
+
+def merge_all(log: Log) -> int | None:
+    part = LocalPart(log)
+    return merge_group(part, part.segments[:-1], log.cleaning.changes)
+
+
+@dataclass
+class Search:
+    """The power is cut before every change of the disk while segments are merged."""
+
+    tmp_path: Path
+    registry: Registry
+    end: int = 0
+    seen: set[int] = field(default_factory=set)
+    outcomes: set[int] = field(default_factory=set)
+
+    def run(self) -> None:
+        chance = random.Random(5)  # noqa: S311 - the same in every run
+        bed = LogBed(self.tmp_path / "data", self.registry, TopicConfig(index_interval_bytes=50))
+        self.end = small(bed.open(), 3)
+        bed.close()
+
+        def look(_: str) -> None:
+            for image in files.images(chance, 2):
+                self.recover(image)
+
+        files = PowerLossVfs(bed.folder, look)
+        bed.files_port = files
+        with bed:
+            assert merge_all(bed.open()) == self.end
+
+    def recover(self, image: Image) -> None:
+        state = hash(frozenset(image.items()))
+        if state in self.seen:
+            return
+        self.seen.add(state)
+        bed = LogBed(self.tmp_path / "after", self.registry, TopicConfig())
+        bed.write(image)
+        with bed:
+            log = bed.open(clean=False)
+            assert [record.offset for record in log.records()] == list(range(self.end))
+            assert not [name for name in bed.names() if name.endswith((".cleaned", ".swap"))]
+            self.outcomes.add(len(log.segments()))
+            assert log.append(records(1)).base_offset == self.end
+
+
+def test_a_power_cut_merges_all_or_nothing(tmp_path: Path, bed: LogBed) -> None:
+    search = Search(tmp_path, bed.registry)
+    search.run()
+    assert search.outcomes == {2, 4}
+    assert len(search.seen) > 10
+
+
+def test_a_damaged_segment_is_not_merged(bed: LogBed) -> None:
+    log = bed.open()
+    end = small(log, 3)
+    path = bed.folder / "00000000000000000003.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    names = bed.names()
+    with pytest.raises(CorruptBatchError):
+        merge_all(log)
+    assert bed.names() == names
+    assert log.append([Record(value=b"v")]).base_offset == end
+
+
+def test_a_log_that_was_changed_meanwhile_is_left_alone(bed: LogBed) -> None:
+    log = bed.open()
+    small(log, 4)
+    part, ticket = LocalPart(log), log.cleaning.changes
+    log.truncate_to(7)
+    names = bed.names()
+    assert merge_group(part, part.segments[:2], ticket) is None
+    assert bed.names() == names
+    with pytest.raises(StorageError):
+        merge_group(part, part.segments[2:3], ticket)
