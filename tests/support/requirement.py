@@ -10,7 +10,7 @@ import pytest
 
 from stratalog.extensions import SWITCH
 
-VARIABLE: Final = "STRATALOG_TEST_REQUIRES"
+VARIABLE: Final = "TEST_REQUIRES"
 
 
 class Requirement(StrEnum):
@@ -32,7 +32,7 @@ class Requirement(StrEnum):
 def is_required(requirement: Requirement) -> bool:
     """True if the environment says that tests with this requirement must run.
 
-    ``STRATALOG_TEST_REQUIRES`` lists the requirements of this run, with commas. Without it, ``CI=true`` requires all of them.
+    ``TEST_REQUIRES`` lists the requirements of this run, with commas. Without it, ``CI=true`` requires all of them.
     Kernels that ``STRATALOG_NO_EXTENSIONS`` switches off are never required.
 
     Raises:
