@@ -1,4 +1,7 @@
-"""Contract classes: subclass one, give its fixture, and pytest checks a component of that kind."""
+"""Contract classes for plugin authors.
+
+Subclass the class of the component's kind and override its fixture. pytest then checks the component.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What everybody keeps to who stages records in tasks and publishes them in one commit a log."""
+"""Contract tests of bulk writers, which stage records in tasks and publish them in one commit a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENT_BYTES: Final = 20_000
 
 
 def made_records(count: int, task: int = 0, *, offset: int = 0, step: int = 1) -> list[Record]:
-    """Records that tell which they are, some without key, without value, with headers."""
+    """Return records that contain their number and task; some have no key, no value, or headers."""
     return [
         Record(
             offset=offset + number * step,
@@ -36,12 +36,15 @@ def made_records(count: int, task: int = 0, *, offset: int = 0, step: int = 1) -
 
 
 def told(record: Record) -> tuple[object, ...]:
-    """What a record is, wherever it is."""
+    """Return timestamp, key, value and headers of a record, without its offset."""
     return record.timestamp_ms, record.key, record.value, record.headers
 
 
 class BulkWriterContract:
-    """Subclass it, name the class ``Test...``, and give one fixture, ``target``: an empty one."""
+    """Contract of a bulk writer: subclass it, name the class ``Test...``, and override the fixture ``target``.
+
+    ``target`` returns an empty write target.
+    """
 
     @pytest.fixture
     def target(self) -> WriteTarget:
@@ -55,7 +58,7 @@ class BulkWriterContract:
 
     @staticmethod
     def stage(target: WriteTarget, records: Sequence[Record]) -> list[StagedSegment]:
-        """What one task does, in one process, as another one gets it."""
+        """Stage the records as one task; return the staged segments after pickling, as for another process."""
         with target.open() as writer, writer.stage(LOG) as stage:
             for start in range(0, len(records), 100):
                 stage.add(RecordColumns.from_records(records[start : start + 100]))
@@ -64,13 +67,13 @@ class BulkWriterContract:
 
     @staticmethod
     def read(target: WriteTarget) -> list[Record]:
-        """What a reader sees of the log."""
+        """Return all records of the log, as a reader returns them."""
         options = target.tier_options
         with open_settled(target.location, target.settings(), tier_options=options) as reader:
             return list(reader.log(*LOG).records(start=0))
 
     def test_what_staging_would_refuse_is_refused_by_a_check(self, target: WriteTarget) -> None:
-        """A topic that is not there, and a codec that nobody offers."""
+        """``check`` raises for an unknown topic and for an unknown codec."""
         with target.open() as writer:
             writer.check("orders")
             writer.check("orders", compression="zstd")
@@ -80,12 +83,12 @@ class BulkWriterContract:
                 writer.check("orders", compression="rar")
 
     def test_nothing_is_seen_before_it_is_published(self, target: WriteTarget) -> None:
-        """Neither by a reader nor in the log's bounds."""
+        """Staged records are invisible to readers before they are published."""
         self.stage(target, made_records(300))
         assert self.read(target) == []
 
     def test_what_all_tasks_staged_is_there_once_in_their_order(self, target: WriteTarget) -> None:
-        """With offsets that ascend by one, and all that the records had."""
+        """Records of all tasks are read once, in order, with consecutive offsets and all their fields."""
         tasks = [made_records(700, task) for task in range(3)]
         staged = [found for records in tasks for found in self.stage(target, records)]
         with target.open() as writer:
@@ -96,14 +99,17 @@ class BulkWriterContract:
         assert (done.base_offset, done.end_offset, done.duplicate) == (0, 2100, False)
 
     def test_segments_are_as_large_as_the_topic_says(self, target: WriteTarget) -> None:
-        """However much of it one task staged."""
+        """Segments reach the topic's segment size, even if one task staged many times as much."""
         with target.open() as writer:
             done = writer.append(LOG, self.stage(target, made_records(2000)))
         assert done.segments >= done.size_bytes / SEGMENT_BYTES > 2
         assert len(self.read(target)) == 2000
 
     def test_a_round_is_published_once(self, target: WriteTarget) -> None:
-        """Asked again with what was staged then, or with what another attempt staged; an earlier round comes too late."""
+        """An append of the same round or of an earlier round is a duplicate.
+
+        This holds even if another attempt staged other records.
+        """
         first = self.stage(target, made_records(150))
         with target.open() as writer:
             writer.append(LOG, first, WriteMark("query", 7))
@@ -117,7 +123,7 @@ class BulkWriterContract:
         assert [told(record) for record in self.read(target)] == [told(record) for record in made_records(150)]
 
     def test_rounds_of_several_writers_do_not_meet(self, target: WriteTarget) -> None:
-        """Each has numbers of its own, and appends behind the others."""
+        """Each writer name has its own round numbers, and appends at the log end."""
         for number in range(3):
             for name in ("one", "two"):
                 staged = self.stage(target, made_records(10, number))
@@ -126,7 +132,7 @@ class BulkWriterContract:
         assert len(self.read(target)) == 60
 
     def test_what_is_discarded_is_gone_and_what_is_published_stays(self, target: WriteTarget) -> None:
-        """Whoever aborts may not know how far the commit came."""
+        """``discard`` keeps published segments: a job that aborts may not know whether its commit succeeded."""
         kept, gone = self.stage(target, made_records(40)), self.stage(target, made_records(40, 1))
         with target.open() as writer:
             writer.append(LOG, kept, WriteMark("query", 0))
@@ -136,7 +142,7 @@ class BulkWriterContract:
         assert [told(record) for record in self.read(target)] == [told(record) for record in made_records(40)]
 
     def test_a_stage_that_fails_leaves_nothing(self, target: WriteTarget) -> None:
-        """The next one is not disturbed."""
+        """A stage that fails publishes nothing and does not disturb the next stage."""
         with target.open() as writer:
             stage = writer.stage(LOG)
             with contextlib.suppress(ZeroDivisionError), stage:
@@ -147,7 +153,7 @@ class BulkWriterContract:
         assert self.read(target) == []
 
     def test_offsets_can_be_kept(self, target: WriteTarget) -> None:
-        """With their gaps, from where the first segment begins."""
+        """``keep_offsets`` keeps offsets and their gaps, from the base offset of the first staged segment."""
         records = made_records(500, offset=1000, step=3)
         with target.open() as writer, writer.stage(LOG, base_offset=990) as stage:
             stage.add(RecordColumns.from_records(records))
@@ -162,7 +168,7 @@ class BulkWriterContract:
         assert late.base_offset == 3000
 
     def test_offsets_that_are_kept_must_go_on_where_the_log_ends(self, target: WriteTarget) -> None:
-        """Else nothing is published."""
+        """``append`` publishes nothing and raises if kept offsets do not begin at the log end."""
         with target.open() as writer:
             writer.append(LOG, self.stage(target, made_records(5)))
         with target.open() as writer, writer.stage(LOG, base_offset=7) as stage:
@@ -173,7 +179,10 @@ class BulkWriterContract:
         assert len(self.read(target)) == 5
 
     def test_rounds_that_are_small_leave_few_segments(self, target: WriteTarget) -> None:
-        """However many they are, where the end is merged after each; no byte of a batch changes, and marks stay."""
+        """Merging the log end after each small round keeps the number of segments low.
+
+        The bytes of the batches do not change, and the marks of the rounds stay.
+        """
         rounds, records, copied = 72, list[Record](), 0
         with target.open() as writer:
             for number in range(rounds):
@@ -198,7 +207,7 @@ class BulkWriterContract:
         assert (late.base_offset, late.duplicate) == (3 * rounds, False)
 
     def test_segments_at_the_end_are_merged_only_where_it_is_worth_it(self, target: WriteTarget) -> None:
-        """Not a few, not across what is large, not above the bound."""
+        """``merge_end`` does nothing for a few segments, across a large segment, or above the bound."""
         for count in (3, 3, 3, 500, 3, 3, 3, 3, 3, 3, 3):
             with target.open() as writer:
                 writer.append(LOG, self.stage(target, made_records(count)))
@@ -218,7 +227,7 @@ class BulkWriterContract:
 
     @staticmethod
     def batches(target: WriteTarget) -> bytes:
-        """All of the log, as it is stored."""
+        """Return all batches of the log, as stored."""
         with open_settled(target.location, target.settings(), tier_options=target.tier_options) as reader:
             log, at, found = reader.log(*LOG), 0, b""
             while True:
@@ -230,12 +239,12 @@ class BulkWriterContract:
 
     @staticmethod
     def sizes(target: WriteTarget) -> list[int]:
-        """The bytes of each segment that has any."""
+        """Return the size of each segment that is not empty, in bytes."""
         with open_settled(target.location, target.settings(), tier_options=target.tier_options) as reader:
             return [found.size_bytes for found in reader.log(*LOG).segments() if found.size_bytes]
 
     def test_topics_are_made_once(self, target: WriteTarget) -> None:
-        """The same again is fine; another number of partitions is not."""
+        """Creating the same topic again does nothing; another number of partitions raises TopicExistsError."""
         with target.open() as writer:
             writer.create_topic("orders", 2)
             assert dict(writer.topics()) == {"orders": 2}
@@ -244,7 +253,7 @@ class BulkWriterContract:
                 writer.create_topic("orders", 3)
 
     def test_what_is_not_there_is_named(self, target: WriteTarget) -> None:
-        """A topic, or a partition of one."""
+        """The error names the unknown topic or partition."""
         with target.open() as writer:
             with pytest.raises(UnknownTopicError, match="payments"):
                 writer.config("payments")
@@ -252,7 +261,7 @@ class BulkWriterContract:
                 writer.stage(TopicPartition("orders", 2))
 
     def test_an_empty_round_changes_nothing(self, target: WriteTarget) -> None:
-        """It is no error."""
+        """Publishing no segments is no error and changes nothing."""
         with target.open() as writer:
             done = writer.append(LOG, [], WriteMark("query", 0))
         assert (done.base_offset, done.end_offset, done.segments) == (0, 0, 0)

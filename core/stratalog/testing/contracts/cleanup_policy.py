@@ -1,4 +1,4 @@
-"""What every cleanup policy keeps to."""
+"""Contract tests of cleanup policies."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ CONFIGS = (
 
 
 class CleanupPolicyContract:
-    """Subclass it, name the class ``Test...``, and give one fixture, ``policy``: the policy.
+    """Contract of a cleanup policy: subclass it, name the class ``Test...``, and override the fixture ``policy``.
 
-    The logs it is asked about have segments of both tiers, gaps below the log start, and everything from empty to all
-    of it above the high watermark.
+    The test logs have segments in both tiers, gaps below the log start, and high watermarks from the log start to the
+    log end.
     """
 
     @pytest.fixture
@@ -60,14 +60,16 @@ class CleanupPolicyContract:
     def summary(
         closed: int, *, active_bytes: int = 40, high_watermark: int | None = None, log_start: int = 0, remote: int = 0
     ) -> LogSummary:
-        """A log of ``closed`` segments and an active one, a second between each segment's newest record and the next.
+        """Return a log of ``closed`` segments and an active one.
+
+        The newest records of two adjacent segments are one second apart.
 
         Args:
-            closed: closed segments, ten offsets and 100 bytes each.
+            closed: number of closed segments, ten offsets and 100 bytes each.
             active_bytes: size of the active segment, which has four offsets unless it is empty.
-            high_watermark: None is the log end.
-            log_start: the first offset that readers may ask for.
-            remote: how many of the oldest segments are in the tier too; all but the newest of these only there.
+            high_watermark: None means the log end offset.
+            log_start: the log start offset.
+            remote: number of the oldest segments that are in the tier; only the newest of them is local too.
         """
         segments = [
             SegmentSummary(
@@ -91,7 +93,7 @@ class CleanupPolicyContract:
 
     @classmethod
     def summaries(cls) -> list[LogSummary]:
-        """Logs of many shapes."""
+        """Return logs of many shapes."""
         sizes = ((0, 0), (0, 40), (1, 0), (4, 0), (4, 40))
         shaped = [cls.summary(closed, active_bytes=active) for closed, active in sizes]
         shaped += [cls.summary(4, high_watermark=watermark) for watermark in (0, 5, 10, 29, 30, 43)]
@@ -103,7 +105,7 @@ class CleanupPolicyContract:
 
     @classmethod
     def plans(cls, policy: CleanupPolicy) -> list[tuple[LogSummary, Sequence[Action]]]:
-        """What the policy wants with each log, whole and local part, under many settings."""
+        """Return each log with the policy's plan for it, under many settings: the full plan and the local plan."""
         found = []
         for config, log in itertools.product(CONFIGS, cls.summaries()):
             found.append((log, policy.plan(log, config, NOW_MS)))
@@ -115,7 +117,7 @@ class CleanupPolicyContract:
 
     @staticmethod
     def carried_out(log: LogSummary, actions: Sequence[Action]) -> LogSummary:
-        """The log after a pass of retention and a round of compaction, of which no record was outdated."""
+        """Return the log after one retention pass and one compaction round that removed no record."""
         for action in actions:
             if isinstance(action, DeletePrefix):
                 left = [segment for segment in log.segments if segment.end_offset > action.end]
@@ -131,7 +133,7 @@ class CleanupPolicyContract:
     # --- the policy --------------------------------------------------------------------------------------------------
 
     def test_ranges_ascend_without_overlap(self, policy: CleanupPolicy) -> None:
-        """Each range is [start, end), not empty, and begins where the one before it ended or later."""
+        """Each range is [start, end) and not empty, and begins at or after the end of the range before it."""
         for _, plan in self.plans(policy):
             for action in plan:
                 assert action.start < action.end
@@ -139,7 +141,7 @@ class CleanupPolicyContract:
                 assert one.end <= following.start
 
     def test_ranges_lie_inside_the_log(self, policy: CleanupPolicy) -> None:
-        """Nothing is said of offsets that no segment has."""
+        """A plan names only offsets that a segment of the log contains."""
         for log, plan in self.plans(policy):
             for action in plan:
                 assert log.segments
@@ -147,7 +149,7 @@ class CleanupPolicyContract:
                 assert action.end <= log.segments[-1].end_offset
 
     def test_deletion_takes_a_prefix(self, policy: CleanupPolicy) -> None:
-        """At most one deletion; it starts at the first offset there is and ends where a segment does."""
+        """A plan has at most one deletion; it begins at the first offset and ends at a segment end or the log start."""
         for log, plan in self.plans(policy):
             deletions = [action for action in plan if isinstance(action, DeletePrefix)]
             assert len(deletions) <= 1
@@ -158,7 +160,7 @@ class CleanupPolicyContract:
                 assert action.end in ends
 
     def test_a_deletion_has_bounds_that_the_core_takes_and_deletes_something(self, policy: CleanupPolicy) -> None:
-        """It begins with the log, ends inside it, and raises the log start or holds a whole segment."""
+        """A deletion passes the checks of the core, and raises the log start or covers a whole segment."""
         for config, log in itertools.product(CONFIGS, self.summaries()):
             for action in policy.plan(log, config, NOW_MS):
                 if isinstance(action, DeletePrefix):
@@ -167,7 +169,10 @@ class CleanupPolicyContract:
                     assert whole or action.end > log.offsets.log_start
 
     def test_what_is_carried_out_is_not_planned_again(self, policy: CleanupPolicy) -> None:
-        """Rounds end: the core carries out what is planned until nothing is left, and ``dirty_start`` says what was done."""
+        """Repeated rounds come to an end: work that is done is not planned again.
+
+        The core repeats rounds until the plan is empty. ``dirty_start`` is the first offset that is not compacted yet.
+        """
         for config, log in itertools.product(CONFIGS, self.summaries()):
             left, planned = log, list[Sequence[Action]]()
             for _ in range(len(log.segments) + 2):
@@ -176,14 +181,14 @@ class CleanupPolicyContract:
             assert planned[-1] == [], f"{planned[-1]} is planned of {left}, whose work is done: {config}"
 
     def test_nothing_above_the_high_watermark_goes(self, policy: CleanupPolicy) -> None:
-        """What is not committed is nobody's to delete or rewrite."""
+        """Uncommitted records are neither deleted nor rewritten."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if not isinstance(action, Keep):
                     assert action.end <= log.offsets.high_watermark
 
     def test_a_rewrite_has_bounds_that_the_core_takes(self, policy: CleanupPolicy) -> None:
-        """It begins and ends with closed segments, all of them in the tier or none, and leaves open transactions alone."""
+        """A rewrite covers closed segments, all of them in the tier or none, and leaves open transactions alone."""
         for log, plan in self.plans(policy):
             for action in plan:
                 if isinstance(action, Rewrite):
@@ -192,23 +197,23 @@ class CleanupPolicyContract:
                     assert 0 <= action.dirty_ratio <= 1
 
     def test_an_empty_active_segment_stays(self, policy: CleanupPolicy) -> None:
-        """It is where the next record goes."""
+        """The plan keeps an empty active segment: the next record is appended to it."""
         log = self.summary(0, active_bytes=0)
         for config in CONFIGS:
             assert not [action for action in policy.plan(log, config, NOW_MS) if isinstance(action, DeletePrefix)]
 
     def test_every_action_has_a_reason(self, policy: CleanupPolicy) -> None:
-        """A person reads it to learn why something is kept or gone."""
+        """Operators read the reason to learn why records are kept or deleted."""
         for _, plan in self.plans(policy):
             for action in plan:
                 assert action.reason.strip()
 
     def test_the_same_log_gives_the_same_plan(self, policy: CleanupPolicy) -> None:
-        """A plan hangs on its arguments alone, not on earlier calls."""
+        """A plan depends only on its arguments, not on earlier calls."""
         assert self.plans(policy) == self.plans(policy)
 
     def test_arguments_stay_as_they_are(self, policy: CleanupPolicy) -> None:
-        """What a policy is shown is the core's."""
+        """A policy does not modify its arguments."""
         for config, log in itertools.product(CONFIGS, self.summaries()):
             before = copy.deepcopy((log, config))
             policy.plan(log, config, NOW_MS)
@@ -216,7 +221,7 @@ class CleanupPolicyContract:
             assert (log, config) == before
 
     def test_time_brings_no_deletion_back(self, policy: CleanupPolicy) -> None:
-        """What may go now may go later: a dry run is a promise."""
+        """The end of the deletion never decreases as time passes, so a dry run stays valid."""
         for config, log in itertools.product(CONFIGS, self.summaries()):
             ends = [_deleted_end(policy.plan(log, config, NOW_MS + later)) for later in (0, 1, 10_000, 10**12)]
             assert ends == sorted(ends)
@@ -225,7 +230,7 @@ class CleanupPolicyContract:
 
     @pytest.fixture
     def filters(self, policy: CleanupPolicy) -> tuple[RecordFilter, RecordFilter]:
-        """Two filters for rounds of their own over the same log."""
+        """Two filters for separate rounds over the same log."""
         if "rewrites" not in rewriters({"rewrites": policy}):
             pytest.skip("the policy rewrites nothing")
         job = RewriteJob(TopicPartition("t", 0), 0, 2000, 0, NOW_MS, memory_bytes=1 << 16, secret=bytes(range(16)))
@@ -233,7 +238,7 @@ class CleanupPolicyContract:
 
     @staticmethod
     def records(start: int = 0, count: int = 50, prefix: bytes = b"k") -> RecordColumns:
-        """Records of some keys that come again, with nulls among keys and values."""
+        """Return records with repeated keys; some keys and values are null."""
         return RecordColumns.from_records(
             Record(
                 offset=offset,
@@ -245,13 +250,13 @@ class CleanupPolicyContract:
         )
 
     def test_a_filter_takes_records_from_the_first_on(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """How many, never more than there are; none of none."""
+        """``observe`` returns how many records it accepted: at most as many as it got, and 0 for an empty run."""
         for records in (self.records(), self.records(50), self.records(100, 0)):
             assert 0 <= filters[0].observe(records) <= records.count
             assert 0 <= filters[0].load <= 1
 
     def test_a_filter_gives_a_verdict_for_each_record(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """In the bytes that it is given, and in no others; of the columns that it asks for it changes nothing."""
+        """``judge`` writes one verdict for each record into the given buffer and does not resize the buffer."""
         known = {int(word) for word in Verdict}
         records = self.records()
         filters[0].observe(records)
@@ -262,7 +267,7 @@ class CleanupPolicyContract:
         filters[0].judge(self.records(0, 0), bytearray())
 
     def test_filters_do_not_know_of_each_other(self, filters: tuple[RecordFilter, RecordFilter]) -> None:
-        """What one round saw is nothing to another; asked twice, a filter says the same."""
+        """A filter does not see the records of another round, and returns the same verdicts for a repeated call."""
         records, said = self.records(), []
         filters[0].observe(self.records(500))
         for found in (filters[1], filters[1]):
@@ -273,7 +278,7 @@ class CleanupPolicyContract:
 
     @pytest.mark.parametrize("dirty", [b"k", b"other", b""], ids=["the same keys", "other keys", "no records"])
     def test_what_a_digest_spares_would_stay(self, filters: tuple[RecordFilter, RecordFilter], dirty: bytes) -> None:
-        """A later round does not read what an earlier one summed up, if its filter says that nothing of it would go."""
+        """A later round may skip a digested section only if its filter would drop none of the section's records."""
         first, second = filters
         first.observe(self.records(500, prefix=b"unlike "))
         pieces, sections, kept = [self.records(), self.records(50)], list[bytes](), list[RecordColumns]()

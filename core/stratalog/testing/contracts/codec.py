@@ -1,4 +1,4 @@
-"""What holds for every codec."""
+"""Contract tests of codecs."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from stratalog.testing.memory import peak_bytes
 
 LIMIT_BYTES = 1 << 22
 SPARE_BYTES = 4 << 20
-"""What a codec may take beside the contents, or beside the limit if they would pass it."""
+"""Memory in bytes that a codec may use in addition to the contents, or to the limit if the contents exceed it."""
 NOISE_BYTES = 1 << 18
-"""What the interpreter takes meanwhile."""
+"""Memory in bytes that the interpreter may use during a call."""
 MAGICS = (0, 1, 2)
 
 
 def samples() -> list[bytes]:
-    """Contents that compress well, badly, and hardly at all; below, at and above the sizes of blocks."""
+    """Return contents that compress well, badly and hardly at all; their sizes are below, at and above block sizes."""
     chance = random.Random(7)  # noqa: S311 - the same bytes each time
     words = b"alpha beta gamma delta order click page view "
     return [
@@ -37,14 +37,16 @@ def samples() -> list[bytes]:
 
 
 class CodecContract:
-    """Subclass this and give the fixture ``codec``.
+    """Contract of a codec: subclass it, name the class ``Test...``, and override the fixture ``codec``.
 
     Attributes:
-        magics: the record formats that the codec exists in.
-        detects_damage: whether the stream carries a checksum over its contents.
-        has_end: whether the stream says where it ends. Without, one that is cut between blocks passes for a whole one.
-        reads_joined: whether streams behind each other are one; otherwise what is behind the first is ignored.
-        ignores_trailing: whether what is no stream behind one is ignored.
+        magics: magics of the record formats that support the codec.
+        detects_damage: True if a stream carries a checksum of its contents.
+        has_end: True if a stream marks its end. If False, a stream that is cut between two blocks decompresses
+            without an error.
+        reads_joined: True if ``decompress`` returns the contents of all concatenated streams. If False, it ignores the
+            bytes after the first stream.
+        ignores_trailing: True if ``decompress`` ignores bytes after a stream that are not a stream.
     """
 
     magics: tuple[int, ...] = MAGICS
@@ -59,22 +61,22 @@ class CodecContract:
         raise NotImplementedError("give the fixture `codec`")
 
     def test_id_fits_the_attributes(self, codec: Codec) -> None:
-        """Bits 0 to 2; 0 is "no codec"."""
+        """The codec id fits into bits 0 to 2 of the batch attributes; id 0 means "no codec"."""
         assert 1 <= codec.id <= 7
 
     def test_what_was_compressed_comes_back(self, codec: Codec) -> None:
-        """For every magic, with the default level."""
+        """``decompress`` returns what ``compress`` got, for every magic, with the default level."""
         for magic in self.magics:
             for data in samples():
                 packed = codec.compress(data, level=None, magic=magic)
                 assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=magic)) == data
 
     def hostile_streams(self) -> Mapping[str, bytes]:
-        """Override: streams that lie about what they hold, by what they do."""
+        """Return streams whose headers claim wrong sizes or contents, by a name for each; override it for the codec."""
         return {}
 
     def test_every_level_comes_back(self, codec: Codec) -> None:
-        """All of them; of a range too long for that, the highest hundred and some of the others."""
+        """``decompress`` returns the contents for every level; of a very long range of levels, for a sample."""
         if codec.levels is None:
             pytest.skip("the codec has no levels")
         data = samples()[2] * 20
@@ -83,7 +85,7 @@ class CodecContract:
             assert bytes(codec.decompress(packed, limit_bytes=LIMIT_BYTES, magic=2)) == data
 
     def test_a_level_outside_the_range_is_refused(self, codec: Codec) -> None:
-        """Typed: neither what the library says, nor its idea of the nearest level."""
+        """``compress`` raises ConfigError for such a level; it does not use the nearest valid level."""
         if codec.levels is None:
             pytest.skip("the codec has no levels")
         for level in (codec.levels[0] - 1, codec.levels[-1] + 1, 1 << 40):
@@ -91,13 +93,13 @@ class CodecContract:
                 codec.compress(b"data", level=level, magic=2)
 
     def test_a_result_stays_as_it_is(self, codec: Codec) -> None:
-        """Nothing is used again for the next call that an earlier one gave away."""
+        """A later call does not overwrite the memory of an earlier result."""
         packed = [codec.compress(data, level=None, magic=2) for data in samples()]
         found = [codec.decompress(stream, limit_bytes=LIMIT_BYTES, magic=2) for stream in packed]
         assert [bytes(data) for data in found] == samples()
 
     def test_threads_share_it(self, codec: Codec) -> None:
-        """Each gets its own contents back."""
+        """Several threads can use one codec at the same time."""
         inputs = [bytes([turn]) * 5000 + samples()[3] for turn in range(16)]
 
         def both_ways(data: bytes) -> bool:
@@ -108,14 +110,14 @@ class CodecContract:
             assert all(threads.map(both_ways, inputs))
 
     def test_streams_behind_each_other(self, codec: Codec) -> None:
-        """They are one, or the first alone counts."""
+        """All concatenated streams are decompressed, or only the first if ``reads_joined`` is False."""
         parts = samples()[1:5]
         joined = b"".join(codec.compress(part, level=None, magic=2) for part in parts)
         found = bytes(codec.decompress(joined, limit_bytes=LIMIT_BYTES, magic=2))
         assert found == (b"".join(parts) if self.reads_joined else parts[0])
 
     def test_what_follows_the_stream(self, codec: Codec) -> None:
-        """Ignored, or an error; never contents."""
+        """Bytes after a stream are ignored or raise CorruptBatchError; they are never returned as contents."""
         data = samples()[4]
         packed = codec.compress(data, level=None, magic=2)
         for end in (b"garbage", bytes(16), b"\xff" * 40):
@@ -126,7 +128,7 @@ class CodecContract:
                     codec.decompress(packed + end, limit_bytes=LIMIT_BYTES, magic=2)
 
     def test_any_kind_of_buffer_is_taken_and_left_as_it_was(self, codec: Codec) -> None:
-        """bytes, bytearray, memoryview, and a part of one."""
+        """``compress`` and ``decompress`` accept any kind of buffer and do not change it."""
         data = samples()[2]
         for buffer in (data, bytearray(data), memoryview(data), memoryview(b"ab" + data + b"cd")[2:-2]):
             packed = codec.compress(buffer, level=None, magic=2)
@@ -137,7 +139,7 @@ class CodecContract:
             assert bytes(buffer) == data
 
     def test_the_limit_holds_to_the_byte(self, codec: Codec) -> None:
-        """Exactly the limit is fine, one byte less is not."""
+        """``decompress`` accepts exactly ``limit_bytes`` and raises DecompressedSizeError for one byte more."""
         nothing = codec.compress(b"", level=None, magic=2)
         assert bytes(codec.decompress(nothing, limit_bytes=0, magic=2)) == b""
         for data in samples()[1:]:
@@ -147,7 +149,7 @@ class CodecContract:
                 codec.decompress(packed, limit_bytes=len(data) - 1, magic=2)
 
     def test_memory_goes_with_the_contents_and_the_limit(self, codec: Codec) -> None:
-        """A high limit costs nothing by itself, a low one stops a bomb early."""
+        """A high limit allocates no memory by itself, and a low limit stops a decompression bomb early."""
         small, bomb = samples()[2], bytes(16 << 20)
         for data, limit_bytes in ((small, 1 << 29), (bomb, 1 << 20)):
             packed = codec.compress(data, level=None, magic=2)
@@ -164,16 +166,16 @@ class CodecContract:
             assert peak < min(limit_bytes, len(data)) + 2 * len(packed) + (4 << 20)
 
     def test_a_bomb_costs_its_limit(self, codec: Codec) -> None:
-        """Also what a library allocates by itself; with the whole allowed, it costs that once."""
+        """Memory stays within the limit, including memory that a C library allocates."""
         size = 48 << 20
         bomb = codec.compress(bytes(size), level=None, magic=2)
-        codec.decompress(bomb, limit_bytes=size, magic=2)  # what is loaded at first use does not count
+        codec.decompress(bomb, limit_bytes=size, magic=2)  # warm up the library
         for limit_bytes in (0, 1 << 20, size // 2, size - 1, size, 1 << 30):
             peak = peak_bytes(lambda: codec.decompress(bomb, limit_bytes=limit_bytes, magic=2))  # noqa: B023 - at once
             assert peak <= min(limit_bytes, size) + SPARE_BYTES + NOISE_BYTES
 
     def test_lies_cost_no_more_than_the_limit(self, codec: Codec) -> None:
-        """Whatever a stream claims; and what is found keeps the limit."""
+        """Whatever size a stream claims, memory and result stay within the limit."""
         for name, stream in self.hostile_streams().items():
             for limit_bytes in (0, 1 << 20, 1 << 25):
                 sizes: list[int] = []
@@ -188,7 +190,7 @@ class CodecContract:
                 assert all(size <= limit_bytes for size in sizes), name
 
     def test_a_cut_stream_is_an_error(self, codec: Codec) -> None:
-        """At every byte: never another exception, never other contents taken for the whole."""
+        """A stream cut at any byte raises CorruptBatchError, or returns a prefix if ``has_end`` is False."""
         data = samples()[2]
         packed = codec.compress(data, level=None, magic=2)
         for size in range(len(packed)):
@@ -201,7 +203,10 @@ class CodecContract:
             assert found != data
 
     def test_a_flipped_bit_is_an_error_or_harmless(self, codec: Codec) -> None:
-        """Every bit: a typed error, or a result inside the limit; with a checksum nothing but the same contents."""
+        """Each flipped bit raises a typed error, or the result stays within the limit.
+
+        With ``detects_damage``, the result can only be the original contents.
+        """
         data = samples()[2]
         packed = codec.compress(data, level=None, magic=2)
         for bit in range(len(packed) * 8):
@@ -215,7 +220,7 @@ class CodecContract:
             assert not self.detects_damage or found == data
 
     def test_noise_is_an_error(self, codec: Codec) -> None:
-        """Random bytes, and random bytes behind a genuine start."""
+        """Random bytes, also after a valid start of a stream, raise a typed error or return at most the limit."""
         chance = random.Random(11)  # noqa: S311 - the same bytes each time
         start = codec.compress(samples()[2], level=None, magic=2)[:12]
         for _ in range(300):

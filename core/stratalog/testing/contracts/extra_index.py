@@ -1,4 +1,4 @@
-"""What every EXTRA index keeps to."""
+"""Contract tests of extra indexes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ABSENT_KEY = b"a key that no record has"
 
 
 class ExtraIndexContract:
-    """Subclass it, name the class ``Test...``, and give one fixture, ``extra_index``.
+    """Contract of an extra index: subclass it, name the class ``Test...``, and override the fixture ``extra_index``.
 
-    Where and when indexes are made, and what becomes of those that are missing, damaged or of other bytes, is the core's:
-    here it is only what a builder makes and what a reader says of it.
+    The tests check the bytes that a builder makes and the answers of a reader. The core decides where and when it makes
+    indexes, and handles indexes that are missing, damaged or stale.
     """
 
     @pytest.fixture
@@ -34,12 +34,15 @@ class ExtraIndexContract:
 
     @staticmethod
     def config() -> TopicConfig:
-        """Of a topic without settings for the index; override it for others."""
+        """Return a topic configuration without settings for the index; override it if the index has settings."""
         return TopicConfig()
 
     @staticmethod
     def records(count: int = 500) -> list[Record]:
-        """Records of a segment, with keys of all lengths, some twice, some null; override it for particular ones."""
+        """Return records of a segment; override it for special records.
+
+        The keys have many lengths; some keys are repeated and some are null.
+        """
         chance = random.Random(7)  # noqa: S311 - the same records in every run
         keys = [None, b"", b"\0", b"a" * 5000, *(b"key %d" % chance.randrange(count) for _ in range(count - 4))]
         return [
@@ -54,7 +57,10 @@ class ExtraIndexContract:
         ]
 
     def built(self, index: ExtraIndex, records: Sequence[Record], cuts: Sequence[int] = ()) -> bytes:
-        """The index of these records, told as the core does: in runs that end at ``cuts``, over memory that changes."""
+        """Return the index bytes of these records, built as the core builds them.
+
+        The core adds runs of records, which end at ``cuts`` here, and reuses the memory of a run after adding it.
+        """
         builder = index.builder(self.config())
         for start, end in pairwise([0, *cuts, len(records)]):
             columns = RecordColumns.from_records(records[start:end])
@@ -66,11 +72,11 @@ class ExtraIndexContract:
     # --- the laws ----------------------------------------------------------------------------------------------------
 
     def test_says_what_it_looks_at(self, extra_index: ExtraIndex) -> None:
-        """The core decodes no more of the records."""
+        """``fields`` names the record fields that the index needs; the core may decode only these."""
         assert isinstance(extra_index.fields, Fields)
 
     def test_no_key_that_is_there_is_denied(self, extra_index: ExtraIndex) -> None:
-        """The one law of ``may_hold_key``: whoever is told no does not read the segment."""
+        """``may_hold_key`` never returns False for a key in the segment, because a reader then skips the segment."""
         records = self.records()
         for reader in _readers(extra_index, self.built(extra_index, records, (1, 2, 2, 300))):
             denied = [
@@ -79,38 +85,44 @@ class ExtraIndexContract:
             assert denied == []
 
     def test_answers_are_true_or_false(self, extra_index: ExtraIndex) -> None:
-        """The core leaves a segment out for False alone: None, 0 and the bool of another library are no answers."""
+        """``may_hold_key`` returns a bool.
+
+        The core skips a segment only if the answer is ``False`` itself, not for None or 0.
+        """
         for reader in _readers(extra_index, self.built(extra_index, self.records())):
             for key in (b"", b"key 1", _ABSENT_KEY):
                 assert type(reader.may_hold_key(key)) is bool
 
     def test_one_record_is_enough(self, extra_index: ExtraIndex) -> None:
-        """Each by itself is found."""
+        """An index over one record finds its key."""
         for record in self.records(12):
             for reader in _readers(extra_index, self.built(extra_index, [record])):
                 assert record.key is None or reader.may_hold_key(record.key)
 
     def test_nothing_comes_of_no_records(self, extra_index: ExtraIndex) -> None:
-        """A segment without data (markers alone) has an index that can be read, or none."""
+        """A segment without data records (only markers) has a readable index, or none."""
         for reader in _readers(extra_index, self.built(extra_index, [])):
             assert isinstance(reader.may_hold_key(_ABSENT_KEY), bool)
 
     def test_made_again_it_is_the_same(self, extra_index: ExtraIndex) -> None:
-        """The same records make the same bytes, however they are handed over: a copy in a tier can be put back by its hash."""
+        """The same records give the same bytes, however they are split into runs.
+
+        The core verifies a rebuilt index by its hash.
+        """
         records = self.records()
         made = self.built(extra_index, records)
         assert self.built(extra_index, records, (3, 4, 250)) == made
         assert self.built(extra_index, records, range(1, len(records))) == made
 
     def test_what_others_asked_for_changes_nothing(self, extra_index: ExtraIndex) -> None:
-        """Another index of the topic may want fields that this one does not."""
+        """Additional decoded fields do not change the index: another index of the topic may need them."""
         records = self.records()
         builder = extra_index.builder(self.config())
         builder.add(RecordColumns.from_records(records))
         assert bytes(builder.finish()) == self.built(extra_index, records)
 
     def test_builders_know_nothing_of_each_other(self, extra_index: ExtraIndex) -> None:
-        """Segments of many logs are looked at at the same time."""
+        """Builders share no state: the core builds indexes of many segments at the same time."""
         records = self.records()
         first, second = extra_index.builder(self.config()), extra_index.builder(self.config())
         for start in range(0, len(records), 100):
@@ -119,7 +131,7 @@ class ExtraIndexContract:
         assert bytes(first.finish()) == self.built(extra_index, records)
 
     def test_reads_any_buffer_and_changes_none(self, extra_index: ExtraIndex) -> None:
-        """Of bytes, of a view of them, and of memory that could be written to."""
+        """A reader accepts bytes, a memoryview and a bytearray, gives the same answers, and changes none of them."""
         made = self.built(extra_index, self.records())
         if made:
             buffer = bytearray(made)
@@ -131,7 +143,7 @@ class ExtraIndexContract:
             assert bytes(buffer) == made
 
     def test_any_bytes_are_answered_from_or_refused(self, extra_index: ExtraIndex) -> None:
-        """Random bytes, cut and changed ones give an answer or CorruptIndexError, nothing else."""
+        """Random, cut and changed bytes give an answer or CorruptIndexError, and no other exception."""
         chance = random.Random(14)  # noqa: S311 - the same bytes in every run
         made = self.built(extra_index, self.records())
         hostile = [chance.randbytes(size) for size in range(1, 100)]
@@ -149,13 +161,13 @@ class ExtraIndexContract:
 
 
 def _readers(index: ExtraIndex, made: bytes) -> Iterator[ExtraIndexReader]:
-    """Of an index that says something."""
+    """Yield a reader of the index, unless the index is empty."""
     if made:
         yield index.reader(made)
 
 
 def _only(columns: RecordColumns, fields: Fields) -> RecordColumns:
-    """The columns of these fields alone, as a format decodes them."""
+    """Return columns with only these fields, as a format decodes them."""
     longs, ints = int64_column(), int32_column()
     if not fields & Fields.OFFSET:
         columns = replace(columns, offset=longs, leader_epoch=ints)

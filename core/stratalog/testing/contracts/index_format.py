@@ -1,4 +1,4 @@
-"""What every index format keeps to."""
+"""Contract tests of index formats."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ OFFSETS_A_BATCH = 10
 
 
 class IndexFormatContract:
-    """Subclass it, name the class ``Test...``, and give one fixture, ``index_format``: the format.
+    """Contract of an index format: subclass it, name the class ``Test...``, and override the fixture ``index_format``.
 
-    What role a format has decides what its searches are checked for.
+    The role of the format decides how the tests check its searches.
     """
 
     @pytest.fixture
@@ -37,30 +37,30 @@ class IndexFormatContract:
 
     @staticmethod
     def batches(count: int) -> list[Appended]:
-        """Batches of one segment: offsets and timestamps ascend, each aborts a transaction."""
+        """Return batches of one segment with ascending offsets and timestamps; each aborts a transaction."""
         return [_batch(index) for index in range(count)]
 
     @staticmethod
     def config(segment_index_bytes: int = 1 << 20) -> TopicConfig:
-        """An entry whenever more than two batches came since the last."""
+        """Return a configuration that adds an index entry when more than two batches follow the last entry."""
         return TopicConfig(index_interval_bytes=2 * BATCH_BYTES, segment_index_bytes=segment_index_bytes)
 
     def built(self, index_format: IndexFormat[Any], batches: Sequence[Appended], entries: Buffer = b"") -> bytes:
-        """The entries for ``batches``, closing ones included, after those in ``entries``."""
+        """Return the entries that a builder adds for ``batches`` after ``entries``, closing ones included."""
         builder = index_format.builder(BASE, self.config(), entries=entries)
         return b"".join([*(builder.add(batch) for batch in batches), builder.finish()])
 
     # --- the format --------------------------------------------------------------------------------------------------
 
     def test_names_its_file_and_entries(self, index_format: IndexFormat[Any]) -> None:
-        """The suffix has a dot and no separator; entries have a size."""
+        """The suffix begins with a dot and has no slash; the size of an entry is positive."""
         assert index_format.role in IndexRole
         assert index_format.suffix.startswith(".")
         assert "/" not in index_format.suffix
         assert index_format.entry_bytes > 0
 
     def test_no_batches_make_no_entries(self, index_format: IndexFormat[Any]) -> None:
-        """An empty segment has an empty index, which fits it."""
+        """An empty segment has an empty index, and the index passes ``check``."""
         assert self.built(index_format, []) == b""
         reader = index_format.reader(b"", BASE)
         assert len(reader) == 0
@@ -71,14 +71,14 @@ class IndexFormatContract:
     # --- builders ----------------------------------------------------------------------------------------------------
 
     def test_builder_makes_whole_entries(self, index_format: IndexFormat[Any]) -> None:
-        """Each answer of a builder is a run of whole entries."""
+        """A builder always returns whole entries."""
         builder = index_format.builder(BASE, self.config())
         pieces = [*(builder.add(batch) for batch in self.batches(50)), builder.finish()]
         assert any(pieces)
         assert all(len(piece) % index_format.entry_bytes == 0 for piece in pieces)
 
     def test_finishing_twice_adds_nothing_twice(self, index_format: IndexFormat[Any]) -> None:
-        """A roll that is tried again writes no entry again."""
+        """A second ``finish`` adds nothing: a failed roll of a segment may be retried."""
         builder = index_format.builder(BASE, self.config())
         for batch in self.batches(5):
             builder.add(batch)
@@ -86,7 +86,7 @@ class IndexFormatContract:
         assert builder.finish() == b""
 
     def test_builder_continues(self, index_format: IndexFormat[Any]) -> None:
-        """An index that is continued after reopening fits the segment as if it had never been closed."""
+        """An index that is continued after reopening fits its segment, as if it had never been closed."""
         batches = self.batches(60)
         first = self.built(index_format, batches[:31])
         entries = first + self.built(index_format, batches[31:], first)
@@ -98,7 +98,7 @@ class IndexFormatContract:
     def test_a_table_of_batches_counts_as_its_rows(
         self, index_format: IndexFormat[Any], seed: int, max_entries: int
     ) -> None:
-        """However batches are handed over, the entries are the same, closing ones included."""
+        """Adding batches one by one or as tables gives the same entries, including the closing ones."""
         chance = random.Random(seed)  # noqa: S311 - the same batches in every run
         table, position = _table(chance, 60), 1 << 20
         config = self.config(max_entries * index_format.entry_bytes)
@@ -109,11 +109,14 @@ class IndexFormatContract:
         tables = [by_table.add_table(table.take(*cut), position) for cut in pairwise(cuts)]
         assert b"".join(tables) == b"".join(batches) == b"".join(rows)
         assert by_table.full == by_batch.full == by_row.full
-        if not by_row.full:  # a full one may have been told more than by row, and close accordingly
+        if not by_row.full:  # a full table builder may have counted more batches, so its closing entries may differ
             assert by_table.finish() == by_row.finish()
 
     def test_builder_says_when_it_is_full(self, index_format: IndexFormat[Any]) -> None:
-        """Entries never pass segment.index.bytes unless the format has no bound, and then it is never full."""
+        """A builder is full before its entries exceed segment.index.bytes.
+
+        A format without a size limit is never full.
+        """
         limit = 5 * index_format.entry_bytes
         builder = index_format.builder(BASE, self.config(limit))
         entries = b"".join([*(builder.add(batch) for batch in self.batches(100)), builder.finish()])
@@ -138,7 +141,7 @@ class IndexFormatContract:
                 reader[outside]
 
     def test_reader_does_not_copy(self, index_format: IndexFormat[Any]) -> None:
-        """A reader looks at the buffer itself, which therefore cannot be resized meanwhile."""
+        """A reader uses the buffer without a copy, so the buffer cannot be resized meanwhile."""
         entries = bytearray(self.built(index_format, self.batches(50)))
         reader = index_format.reader(entries, BASE)
         with pytest.raises(BufferError):
@@ -147,13 +150,13 @@ class IndexFormatContract:
         entries.clear()
 
     def test_reader_leaves_out_a_partial_entry(self, index_format: IndexFormat[Any]) -> None:
-        """Bytes after the last whole entry are no entry."""
+        """A reader ignores bytes after the last whole entry."""
         entries = self.built(index_format, self.batches(50))
         cut = index_format.reader(entries[:-1], BASE)
         assert list(cut) == list(index_format.reader(entries, BASE))[:-1]
 
     def test_floor_finds_the_last_entry_at_or_below(self, index_format: IndexFormat[Any]) -> None:
-        """As looking at every entry would."""
+        """``floor`` finds the entry that a linear search finds."""
         reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
         listed = list(reader)
         for target in _targets(_floor_key(index_format, entry) for entry in listed):
@@ -161,7 +164,7 @@ class IndexFormatContract:
             assert reader.floor(target) == (expected[-1] if expected else None)
 
     def test_after_finds_the_first_entry_at_or_above(self, index_format: IndexFormat[Any]) -> None:
-        """As looking at every entry would."""
+        """``after`` finds the entry that a linear search finds."""
         reader = index_format.reader(self.built(index_format, self.batches(50)), BASE)
         listed = list(reader)
         for target in _targets(_after_key(index_format, entry) for entry in listed):
@@ -169,7 +172,7 @@ class IndexFormatContract:
             assert reader.after(target) == (expected[0] if expected else None)
 
     def test_around_is_the_floor_and_what_follows_it(self, index_format: IndexFormat[Any]) -> None:
-        """What a format does not look up it leaves out, but the first."""
+        """``around`` returns the floor entry, and for each of the next two entries the entry or None."""
         entries = self.built(index_format, self.batches(50))
         reader = index_format.reader(entries, BASE)
         listed = list(reader)
@@ -180,15 +183,15 @@ class IndexFormatContract:
             for entry, following in zip_longest(others, listed[at : at + 2]):
                 assert entry in (None, following)
 
-    # --- indexes that lie --------------------------------------------------------------------------------------------
+    # --- damaged indexes ---------------------------------------------------------------------------------------------
 
     def test_check_accepts_what_was_built(self, index_format: IndexFormat[Any]) -> None:
-        """An index fits its segment."""
+        """``check`` accepts the entries that were built for the segment."""
         batches = self.batches(50)
         index_format.reader(self.built(index_format, batches), BASE).check(*_end(batches))
 
     def test_check_refuses_a_partial_entry(self, index_format: IndexFormat[Any]) -> None:
-        """The position is where the partial entry begins."""
+        """The error's position is the start of the partial entry."""
         batches = self.batches(50)
         entries = self.built(index_format, batches)[:-1]
         with pytest.raises(CorruptIndexError) as caught:
@@ -196,7 +199,7 @@ class IndexFormatContract:
         assert caught.value.position == len(entries) // index_format.entry_bytes * index_format.entry_bytes
 
     def test_check_refuses_entries_out_of_order(self, index_format: IndexFormat[Any]) -> None:
-        """Two entries that changed places; the position is the second's."""
+        """Two entries are swapped; the error's position is that of the second one."""
         batches, size = self.batches(50), index_format.entry_bytes
         entries = self.built(index_format, batches)
         swapped = entries[size : 2 * size] + entries[:size] + entries[2 * size :]
@@ -205,21 +208,21 @@ class IndexFormatContract:
         assert caught.value.position == size
 
     def test_check_refuses_reserved_space(self, index_format: IndexFormat[Any]) -> None:
-        """What a crash leaves of an index with reserved space: zeros behind the entries."""
+        """Zeros after the entries, as a crash leaves in an index with reserved space, raise CorruptIndexError."""
         batches = self.batches(50)
         entries = self.built(index_format, batches) + bytes(4096 // index_format.entry_bytes * index_format.entry_bytes)
         with pytest.raises(CorruptIndexError):
             index_format.reader(entries, BASE).check(*_end(batches))
 
     def test_check_refuses_entries_past_the_segment(self, index_format: IndexFormat[Any]) -> None:
-        """The log was cut behind the index's back."""
+        """Entries beyond the end of a truncated segment raise CorruptIndexError."""
         batches = self.batches(50)
         reader = index_format.reader(self.built(index_format, batches), BASE)
         with pytest.raises(CorruptIndexError):
             reader.check(*_end(batches[:20]))
 
     def test_any_bytes_are_searched_or_refused(self, index_format: IndexFormat[Any]) -> None:
-        """Hostile bytes give some entry, none, or CorruptIndexError; nothing else."""
+        """Searches in random bytes return an entry or None, or raise CorruptIndexError, and nothing else."""
         chance = random.Random(14)  # noqa: S311 - the same bytes in every run
         for size in range(0, 40 * index_format.entry_bytes, 7):
             entries = chance.randbytes(size)
@@ -238,7 +241,7 @@ class IndexFormatContract:
     # --- truncation --------------------------------------------------------------------------------------------------
 
     def test_kept_bytes_keeps_entries_below_the_end(self, index_format: IndexFormat[Any]) -> None:
-        """What stays fits the truncated segment, and everything that fits it stays."""
+        """After a truncation, exactly the entries below the new end are kept."""
         batches = self.batches(50)
         entries = self.built(index_format, batches)
         listed = list(index_format.reader(entries, BASE))
@@ -263,7 +266,7 @@ def _batch(index: int) -> Appended:
 
 
 def _table(chance: random.Random, count: int) -> BatchTable:
-    """Batches behind each other, of all sizes, with gaps between their offsets and timestamps up and down."""
+    """Return adjacent batches of random sizes, with gaps between offsets and with unordered timestamps."""
     rows, position, offset = list[tuple[int, ...]](), 100, BASE
     for _ in range(count):
         size, base = chance.randrange(61, 3 * BATCH_BYTES), offset + chance.choice((0, 0, 5))
@@ -288,7 +291,7 @@ def _end(batches: Sequence[Appended]) -> tuple[int, int]:
 
 
 def _targets(keys: Iterable[int]) -> list[int]:
-    """Every key, its neighbours, and far beyond both ends."""
+    """Return every key, its two neighbours, and keys far beyond both ends."""
     around = {key + shift for key in keys for shift in (-1, 0, 1)}
     return sorted(around | {-(1 << 62), 0, 1 << 62})
 

@@ -1,4 +1,4 @@
-"""What every object store does."""
+"""Contract tests of object stores."""
 
 from __future__ import annotations
 
@@ -19,59 +19,59 @@ from stratalog.spi.objects import BytesSource, Capability, Created, ObjectStore,
 
 RACERS: Final = 8
 DATA: Final = bytes(range(256)) * 40
-LARGE: Final = (9 << 20) + 3  # more than one part of an upload, and no whole number of anything
+LARGE: Final = (9 << 20) + 3  # more than one part of a multipart upload, and no multiple of a usual size
 SORTED_KEYS: Final = ("a-b/c", "a.b", "a/b/c", "a/b/d", "a/c", "aa", "b/0", "b/1", "ä/x")  # none is another's folder
 HOSTILE_KEYS: Final = ("", "/a", "a/", "a//b", "../a", "a/../b", "./a", "a/.", "a\nb", "a\0b", "a" * 1025)
 
 
 class Broken:
-    """A source whose bytes end too soon, as a file does that somebody cut."""
+    """A source that returns another number of bytes than it announced."""
 
     def __init__(self, size_bytes: int, given_bytes: int) -> None:
         self._size_bytes, self._given_bytes = size_bytes, given_bytes
 
     @property
     def size_bytes(self) -> int:
-        """What it says."""
+        """Announced number of bytes."""
         return self._size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """What it gives."""
+        """Yield the bytes that the source really has."""
         for start in range(0, self._given_bytes, chunk_bytes):
             yield bytes(min(chunk_bytes, self._given_bytes - start))
 
 
 class Failing(Broken):
-    """A source whose disk breaks in the middle."""
+    """A source that raises an I/O error in the middle."""
 
     def __init__(self, size_bytes: int) -> None:
         super().__init__(size_bytes, size_bytes // 2)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """The first half, then an error."""
+        """Yield the first half, then raise an error."""
         yield from super().chunks(chunk_bytes)
         raise OSError(errno.EIO, "the disk is broken")
 
 
 class Watched(BytesSource):
-    """A source that calls somebody between its chunks."""
+    """A source that calls a function before each of its chunks."""
 
     def __init__(self, data: Buffer, call: Callable[[], None]) -> None:
         super().__init__(data)
         self._call = call
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """The bytes, in small pieces."""
+        """Yield the bytes in small pieces."""
         for chunk in super().chunks(min(chunk_bytes, 4096)):
             self._call()
             yield chunk
 
 
 class ObjectStoreContract:
-    """Subclass it and give the fixture ``store``: an open store with nothing in it.
+    """Contract of an object store: subclass it and override the fixture ``store``, which returns an open, empty store.
 
-    Tests for capabilities that the store does not declare are skipped. Deadlines are moments of the system's monotonic
-    clock; a store under test has that one.
+    Tests of capabilities that the store does not declare are skipped. Deadlines are timestamps of the system's
+    monotonic clock, and the store must use the same clock.
     """
 
     @pytest.fixture
@@ -81,12 +81,12 @@ class ObjectStoreContract:
 
     @pytest.fixture
     def deadline_ns(self) -> int:
-        """Long enough for any test."""
+        """A deadline far enough in the future for any test."""
         return SystemClock().monotonic_ns() + 60_000_000_000
 
     @pytest.fixture
     def filled(self, store: ObjectStore, deadline_ns: int) -> ObjectStore:
-        """The store with an object under each of SORTED_KEYS, its key as its bytes."""
+        """The store with one object for each of SORTED_KEYS; the content of an object is its key."""
         for key in reversed(SORTED_KEYS):
             store.put_file(key, BytesSource(key.encode()), deadline_ns=deadline_ns)
         return store
@@ -94,13 +94,16 @@ class ObjectStoreContract:
     # --- writing and reading ---------------------------------------------------------------------------------------
 
     def test_what_was_put_is_read(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Whole, under the key it was put."""
+        """A stored object is read back whole, under its key."""
         info = store.put_file("a/b.seg", BytesSource(DATA), deadline_ns=deadline_ns)
         assert (info.key, info.size_bytes) == ("a/b.seg", len(DATA))
         assert store.read("a/b.seg", deadline_ns=deadline_ns) == DATA
 
     def test_a_large_object_is_kept_whole(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Every byte of it, and its size is the one that the store tells: local data is deleted for it."""
+        """Every byte of a large object is kept, and the returned size is right.
+
+        The engine deletes local data after an upload.
+        """
         data = random.Random(7).randbytes(LARGE)  # noqa: S311 - a test must be repeatable
         info = store.put_file("large", BytesSource(data), deadline_ns=deadline_ns)
         assert (info.key, info.size_bytes) == ("large", LARGE)
@@ -117,7 +120,10 @@ class ObjectStoreContract:
         assert store.read("a", start, end, deadline_ns=deadline_ns) == DATA[start:end]
 
     def test_what_is_at_hand_is_what_was_put(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Or nothing is told: whether the system has it in memory is its own affair. No error in any case."""
+        """``read_at_hand`` returns the stored bytes or False, and raises nothing.
+
+        Whether the operating system has the bytes in memory is not predictable.
+        """
         if Capability.NEAR not in store.capabilities:
             pytest.skip("the store is not near")
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
@@ -136,12 +142,12 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("start", [0, len(DATA) - 3, len(DATA), len(DATA) + 100])
     def test_a_range_past_the_end_is_cut(self, store: ObjectStore, deadline_ns: int, start: int) -> None:
-        """Fewer bytes, or none, and no error."""
+        """A range past the end returns fewer bytes or none, and no error."""
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
         assert store.read("a", start, len(DATA) + 200, deadline_ns=deadline_ns) == DATA[start:]
 
     def test_an_object_may_be_empty(self, store: ObjectStore, deadline_ns: int) -> None:
-        """It is listed and read like any other."""
+        """An empty object is listed and read like any other."""
         store.put_file("a", BytesSource(b""), deadline_ns=deadline_ns)
         assert store.read("a", deadline_ns=deadline_ns) == b""
         assert store.read("a", 0, 16, deadline_ns=deadline_ns) == b""
@@ -151,7 +157,7 @@ class ObjectStoreContract:
     def test_a_missing_object_is_a_typed_error(
         self, store: ObjectStore, deadline_ns: int, window: tuple[int | None, int | None]
     ) -> None:
-        """Also where its key is the folder of another, or has another as its folder."""
+        """ObjectNotFoundError is raised also if one of the two keys is a folder of the other."""
         store.put_file("a/b", BytesSource(DATA), deadline_ns=deadline_ns)
         for key in ("a/c", "a", "a/b/c"):
             with pytest.raises(ObjectNotFoundError):
@@ -159,7 +165,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("given", [0, 10, 101])
     def test_a_source_that_lies_leaves_nothing(self, store: ObjectStore, deadline_ns: int, given: int) -> None:
-        """Too few or too many bytes: an error, and nothing is visible."""
+        """A source that returns too few or too many bytes raises an error, and no object is visible."""
         with pytest.raises(StorageError):
             store.put_file("a/b", Broken(100, given), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
@@ -167,13 +173,13 @@ class ObjectStoreContract:
             store.read("a/b", deadline_ns=deadline_ns)
 
     def test_a_source_that_fails_leaves_nothing(self, store: ObjectStore, deadline_ns: int) -> None:
-        """The disk that it reads may break in the middle: its own error comes out, or a typed one."""
+        """If the source raises an error in the middle, ``put_file`` raises that error or a StorageError."""
         with pytest.raises((StorageError, OSError)):
             store.put_file("a/b", Failing(len(DATA)), deadline_ns=deadline_ns)
         assert list(store.list("", deadline_ns=deadline_ns)) == []
 
     def test_an_object_is_never_seen_in_part(self, store: ObjectStore, deadline_ns: int) -> None:
-        """While it is uploaded others see nothing of it; when they see it, all of it."""
+        """Other clients see no part of an object during its upload, and all of it afterwards."""
         seen: list[int] = []
 
         def look() -> None:
@@ -184,14 +190,14 @@ class ObjectStoreContract:
         assert store.read("a", deadline_ns=deadline_ns) == DATA
 
     def test_a_source_is_read_again_by_a_second_upload(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Uploads are repeated after a lost reply, under the same key and from the same source."""
+        """An upload may be repeated after a lost reply, with the same key and the same source."""
         source = BytesSource(DATA)
         for _ in range(2):
             assert store.put_file("a", source, deadline_ns=deadline_ns).size_bytes == len(DATA)
         assert store.read("a", deadline_ns=deadline_ns) == DATA
 
     def test_threads_read_at_once(self, store: ObjectStore, deadline_ns: int) -> None:
-        """One store serves all threads."""
+        """All threads can use one store."""
         store.put_file("a", BytesSource(DATA), deadline_ns=deadline_ns)
         starts = range(0, 2_000, 50)
         with ThreadPoolExecutor(RACERS) as pool:
@@ -201,36 +207,36 @@ class ObjectStoreContract:
     # --- creating --------------------------------------------------------------------------------------------------
 
     def test_a_free_key_is_created(self, store: ObjectStore, deadline_ns: int) -> None:
-        """And read back at once."""
+        """A created object is readable immediately."""
         assert store.create("m/1", DATA, deadline_ns=deadline_ns) is Created.CREATED
         assert store.read("m/1", deadline_ns=deadline_ns) == DATA
 
     @pytest.mark.parametrize("buffer_kind", [bytes, bytearray, memoryview])
     def test_any_buffer_is_created(self, store: ObjectStore, deadline_ns: int, buffer_kind: type[Buffer]) -> None:
-        """Callers hold bytes in many ways."""
+        """``create`` accepts bytes, bytearray and memoryview."""
         assert store.create("m/1", buffer_kind(DATA), deadline_ns=deadline_ns) is Created.CREATED
         assert store.read("m/1", deadline_ns=deadline_ns) == DATA
 
     def test_a_taken_key_is_left_alone(self, store: ObjectStore, deadline_ns: int) -> None:
-        """EXISTS, and the bytes of the first."""
+        """``create`` returns EXISTS and keeps the existing bytes."""
         store.create("m/1", b"first", deadline_ns=deadline_ns)
         assert store.create("m/1", b"second", deadline_ns=deadline_ns) is Created.EXISTS
         assert store.read("m/1", deadline_ns=deadline_ns) == b"first"
 
     def test_a_key_that_was_put_is_taken(self, store: ObjectStore, deadline_ns: int) -> None:
-        """However it came to be."""
+        """``create`` returns EXISTS for a key written by ``put_file``."""
         store.put_file("m/1", BytesSource(b"put"), deadline_ns=deadline_ns)
         assert store.create("m/1", b"created", deadline_ns=deadline_ns) is Created.EXISTS
 
     def test_a_deleted_key_is_free_again(self, store: ObjectStore, deadline_ns: int) -> None:
-        """As if it had never been."""
+        """A key can be created again after its deletion."""
         store.create("m/1", b"first", deadline_ns=deadline_ns)
         store.delete(["m/1"], deadline_ns=deadline_ns)
         assert store.create("m/1", b"second", deadline_ns=deadline_ns) is Created.CREATED
         assert store.read("m/1", deadline_ns=deadline_ns) == b"second"
 
     def test_one_of_several_racers_creates(self, store: ObjectStore, deadline_ns: int) -> None:
-        """One is told CREATED, its bytes are there, all others are told EXISTS."""
+        """Exactly one client gets CREATED, its bytes are stored, and all other clients get EXISTS."""
         if Capability.CREATE not in store.capabilities:
             pytest.skip("the store declares no atomic create")
         for turn in range(10):
@@ -243,26 +249,26 @@ class ObjectStoreContract:
     # --- listing ---------------------------------------------------------------------------------------------------
 
     def test_keys_ascend_by_their_bytes(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """As UTF-8; a slash is a byte like any other."""
+        """Keys are sorted by their UTF-8 bytes; a slash has no special meaning."""
         infos = filled.list("", deadline_ns=deadline_ns)
         assert [info.key for info in infos] == sorted(SORTED_KEYS, key=str.encode)
         assert [info.size_bytes for info in infos] == [len(info.key.encode()) for info in infos]
 
     @pytest.mark.parametrize("prefix", ["a", "a/", "a/b", "b/", "c", "a-", "a/b/"])
     def test_a_prefix_need_not_end_with_a_part(self, filled: ObjectStore, deadline_ns: int, prefix: str) -> None:
-        """It is compared as text."""
+        """A prefix is compared as text."""
         found = [info.key for info in filled.list(prefix, deadline_ns=deadline_ns)]
         assert found == [key for key in SORTED_KEYS if key.startswith(prefix)]
 
     @pytest.mark.parametrize("after", ["a", "a/", "a/b", "a/zz", "b/1", "zz", "A"])
     def test_only_keys_above_are_listed(self, filled: ObjectStore, deadline_ns: int, after: str) -> None:
-        """Also if ``after`` is no key itself."""
+        """``after`` need not be an existing key."""
         found = [info.key for info in filled.list("", after=after, deadline_ns=deadline_ns)]
         assert found == [key for key in SORTED_KEYS if key > after]
 
     @pytest.mark.parametrize("limit", [1, 3, len(SORTED_KEYS), len(SORTED_KEYS) + 1])
     def test_pages_join_to_the_whole(self, filled: ObjectStore, deadline_ns: int, limit: int) -> None:
-        """A page shorter than the limit is the last one."""
+        """A page with fewer keys than the limit is the last one."""
         found: list[str] = []
         while True:
             page = filled.list("", after=found[-1] if found else "", limit=limit, deadline_ns=deadline_ns)
@@ -272,7 +278,7 @@ class ObjectStoreContract:
         assert found == list(SORTED_KEYS)
 
     def test_a_listing_sees_what_was_done_before(self, store: ObjectStore, deadline_ns: int) -> None:
-        """No cache lies between."""
+        """A listing is never stale."""
 
         def seen() -> list[str]:
             return [info.key for info in store.list("f/", deadline_ns=deadline_ns)]
@@ -288,13 +294,13 @@ class ObjectStoreContract:
     # --- deleting --------------------------------------------------------------------------------------------------
 
     def test_a_missing_object_is_deleted_with_success(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """The others of the call are deleted."""
+        """Deleting a missing object is no error, and the other keys of the call are deleted."""
         assert filled.delete(["a/c", "no/such", "aa"], deadline_ns=deadline_ns) == {}
         left = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
         assert left == [key for key in SORTED_KEYS if key not in {"a/c", "aa"}]
 
     def test_nothing_is_deleted_if_nothing_is_asked(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """An empty request is not "everything"."""
+        """An empty list of keys deletes nothing."""
         assert filled.delete([], deadline_ns=deadline_ns) == {}
         assert len(filled.list("", deadline_ns=deadline_ns)) == len(SORTED_KEYS)
 
@@ -302,7 +308,7 @@ class ObjectStoreContract:
 
     @pytest.mark.parametrize("key", HOSTILE_KEYS, ids=repr)
     def test_a_key_that_could_leave_its_place_is_refused(self, store: ObjectStore, deadline_ns: int, key: str) -> None:
-        """Keys come from manifests, and those from anywhere."""
+        """Keys come from manifests, which an attacker may have written."""
         with pytest.raises(StorageError):
             store.put_file(key, BytesSource(b"x"), deadline_ns=deadline_ns)
         with pytest.raises(StorageError):
@@ -311,7 +317,7 @@ class ObjectStoreContract:
             store.read(key, deadline_ns=deadline_ns)
 
     def test_a_deadline_that_has_passed_stops_every_call(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """A time-out, and nothing is sent."""
+        """StoreTimeoutError is raised, and no request is sent."""
         past_ns = SystemClock().monotonic_ns() - 1
         with pytest.raises(StoreTimeoutError):
             filled.put_file("new/1", BytesSource(b"x"), deadline_ns=past_ns)
@@ -324,14 +330,17 @@ class ObjectStoreContract:
         assert [info.key for info in filled.list("new/", deadline_ns=deadline_ns)] == []
 
     def test_what_ended_is_no_unfinished_upload(self, filled: ObjectStore, deadline_ns: int) -> None:
-        """And aborting one that the store does not know is fine: somebody else was faster."""
+        """Finished uploads are not listed, and aborting an unknown upload is no error.
+
+        Another client may have aborted the upload before.
+        """
         assert list(filled.unfinished("", deadline_ns=deadline_ns)) == []
         keys = [info.key for info in filled.list("", deadline_ns=deadline_ns)]
         filled.abort(UnfinishedUpload(keys[0], "0" * 32), deadline_ns=deadline_ns)
         assert [info.key for info in filled.list("", deadline_ns=deadline_ns)] == keys
 
     def test_a_closed_store_refuses(self, store: ObjectStore, deadline_ns: int) -> None:
-        """Closing twice is fine."""
+        """A closed store raises a StorageError; a second ``close`` does nothing."""
         store.put_file("a", BytesSource(b"x"), deadline_ns=deadline_ns)
         store.close()
         store.close()
@@ -339,12 +348,12 @@ class ObjectStoreContract:
             store.read("a", deadline_ns=deadline_ns)
 
     def test_a_store_is_not_pickled(self, store: ObjectStore) -> None:
-        """It holds connections, and credentials that would lie in whatever the pickle is written to."""
+        """A store has connections and credentials, and a pickle would contain the credentials."""
         with pytest.raises((TypeError, AttributeError, pickle.PicklingError)):
             pickle.dumps(store)
 
     def test_requests_are_counted_or_one_a_call(self, store: ObjectStore, deadline_ns: int) -> None:
-        """What a store tells of its requests only grows, and grows when it is asked something."""
+        """Request counts increase with each request and never decrease, or the store counts nothing."""
         before = sum(store.sent().values())
         store.create("m/1", b"x", deadline_ns=deadline_ns)
         store.read("m/1", deadline_ns=deadline_ns)
@@ -352,12 +361,12 @@ class ObjectStoreContract:
         assert after == before == 0 or after >= before + 2
 
     def test_the_uri_is_one(self, store: ObjectStore) -> None:
-        """It names the store in error texts."""
+        """The store's URI is part of error messages."""
         assert "://" in store.uri
 
 
 def raced(store: ObjectStore, key: str, deadline_ns: int) -> dict[bytes, Created]:
-    """Let several threads create one key at once, each with bytes of its own; what each was told."""
+    """Let several threads create one key at once with different bytes; return the outcome of each, by its bytes."""
     barrier = threading.Barrier(RACERS)
 
     def create(data: bytes) -> Created:

@@ -1,4 +1,4 @@
-"""Records, written and read back: what the contracts of record formats stand on."""
+"""Shared records, fixtures and helpers of the contract tests of record formats."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Row = tuple[int, int, bytes | None, bytes | None, object]
 
 
 class RecordFormatBed:
-    """What the contracts of record formats share: the format, a codec that it knows by its id, and records.
+    """Base class of the record format contracts: fixtures, test records and helpers.
 
     Attributes:
-        has_timestamps: whether records keep their own time.
-        has_headers: whether records keep headers.
-        batches_are_records: whether an uncompressed batch is one record.
-        keeps_gaps: whether gaps between offsets can be written.
-        checked_from: the first byte of an entry where a flipped bit must be found: that of the CRC.
+        has_timestamps: True if the format stores a timestamp for each record.
+        has_headers: True if the format stores record headers.
+        batches_are_records: True if an uncompressed batch is a single record.
+        keeps_gaps: True if the format can store gaps between offsets.
+        checked_from: position, from the start of an entry, of the first byte where a scan must find each flipped bit:
+            the first byte of the CRC.
     """
 
     has_timestamps: bool = True
@@ -35,18 +36,18 @@ class RecordFormatBed:
 
     @pytest.fixture
     def record_format(self) -> RecordFormat:
-        """The format to check."""
+        """The record format to check."""
         raise NotImplementedError("give the fixture `record_format`")
 
     @pytest.fixture
     def codec(self) -> Codec:
-        """A codec that the format finds again by the id in the attributes."""
+        """A codec that the format finds by the codec id in the batch attributes."""
         raise NotImplementedError("give the fixture `codec`")
 
     # --- helpers -----------------------------------------------------------------------------------------------------
 
     def records(self, count: int = 7) -> list[Record]:
-        """Records with null, empty and full keys and values, and headers where the format has them."""
+        """Return records with null, empty and other keys and values, and with headers if the format has them."""
         choices: tuple[bytes | None, ...] = (None, b"", b"some bytes", b"x" * 300)
         return [
             Record(
@@ -59,7 +60,7 @@ class RecordFormatBed:
         ]
 
     def expected(self, records: Sequence[Record], base_offset: int) -> list[Row]:
-        """What must be read back of records written from ``base_offset`` on."""
+        """Return the rows that a reader must get for ``records`` if their first offset is ``base_offset``."""
         return [
             (offset, record.timestamp_ms if self.has_timestamps else -1, record.key, record.value, record.headers)
             for offset, record in enumerate(records, base_offset)
@@ -67,7 +68,7 @@ class RecordFormatBed:
 
     @staticmethod
     def read(form: RecordFormat, data: bytes | bytearray, table: BatchTable) -> list[Row]:
-        """The records of ``table``, as tuples."""
+        """Return the records of ``table`` as tuples."""
         return [
             (record.offset, record.timestamp_ms, record.key, record.value, record.headers)
             for columns in form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
@@ -75,7 +76,7 @@ class RecordFormatBed:
         ]
 
     def written(self, form: RecordFormat, codec: Codec | None, count: int = 7, base_offset: int = 100) -> bytearray:
-        """One encoded append."""
+        """Return the bytes of one encoded append whose offsets and leader epoch (5) are assigned."""
         header = BatchHeader(base_offset=base_offset, leader_epoch=5)
         data = form.encode(self.records(count), header, codec, None)
         table = form.scan(data, 0, len(data), check_crc=True)

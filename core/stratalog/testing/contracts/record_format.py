@@ -1,4 +1,4 @@
-"""What holds for every record format."""
+"""Contract tests of record formats."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from stratalog.testing.contracts.record_rewriting import RecordRewritingContract
 
 
 class RecordFormatContract(RecordRewritingContract):
-    """Subclass this and give the fixtures ``record_format`` and ``codec`` (one that the format knows by its id)."""
+    """Contract of a record format: subclass it and override the fixtures ``record_format`` and ``codec``.
+
+    The format must know the codec by its id.
+    """
 
     # --- reading and writing -----------------------------------------------------------------------------------------
 
     def test_records_come_back_in_every_field(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Compressed or not, from any base offset."""
+        """Written records are read back with all fields, compressed or not, from any base offset."""
         for used in (None, codec):
             for base_offset in (0, 1, 1 << 40):
                 data = self.written(record_format, used, base_offset=base_offset)
@@ -32,7 +35,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert table.last_offset[-1] == base_offset + 6
 
     def test_batches_tile_the_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Positions and sizes; the stop is at the end."""
+        """The scanned batches cover all bytes without gaps, and the scan stops at the end."""
         data = self.written(record_format, None) + self.written(record_format, codec, base_offset=200)
         table = record_format.scan(data, 0, len(data), check_crc=True)
         position = 0
@@ -46,7 +49,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert list(table.last_offset) == sorted(table.last_offset)
 
     def test_a_table_tells_whether_its_offsets_ascend(self, record_format: RecordFormat) -> None:
-        """Whether the format looks itself or leaves it to the table."""
+        """``ascends`` is right whether the format computes it or the table does."""
         data = self.written(record_format, None)
         for times in (1, 2):
             table = record_format.scan(data * times, 0, len(data) * times, check_crc=True)
@@ -54,7 +57,7 @@ class RecordFormatContract(RecordRewritingContract):
             assert table.ascends == counted.ascends == (times == 1)
 
     def test_only_the_range_that_was_asked_for_is_looked_at(self, record_format: RecordFormat) -> None:
-        """Bytes before ``start`` and after ``end`` may be anything."""
+        """A scan ignores bytes before ``start`` and after ``end``."""
         data = self.written(record_format, None)
         framed = b"\xff" * 31 + bytes(data) + b"\xff" * 17
         table = record_format.scan(framed, 31, 31 + len(data), check_crc=True)
@@ -62,7 +65,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert self.read(record_format, framed, table) == self.expected(self.records(), 100)
 
     def test_fields_that_were_not_asked_for_are_absent(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Their columns are empty, the others right."""
+        """Columns of fields that were not requested are empty, and the requested columns are right."""
         for used in (None, codec):
             data = self.written(record_format, used)
             table = record_format.scan(data, 0, len(data), check_crc=True)
@@ -72,7 +75,7 @@ class RecordFormatContract(RecordRewritingContract):
             assert len(columns.timestamp_ms) == len(columns.value_size) == len(columns.header_count) == 0
 
     def test_arrow_holds_what_the_columns_hold(self, record_format: RecordFormat, codec: Codec) -> None:
-        """With headers where the format has them and without; and it needs the bytes no more."""
+        """``decode_arrow`` returns the same records as ``decode``, and does not refer to the input bytes afterwards."""
         pytest.importorskip("pyarrow")
         plain = [record._replace(headers=()) for record in self.records()]
         for records in (self.records(), plain):
@@ -86,7 +89,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert expected.num_rows == len(records)
 
     def test_a_survey_says_what_the_columns_say_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
-        """A format need not have one."""
+        """``survey`` returns the same values as the decoded columns, or None; a format need not support it."""
         for used in (None, codec):
             data = self.written(record_format, used)
             table = record_format.scan(data, 0, len(data), check_crc=True)
@@ -103,7 +106,7 @@ class RecordFormatContract(RecordRewritingContract):
     def test_a_plain_batch_says_what_a_scan_and_the_columns_say_or_nothing(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """A format need not know any. The bytes are a copy."""
+        """``plain_batch`` copies the bytes and agrees with a scan and the columns, or returns None."""
         for used in (None, codec):
             data = self.written(record_format, used)
             plain = record_format.plain_batch(memoryview(data))
@@ -120,19 +123,19 @@ class RecordFormatContract(RecordRewritingContract):
             assert (table.attributes[0], table.producer_id[0]) == (0, -1)
 
     def test_a_batch_is_placed_as_it_is_assigned(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Offset and leader epoch, and not a byte else."""
+        """``place`` changes the offset and the leader epoch as ``assign`` does, and no other byte."""
         for used in (None, codec):
             placed = self.written(record_format, used)
             assigned = bytearray(placed)
             record_format.place(placed, 1 << 40, 9)
             table = record_format.scan(assigned, 0, len(assigned), check_crc=True)
             if len(table) > 1 or table.record_count[0] < 0:
-                continue  # no batch that knows how many records it has
+                continue  # a batch without a record count
             record_format.assign(assigned, table, 1 << 40, 9, None)
             assert placed == assigned
 
     def test_plain_records_are_encoded_as_others_or_not_at_all(self, record_format: RecordFormat) -> None:
-        """A format need not encode any so. Those that have no time get the one that is given."""
+        """``encode_plain`` gives the bytes of ``encode``, or None; records without a timestamp get the given one."""
         timeless = [record._replace(timestamp_ms=-1) for record in self.records(3)]
         for records in (self.records(), timeless):
             stamped = [one if one.timestamp_ms >= 0 else one._replace(timestamp_ms=START_MS) for one in records]
@@ -144,7 +147,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert record_format.encode_plain([], START_MS, limit_bytes=LIMIT_BYTES, overhead_bytes=30) is None
 
     def test_append_time_is_every_records_time(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Written so, or assigned so."""
+        """With LogAppendTime, written by ``encode`` or set by ``assign``, each record has the append time."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
@@ -163,7 +166,7 @@ class RecordFormatContract(RecordRewritingContract):
     def test_assigned_offsets_are_consecutive_and_the_crc_stays_right(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """Several batches of one append; times, keys, values and headers stay."""
+        """``assign`` numbers several batches of one append; timestamps, keys, values and headers do not change."""
         given = self.records(3) + self.records(4)
         for used in (None, codec):
             data = self.written(record_format, used, count=3) + self.written(record_format, used, count=4)
@@ -175,12 +178,15 @@ class RecordFormatContract(RecordRewritingContract):
             assert self.read(record_format, data, again) == self.expected(given, 5000)
 
     def test_nothing_to_write_is_an_error(self, record_format: RecordFormat) -> None:
-        """A batch has at least one record."""
+        """``encode`` raises InvalidRecordError for no records: a batch has at least one record."""
         with pytest.raises(InvalidRecordError):
             record_format.encode([], BatchHeader(), None, None)
 
     def test_times_that_do_not_exist_are_refused(self, record_format: RecordFormat) -> None:
-        """Below "no timestamp": with the record's index. No ``Record`` holds what is above 64 bits."""
+        """A timestamp below -1 ("no timestamp") raises an error with the record's index.
+
+        A ``Record`` cannot hold timestamps above 64 bits.
+        """
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         for wrong in (-2, -(1 << 63)):
@@ -192,20 +198,23 @@ class RecordFormatContract(RecordRewritingContract):
                 assert caught.value.record_errors[0][0] == index
 
     def test_a_header_name_that_is_no_text_is_refused(self, record_format: RecordFormat) -> None:
-        """A lone surrogate has no bytes."""
+        """A lone surrogate raises an error because it has no UTF-8 bytes."""
         with pytest.raises(InvalidRecordError) as caught:
             record_format.encode([Record(), Record(headers=(("\ud800", b""),))], BatchHeader(), None, None)
         assert caught.value.record_errors[0][0] == 1
 
     def test_headers_are_kept_or_refused(self, record_format: RecordFormat) -> None:
-        """Never dropped in silence."""
+        """A format without headers raises an error for records with headers instead of dropping the headers."""
         if self.has_headers:
             pytest.skip("the format has headers")
         with pytest.raises(InvalidRecordError):
             record_format.encode([Record(headers=(("h", b"x"),))], BatchHeader(), None, None)
 
     def test_the_first_late_record_is_that_of_the_columns(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Whatever the timestamp and the least offset are; of bytes that are wrong too, if decoding them raises nothing."""
+        """``first_late`` agrees with the decoded columns for every timestamp and minimum offset.
+
+        This holds for damaged bytes too, if decoding them raises nothing.
+        """
         stamps = {record.timestamp_ms + step for record in self.records() for step in (-1, 0, 1)} | {
             0,
             -(1 << 70),
@@ -230,7 +239,7 @@ class RecordFormatContract(RecordRewritingContract):
     # --- picking -----------------------------------------------------------------------------------------------------
 
     def test_a_pick_says_what_a_scan_says_or_nothing(self, record_format: RecordFormat, codec: Codec) -> None:
-        """From any offset, of any size, below any bound, whatever was told; a format need not have one."""
+        """``pick`` finds the same range as a scan, or returns None, for every offset, size, bound and ``told``."""
         parts = [
             self.written(record_format, used, base_offset=base)
             for used, base in ((None, 100), (codec, 107), (None, 120))
@@ -253,7 +262,10 @@ class RecordFormatContract(RecordRewritingContract):
     def test_a_batch_is_picked_by_its_header_where_the_rest_of_it_was_not_read(
         self, record_format: RecordFormat
     ) -> None:
-        """What is picked is what a scan finds of the first so many batches, the whole ones among them; or nothing is."""
+        """``pick`` with incomplete bytes returns a range that a scan of the complete bytes finds, or None.
+
+        The bytes end inside a batch. ``beyond_bytes`` is the number of bytes that were not read.
+        """
         data = b"".join(bytes(self.written(record_format, None, count=3, base_offset=base)) for base in (100, 107, 120))
         table = record_format.scan(data, 0, len(data), check_crc=True)
         limits = dict.fromkeys((0, len(data) // 2, len(data)))
@@ -273,7 +285,10 @@ class RecordFormatContract(RecordRewritingContract):
                 assert checked == pick(offset=offset, bound=bound, max_bytes=max_bytes, check_crc=True)
 
     def test_what_is_picked_of_hostile_bytes_is_what_a_scan_finds(self, record_format: RecordFormat) -> None:
-        """Whole batches with ascending offsets, up to the first that is wrong."""
+        """``pick`` of damaged bytes returns None or only whole batches before the first damaged one.
+
+        The offsets of these batches ascend.
+        """
         data = b"".join(bytes(self.written(record_format, None, count=1, base_offset=base)) for base in (100, 101, 102))
         damages = [data[:size] for size in range(len(data))]
         for bit in range(len(data) * 8):
@@ -299,7 +314,7 @@ class RecordFormatContract(RecordRewritingContract):
     # --- hostile bytes -----------------------------------------------------------------------------------------------
 
     def test_a_set_that_is_cut_anywhere_keeps_its_whole_batches(self, record_format: RecordFormat) -> None:
-        """Scanning never raises; what does not fit is a partial entry."""
+        """A scan of cut bytes raises nothing and returns the whole batches; the rest is reported as a partial entry."""
         data = bytes(self.written(record_format, None, count=3) + self.written(record_format, None, base_offset=200))
         whole = record_format.scan(data, 0, len(data), check_crc=True)
         for size in range(len(data)):
@@ -311,7 +326,7 @@ class RecordFormatContract(RecordRewritingContract):
             assert table.stop_position == end
 
     def test_every_flipped_bit_is_found_or_harmless(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Scan and decode raise nothing but typed errors; keys, values and headers never change in silence."""
+        """``scan`` and ``decode`` raise only typed errors, and never return changed keys, values or headers."""
         for used in (None, codec):
             data = bytes(self.written(record_format, used, count=3))
             contents = [row[2:] for row in self.expected(self.records(3), 100)]
@@ -327,7 +342,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert len(rows) == len(contents) or table.stop is not ScanStop.END
 
     def test_every_bit_under_the_crc_is_found(self, record_format: RecordFormat, codec: Codec) -> None:
-        """By the scan, where the entry begins; also a bit of the CRC itself."""
+        """The scan stops at the start of a damaged entry; a flipped bit of the CRC itself is found too."""
         for used in (None, codec):
             data = bytes(self.written(record_format, used, count=1))
             for bit in range(self.checked_from * 8, len(data) * 8):
@@ -338,7 +353,7 @@ class RecordFormatContract(RecordRewritingContract):
                 assert (table.stop_position, len(table)) == (0, 0)
 
     def test_an_error_says_which_batch_it_is(self, record_format: RecordFormat, codec: Codec) -> None:
-        """The position of the batch whose records are wrong, and no file."""
+        """The error has the position of the damaged batch and no file name."""
         first = bytes(self.written(record_format, None))
         second = bytes(self.written(record_format, codec, base_offset=200))
         found = set()
@@ -354,7 +369,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert found == {("", len(first))}
 
     def test_a_crc_is_only_checked_when_asked(self, record_format: RecordFormat) -> None:
-        """As recovery and fetch differ."""
+        """``scan`` checks CRCs only with ``check_crc=True``: recovery checks them, a fetch does not."""
         data = self.written(record_format, None, count=1)
         data[-1] ^= 1
         assert record_format.scan(data, 0, len(data), check_crc=False).stop is ScanStop.END
@@ -363,7 +378,7 @@ class RecordFormatContract(RecordRewritingContract):
         assert checked.reason
 
     def test_decompression_is_bounded(self, record_format: RecordFormat, codec: Codec) -> None:
-        """A megabyte of zeros is not unpacked where 1,000 bytes are the limit."""
+        """Decompressing a megabyte of zeros raises DecompressedSizeError if the limit is 1,000 bytes."""
         data = record_format.encode([Record(value=bytes(1 << 20))], BatchHeader(), codec, None)
         table = record_format.scan(data, 0, len(data), check_crc=True)
         assert len(data) < 1 << 17
@@ -373,7 +388,7 @@ class RecordFormatContract(RecordRewritingContract):
     def test_the_same_input_gives_the_same_output_and_stays_as_it_was(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """A format is pure."""
+        """Encoding and decoding are deterministic and do not change their input."""
         for used in (None, codec):
             data = self.written(record_format, used)
             before = bytes(data)
@@ -383,7 +398,7 @@ class RecordFormatContract(RecordRewritingContract):
 
 
 def _range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[int, int, int] | None:
-    """What ``pick`` must give, if anything."""
+    """Return the range that ``pick`` must return if it does not return None."""
     rows = [batch for batch in table if batch.last_offset >= offset]
     if not rows:
         return None
@@ -397,7 +412,7 @@ def _range(table: BatchTable, offset: int, max_bytes: int, bound: int) -> tuple[
 
 
 def _good_rows(table: BatchTable, base_offset: int) -> int:
-    """How many batches there are before the first whose offsets cannot be."""
+    """Return the number of batches before the first one with invalid offsets."""
     after = base_offset - 1
     for row, batch in enumerate(table):
         if not after < batch.base_offset <= batch.last_offset < base_offset + (1 << 31):

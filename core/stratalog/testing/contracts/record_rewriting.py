@@ -1,4 +1,4 @@
-"""What holds for every record format that writes from columns, patches batches in place, or cleans them."""
+"""Contract tests of record formats that encode columns, patch batches in place or remove records."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ DROP, KEEP, AT_HORIZON = Verdict.DROP, Verdict.KEEP, Verdict.DROP_AT_HORIZON
 
 
 class RecordRewritingContract(RecordFormatBed):
-    """The part of ``RecordFormatContract`` that is about bytes made from bytes."""
+    """The part of ``RecordFormatContract`` about rewriting encoded batches."""
 
     def columns(self, form: RecordFormat, data: bytes | bytearray) -> RecordColumns:
-        """All records of ``data``, which have one arena."""
+        """Return the columns of all records of ``data``, which share one arena."""
         table = form.scan(data, 0, len(data), check_crc=True)
         (columns,) = form.decode(data, table, fields=Fields.ALL, limit_bytes=LIMIT_BYTES)
         return columns
@@ -37,7 +37,7 @@ class RecordRewritingContract(RecordFormatBed):
         words: Sequence[int],
         horizon_ms: int | None = None,
     ) -> bytes:
-        """What stays of ``data`` when its records, one after another, get ``words`` as verdicts."""
+        """Return the bytes that ``retain`` keeps of ``data``; ``words`` are the verdicts of its records, in order."""
         if type(form).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         table = form.scan(data, 0, len(data), check_crc=True)
@@ -50,7 +50,7 @@ class RecordRewritingContract(RecordFormatBed):
         return b"".join(form.retain(data, table, verdicts, horizon_ms, limit_bytes=LIMIT_BYTES))
 
     def rows(self, form: RecordFormat, data: bytes | bytearray) -> list[Row]:
-        """The records of ``data``, which must be whole and have good CRCs."""
+        """Return the records of ``data``, which must contain only whole batches with valid CRCs."""
         table = form.scan(data, 0, len(data), check_crc=True)
         assert table.stop is ScanStop.END
         return self.read(form, data, table)
@@ -60,7 +60,7 @@ class RecordRewritingContract(RecordFormatBed):
     def test_every_choice_of_records_stays_with_its_offset_and_time(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """All subsets of a batch of four: what stays is untouched but for what is around it."""
+        """For all subsets of a batch of four records, the kept records do not change."""
         expected = self.expected(self.records(4), 100)
         for used in (None, codec):
             data = self.written(record_format, used, count=4)
@@ -71,7 +71,7 @@ class RecordRewritingContract(RecordFormatBed):
                 assert bool(rest) == bool(kept)
 
     def test_batches_that_lose_nothing_keep_their_bytes(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Also among others that do: as Kafka copies them."""
+        """A batch that loses no record keeps its bytes, also beside batches that lose some, as in Kafka."""
         first, last = self.written(record_format, codec, count=3), self.written(record_format, None, base_offset=300)
         middle = self.written(record_format, codec, count=2, base_offset=200)
         data = bytes(first + middle + last)
@@ -80,7 +80,7 @@ class RecordRewritingContract(RecordFormatBed):
         assert self.cleaned(record_format, data, [KEEP] * 3 + [DROP] * 2 + [KEEP] * 7) == bytes(first + last)
 
     def test_cleaning_twice_is_cleaning_once(self, record_format: RecordFormat, codec: Codec) -> None:
-        """What was rewritten can be rewritten."""
+        """A rewritten batch can be rewritten again, with the same result as one rewrite."""
         for used in (None, codec):
             data = self.written(record_format, used)
             once = self.cleaned(record_format, data, [DROP, KEEP, KEEP, DROP, KEEP, KEEP, KEEP])
@@ -92,7 +92,7 @@ class RecordRewritingContract(RecordFormatBed):
     def test_the_time_of_an_append_stays_when_its_first_record_goes(
         self, record_format: RecordFormat, codec: Codec
     ) -> None:
-        """And so does whose time it is."""
+        """The timestamp type LogAppendTime stays too."""
         if not self.has_timestamps:
             pytest.skip("the format has no timestamps")
         header = BatchHeader(timestamp_type=TimestampType.LOG_APPEND_TIME, append_time_ms=START_MS + 9)
@@ -106,14 +106,14 @@ class RecordRewritingContract(RecordFormatBed):
             ]
 
     def test_a_horizon_changes_no_record(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Whether the format has a place for it or not."""
+        """Setting a delete horizon changes no record, whether or not the format stores the horizon."""
         for used in (None, codec):
             data = self.written(record_format, used)
             rest = self.cleaned(record_format, data, [KEEP, AT_HORIZON, *[KEEP] * 5], START_MS + 86_400_000)
             assert self.rows(record_format, rest) == self.expected(self.records(), 100)
 
     def test_verdicts_are_one_a_record(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Others were meant for other bytes."""
+        """Too many or too few verdicts raise InvalidRecordError, because they belong to other batches."""
         if type(record_format).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         for used in (None, codec):
@@ -127,7 +127,7 @@ class RecordRewritingContract(RecordFormatBed):
                 list(record_format.retain(data, table, good, None, retain_empty=[], limit_bytes=LIMIT_BYTES))
 
     def test_cleaning_is_bounded(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Two megabytes of zeros are not unpacked where 1,000 bytes are the limit."""
+        """Two megabytes of zeros raise DecompressedSizeError if the limit is 1,000 bytes."""
         if type(record_format).retain is RecordFormat.retain:
             pytest.skip("the format does not rewrite batches")
         data = record_format.encode([Record(value=bytes(1 << 20))] * 2, BatchHeader(), codec, None)
@@ -138,7 +138,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- columns -----------------------------------------------------------------------------------------------------
 
     def test_columns_are_written_as_their_records_are(self, record_format: RecordFormat, codec: Codec) -> None:
-        """To the same bytes, from any arena, whatever offsets they had."""
+        """``encode_columns`` gives the bytes of ``encode``, whatever offsets the columns had."""
         for used in (None, codec):
             columns = self.columns(record_format, self.written(record_format, used))
             for base_offset in (0, 1 << 40):
@@ -149,7 +149,7 @@ class RecordRewritingContract(RecordFormatBed):
                 assert self.rows(record_format, packed) == self.expected(self.records(), base_offset)
 
     def test_gaps_between_offsets_are_kept_if_asked_for(self, record_format: RecordFormat, codec: Codec) -> None:
-        """As cleaning leaves them, and conversion must not lose them."""
+        """``keep_offsets`` keeps the gaps that cleaning leaves; conversions depend on it."""
         parts = [self.columns(record_format, self.written(record_format, None)).take(row, row + 1) for row in (1, 3, 4)]
         joined = self.joined(parts)
         expected = [self.expected(self.records(), 500)[row] for row in (1, 3, 4)]
@@ -166,7 +166,7 @@ class RecordRewritingContract(RecordFormatBed):
 
     @staticmethod
     def joined(parts: Sequence[RecordColumns]) -> RecordColumns:
-        """Columns over one arena, one after another."""
+        """Concatenate columns that share one arena."""
         names = [field.name for field in fields(RecordColumns) if field.name not in {"arena", "count"}]
         flat = {name for name in names if name.startswith("header_") and name not in {"header_first", "header_count"}}
         columns = {}
@@ -178,7 +178,7 @@ class RecordRewritingContract(RecordFormatBed):
         return RecordColumns(parts[0].arena, sum(part.count for part in parts), **columns)
 
     def test_offsets_that_do_not_ascend_are_refused(self, record_format: RecordFormat) -> None:
-        """If they are to be kept."""
+        """``encode_columns`` with ``keep_offsets`` raises InvalidRecordError for them."""
         columns = self.columns(record_format, self.written(record_format, None))
         for rows in ((2, 1), (3, 3)):
             joined = self.joined([columns.take(row, row + 1) for row in rows])
@@ -186,7 +186,7 @@ class RecordRewritingContract(RecordFormatBed):
                 record_format.encode_columns(joined, BatchHeader(), None, None, keep_offsets=True)
 
     def test_columns_that_cannot_be_written_are_refused(self, record_format: RecordFormat) -> None:
-        """None at all; times that do not exist, with the record's index."""
+        """No records, or an invalid timestamp, raise InvalidRecordError; the latter with the record's index."""
         columns = self.columns(record_format, self.written(record_format, None))
         with pytest.raises(InvalidRecordError):
             record_format.encode_columns(columns.take(0, 0), BatchHeader(), None, None)
@@ -199,7 +199,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- in place ----------------------------------------------------------------------------------------------------
 
     def test_assigning_keeps_the_gaps_inside_a_batch(self, record_format: RecordFormat, codec: Codec) -> None:
-        """The batch after it follows its last offset."""
+        """The next batch begins after the last offset of the batch with gaps."""
         if not self.keeps_gaps:
             pytest.skip("the format has no gaps")
         columns = self.columns(record_format, self.written(record_format, None))
@@ -211,7 +211,7 @@ class RecordRewritingContract(RecordFormatBed):
         assert [row[0] for row in self.rows(record_format, data)] == [5000, 5002, 5005, 5006, 5007]
 
     def test_a_batchs_time_is_put_right_in_place(self, record_format: RecordFormat, codec: Codec) -> None:
-        """CreateTime again, with the maximum that was given, and a good CRC; or the format says that it does not."""
+        """``restamp`` sets CreateTime, the given maximum timestamp and a valid CRC, or returns False."""
         for used in (None, codec):
             data = self.written(record_format, used, count=1)
             table = record_format.assign(data, record_format.scan(data, 0, len(data), check_crc=True), 7, 3, START_MS)
@@ -231,7 +231,7 @@ class RecordRewritingContract(RecordFormatBed):
     # --- conversion --------------------------------------------------------------------------------------------------
 
     def test_a_set_of_its_own_magic_is_not_converted(self, record_format: RecordFormat, codec: Codec) -> None:
-        """Copied byte for byte, so is what a later magic asks for."""
+        """For its own or a later magic, ``convert`` copies the bytes unchanged."""
         data = bytes(self.written(record_format, None) + self.written(record_format, codec, base_offset=200))
         formats, codecs = FormatTable([record_format]), CodecTable([("codec", codec)])
         for magic in (record_format.magic, record_format.magic + 1):

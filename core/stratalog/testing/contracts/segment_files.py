@@ -1,4 +1,4 @@
-"""What holds for the files of segments and indexes of every segment store."""
+"""Contract tests of the segment and index files of a segment store."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ OLD_MS = 1_600_000_000_000
 
 
 class StoreOpener(Protocol):
-    """Opens a store for one place: every call the same, so that a second one finds what the first one left."""
+    """Callable that opens a store; all calls open the same directory."""
 
     def __call__(self, *, read_only: bool = False) -> SegmentStore:
-        """A store that is not acquired yet; the test closes it."""
+        """Open a store without acquiring it; the test closes the store."""
 
 
 class SegmentFilesContract:
-    """The part of ``SegmentStoreContract`` that is about the files in one log."""
+    """The part of ``SegmentStoreContract`` about the files of one log."""
 
     @pytest.fixture
     def open_store(self) -> StoreOpener:
-        """Opens stores for a new place; overridden by the subclass."""
+        """Opener of stores in a new directory; overridden by the subclass."""
         raise NotImplementedError("a subclass gives the fixture open_store")
 
     # --- segment files -----------------------------------------------------------------------------------------------
 
     def test_appends_are_read_back(self, open_store: StoreOpener) -> None:
-        """Positions count bytes; a read ends with the file."""
+        """Appended bytes are read back; positions count bytes, and a read stops at the end of the file."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
             assert segment.size_bytes == 0
@@ -51,7 +51,7 @@ class SegmentFilesContract:
             segment.close()
 
     def test_reads_into_memory_of_the_caller(self, open_store: StoreOpener) -> None:
-        """As many bytes as there are and fit; what is behind them stays."""
+        """``read_into`` fills the buffer up to the file end and leaves the rest of the buffer unchanged."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True, preallocate_bytes=4096)
             segment.append([b"abcdefghi"])
@@ -64,7 +64,7 @@ class SegmentFilesContract:
             segment.close()
 
     def test_segments_are_made_once(self, open_store: StoreOpener) -> None:
-        """Creating refuses what is there; opening what is not."""
+        """Creating an existing segment raises FileExistsError; opening a missing one raises SegmentGoneError."""
         with open_store() as store:
             files = made_log(store)
             files.open_segment(SEGMENT, create=True).close()
@@ -74,7 +74,7 @@ class SegmentFilesContract:
                 files.open_segment("00000000000000000001.log")
 
     def test_segments_are_there_again(self, open_store: StoreOpener) -> None:
-        """What was appended before a close is read and continued after it."""
+        """A segment that is opened again has the bytes appended before, and accepts further appends."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
             segment.append([b"abc"])
@@ -88,7 +88,7 @@ class SegmentFilesContract:
             segment.close()
 
     def test_segments_are_cut(self, open_store: StoreOpener) -> None:
-        """What is appended after a cut follows it."""
+        """An append after ``truncate`` begins at the new end."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
             segment.append([b"abcdef"])
@@ -101,7 +101,10 @@ class SegmentFilesContract:
             segment.close()
 
     def test_reserved_space_is_never_seen(self, open_store: StoreOpener) -> None:
-        """Neither while the segment is open, nor after it is trimmed, which is done once, nor after it is closed."""
+        """Preallocated space is not part of the segment's size or contents.
+
+        This holds while the segment is open, after ``trim``, and after ``close``. A second ``trim`` does nothing.
+        """
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True, preallocate_bytes=100_000)
@@ -116,7 +119,7 @@ class SegmentFilesContract:
             assert [entry.size_bytes for entry in files.list()] == [4]
 
     def test_a_slice_outlives_its_segment(self, open_store: StoreOpener) -> None:
-        """Its bytes, and its descriptor if it has one, until it is released."""
+        """A slice keeps its bytes, and its descriptor if it has one, until it is released."""
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True)
@@ -130,7 +133,7 @@ class SegmentFilesContract:
             piece.release()
 
     def test_a_closed_segment_is_gone(self, open_store: StoreOpener) -> None:
-        """A reader that comes too late is told to look again."""
+        """Reading a closed segment raises SegmentGoneError; the caller then looks up the segment again."""
         with open_store() as store:
             segment = made_log(store).open_segment(SEGMENT, create=True)
             segment.append([b"abc"])
@@ -141,7 +144,10 @@ class SegmentFilesContract:
                 segment.slice(0, 3)
 
     def test_a_segment_may_keep_the_time_of_another(self, open_store: StoreOpener) -> None:
-        """As compacted ones do; it holds until something is written, also for who opens the file again."""
+        """``set_modified`` sets a file's time, which is kept until the next write, also after opening the file again.
+
+        A compacted segment gets the time of its source this way.
+        """
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True)
@@ -159,7 +165,7 @@ class SegmentFilesContract:
                 assert again.modified_ms > OLD_MS
 
     def test_paths_tell_files_apart(self, open_store: StoreOpener) -> None:
-        """For error texts: of the folder, and of what is in it."""
+        """Paths, which error messages contain, are distinct and contain the file's name."""
         with open_store() as store:
             files = made_log(store)
             paths = [store.path(), store.path(LOG), files.path(SEGMENT), files.path(INDEX)]
@@ -171,7 +177,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_grow_under_their_readers(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """A view sees what was there when it was taken, whatever happens to the file after it."""
+        """A view keeps the entries that it had when it was made, whatever is appended later."""
         with open_store() as store:
             files = made_log(store)
             index = files.open_index(INDEX, max_bytes=100_000, writable=True, reserve=reserve)
@@ -194,7 +200,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_are_continued(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """After a close all bytes of the file are entries."""
+        """After a close, the file contains only entries, and appends continue at its end."""
         with open_store() as store:
             files = made_log(store)
             for number in range(3):
@@ -209,7 +215,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_are_cut_under_their_readers(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """A reader that still looks at more than is left may go on looking."""
+        """Truncating an index does not invalidate views that are longer than the rest."""
         with open_store() as store:
             index = made_log(store).open_index(INDEX, max_bytes=1 << 20, writable=True, reserve=reserve)
             index.append(b"a" * 10_000)
@@ -225,7 +231,7 @@ class SegmentFilesContract:
 
     @pytest.mark.parametrize("reserve", [True, False])
     def test_indexes_have_a_bound(self, open_store: StoreOpener, *, reserve: bool) -> None:
-        """Up to it they grow; past it a builder is at fault, and nothing is written."""
+        """An append that exceeds ``max_bytes`` raises PluginError and writes nothing."""
         with open_store() as store:
             index = made_log(store).open_index(INDEX, max_bytes=24, writable=True, reserve=reserve)
             index.append(bytes(16))
@@ -236,7 +242,7 @@ class SegmentFilesContract:
             index.close()
 
     def test_indexes_without_reserved_space_hold_entries_alone(self, open_store: StoreOpener) -> None:
-        """At any moment, for somebody else who reads the file."""
+        """After each append the file contains only entries, for other processes that read it."""
         with open_store() as store:
             files = made_log(store)
             index = files.open_index(INDEX, max_bytes=1000, writable=True, reserve=False)
@@ -246,7 +252,10 @@ class SegmentFilesContract:
             index.close()
 
     def test_indexes_opened_for_reading(self, open_store: StoreOpener) -> None:
-        """A missing one is empty and not made; too large a one is refused; none is written to."""
+        """An index opened for reading cannot be written.
+
+        A missing file reads as empty and is not created. A file above ``max_bytes`` raises CorruptIndexError.
+        """
         with open_store() as store:
             files = made_log(store)
             missing = files.open_index(INDEX, max_bytes=100, writable=False)
@@ -266,6 +275,6 @@ class SegmentFilesContract:
 
 
 def made_log(store: SegmentStore) -> LogFiles:
-    """A new log, in a store that is acquired for it."""
+    """Create a log in a store, which is acquired for it."""
     store.acquire()
     return store.open_log(LOG, create=True)

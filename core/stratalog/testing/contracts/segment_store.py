@@ -1,4 +1,4 @@
-"""What every segment store keeps to."""
+"""Contract tests of segment stores."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ BAD_NAMES = ("", ".", "..", "a/b", "../a", "/a", "a\0b")
 
 
 class SegmentStoreContract(SegmentFilesContract):
-    """Subclass it, name the class ``Test...``, and give one fixture, ``open_store``: a StoreOpener.
+    """Contract of a segment store: subclass it, name the class ``Test...``, and override the fixture ``open_store``.
 
-    The place does not exist before the first ``acquire``.
+    ``open_store`` returns a StoreOpener. The store's directory does not exist before the first ``acquire``.
     """
 
     # --- the directory -----------------------------------------------------------------------------------------------
 
     def test_a_missing_directory_is_told(self, open_store: StoreOpener) -> None:
-        """Opening makes nothing; only acquiring does."""
+        """Opening a store creates no directory; only ``acquire`` does."""
         with open_store() as store, pytest.raises(LogDirNotFoundError):
             store.logs()
         with open_store(read_only=True) as store, pytest.raises(LogDirNotFoundError):
@@ -31,7 +31,7 @@ class SegmentStoreContract(SegmentFilesContract):
             assert store.logs() == []
 
     def test_one_owner_at_a_time(self, open_store: StoreOpener) -> None:
-        """A second store is refused while the first holds the directory, and not after."""
+        """``acquire`` of a second store raises until the first store is closed."""
         with open_store() as first, open_store() as second:
             first.acquire()
             with pytest.raises(LogDirLockedError):
@@ -43,7 +43,7 @@ class SegmentStoreContract(SegmentFilesContract):
             second.acquire()
 
     def test_readers_take_no_lock(self, open_store: StoreOpener) -> None:
-        """A reader works beside a writer, and does not keep one out."""
+        """A read-only store works while a writer holds the directory, and does not block a writer."""
         with open_store() as writer, open_store(read_only=True) as reader:
             writer.acquire()
             writer.open_log(LOG, create=True)
@@ -55,14 +55,14 @@ class SegmentStoreContract(SegmentFilesContract):
                 other.acquire()
 
     def test_closing_twice_is_fine(self, open_store: StoreOpener) -> None:
-        """The second time does nothing."""
+        """A second ``close`` does nothing."""
         store = open_store()
         store.acquire()
         store.close()
         store.close()
 
     def test_logs_are_made_renamed_and_removed(self, open_store: StoreOpener) -> None:
-        """Folders are logs; small files of the directory are not."""
+        """Folders are logs; small files of the directory are not logs."""
         with open_store() as store:
             store.acquire()
             store.replace_small("a-small-file", b"1")
@@ -82,7 +82,7 @@ class SegmentStoreContract(SegmentFilesContract):
                 store.open_log("gone-0")
 
     def test_names_stay_inside(self, open_store: StoreOpener) -> None:
-        """No name leads out of its folder."""
+        """Names that could leave their folder raise ConfigError."""
         with open_store() as store:
             store.acquire()
             files = store.open_log(LOG, create=True)
@@ -110,7 +110,7 @@ class SegmentStoreContract(SegmentFilesContract):
     # --- small files -------------------------------------------------------------------------------------------------
 
     def test_small_files_are_replaced_as_a_whole(self, open_store: StoreOpener) -> None:
-        """In the directory and in a log, and nothing else is left there."""
+        """``replace_small`` replaces the whole content, in the directory and in a log, and leaves no other file."""
         with open_store() as store:
             store.acquire()
             files = store.open_log(LOG, create=True)
@@ -125,7 +125,7 @@ class SegmentStoreContract(SegmentFilesContract):
             assert store.read_small("file") is None
 
     def test_files_are_renamed_and_removed(self, open_store: StoreOpener) -> None:
-        """Missing ones are no error."""
+        """Renaming or removing a missing file is no error."""
         with open_store() as store:
             store.acquire()
             files = store.open_log(LOG, create=True)
@@ -142,7 +142,7 @@ class SegmentStoreContract(SegmentFilesContract):
     # --- reading only ------------------------------------------------------------------------------------------------
 
     def test_read_only_stores_refuse_every_write(self, open_store: StoreOpener) -> None:
-        """And leave the directory as it is."""
+        """Every write raises ReadOnlyError and changes nothing in the directory."""
         with open_store() as store:
             files = made_log(store)
             segment = files.open_segment(SEGMENT, create=True)

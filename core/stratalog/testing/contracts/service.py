@@ -1,4 +1,4 @@
-"""What every service keeps to."""
+"""Contract tests of services."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ STOP_WITHIN_NS: Final = 30_000_000_000
 
 
 class ServiceContract:
-    """Subclass it, name the class ``Test...``, and give one fixture, ``service``: a new service, not started.
+    """Contract of a service: subclass it, name the class ``Test...``, and override the fixture ``service``.
 
-    The fixture ``engine`` is an engine with a topic ``t`` of two empty logs; it may be overridden by what the service needs.
+    ``service`` returns a new service that is not started. The fixture ``engine`` is an engine with a topic ``t`` of two
+    empty logs. Override it if the service needs another engine.
     """
 
     @pytest.fixture
@@ -29,41 +30,41 @@ class ServiceContract:
 
     @pytest.fixture
     def engine(self, tmp_path: Path) -> Iterator[EngineHandle]:
-        """What the service is started with."""
+        """Open engine with a topic ``t`` of two empty logs; the tests pass it to ``start``."""
         with open_engine(tmp_path / "engine") as engine:
             engine.create_topic("t", partitions=2)
             yield engine
 
     @staticmethod
     def deadline_ns() -> int:
-        """A moment of the monotonic clock by which a service must have stopped."""
+        """Return the deadline for ``stop``, in nanoseconds of the monotonic clock."""
         return SystemClock().monotonic_ns() + STOP_WITHIN_NS
 
     def test_starts_and_stops_before_the_deadline(self, service: Service, engine: EngineHandle) -> None:
-        """Neither call raises, and stopping does not wait past its deadline."""
+        """``start`` and ``stop`` raise nothing, and ``stop`` returns before its deadline."""
         service.start(engine)
         deadline_ns = self.deadline_ns()
         service.stop(deadline_ns)
         assert SystemClock().monotonic_ns() <= deadline_ns
 
     def test_may_be_stopped_twice(self, service: Service, engine: EngineHandle) -> None:
-        """An engine that fails while it closes asks again."""
+        """A second ``stop`` raises nothing: an engine whose close fails calls ``stop`` again."""
         service.start(engine)
         service.stop(self.deadline_ns())
         service.stop(self.deadline_ns())
 
     def test_may_be_stopped_without_having_started(self, service: Service) -> None:
-        """An engine that fails while it opens stops all its services."""
+        """``stop`` without ``start`` raises nothing: an engine that fails to open stops all its services."""
         service.stop(self.deadline_ns())
 
     def test_does_not_outlive_its_engine(self, service: Service, engine: EngineHandle) -> None:
-        """After it has stopped it leaves the logs alone: what it began on threads has ended."""
+        """All threads that the service started have ended when ``stop`` returns."""
         before = set(threading.enumerate())
         service.start(engine)
         service.stop(self.deadline_ns())
         assert set(threading.enumerate()) <= before
 
     def test_stops_though_the_deadline_is_over(self, service: Service, engine: EngineHandle) -> None:
-        """A deadline in the past means: end now."""
+        """``stop`` raises nothing if its deadline is in the past: the service stops immediately."""
         service.start(engine)
         service.stop(0)

@@ -1,4 +1,4 @@
-"""What every tier layout does."""
+"""Contract tests of tier layouts."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ FLIPS: Final = 60  # bits of each object that the tests flip
 LIES: Final[tuple[object, ...]] = (
     -1, 0, 1, 7, 1 << 20, 1 << 40, 1 << 62, True, 0.5, "", "0" * 64, "x", None, [], {}, [[]], {"a": 1},
 )  # fmt: skip
-MOST_BYTES: Final = 32 << 20  # that reading hostile objects of this size may take
+MOST_BYTES: Final = 32 << 20  # limit of the memory for reading damaged objects of this size
 
 
 class MemoryObjects:
-    """A sink and a range reader over a dictionary: where a layout's objects go in tests.
+    """Sink and range reader over a dictionary, for the objects of a layout in tests.
 
     Args:
-        base_offset: of the segment, for its keys.
-        passes: how often each source is read before its bytes are taken, as a store does that retries.
+        base_offset: base offset of the segment, which is part of the keys.
+        passes: number of times that each source is read; more than one simulates a store that retries uploads.
     """
 
     def __init__(self, base_offset: int = 100, passes: int = 1) -> None:
@@ -56,7 +56,7 @@ class MemoryObjects:
         self._next: dict[str, str] = {}
 
     def key(self, suffix: str = "seg") -> str:
-        """The key that the next ``put`` will use."""
+        """Return the key that the next ``put`` with this suffix will use."""
         return self._next.setdefault(suffix, segment_key(PREFIX, self._base_offset, 0, uuid.uuid4(), suffix))
 
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
@@ -64,36 +64,36 @@ class MemoryObjects:
         key = self.key(suffix)
         del self._next[suffix]
         for _ in range(self._passes - 1):
-            next(source.chunks(7), None)  # a try that broke off
+            next(source.chunks(7), None)  # an attempt that failed
         data = source_bytes(source)
         assert len(data) == source.size_bytes
         self.objects[key] = data
         return ObjectInfo(key, len(data))
 
     def fetch(self, key: str, start: int, end: int) -> bytes:
-        """Bytes [start, end) of an object, all of them."""
+        """Return bytes [start, end) of an object; fail if the object is shorter."""
         assert 0 <= start < end <= len(self.objects[key]), "a layout asks for bytes that are there"
         self.reads.append((key, start, end))
         return self.objects[key][start:end]
 
     def infos(self) -> list[ObjectInfo]:
-        """What a listing shows."""
+        """Return the objects as a listing of the store returns them."""
         return [ObjectInfo(key, len(data)) for key, data in sorted(self.objects.items())]
 
 
 class OddChunks:
-    """A source that gives its bytes in pieces of no particular size."""
+    """Byte source that returns its bytes in pieces of varying sizes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """Number of bytes."""
         return len(self._data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All bytes, in pieces of 1, 2, 3, ... bytes."""
+        """Yield all bytes in pieces of 1, 2, 3, ... bytes, at most ``chunk_bytes``."""
         start, step = 0, 1
         while start < len(self._data):
             yield self._data[start : start + min(step, chunk_bytes)]
@@ -101,9 +101,9 @@ class OddChunks:
 
 
 class TierLayoutContract:
-    """Subclass it and give the fixture ``layout``: the layout under test.
+    """Contract of a tier layout: subclass it, name the class ``Test...``, and override the fixture ``layout``.
 
-    Layouts that find no segments without a manifest skip the tests of ``discover``.
+    The tests of ``discover`` are skipped if the layout finds no segments without a manifest.
     """
 
     @pytest.fixture
@@ -113,29 +113,29 @@ class TierLayoutContract:
 
     @pytest.fixture
     def objects(self) -> MemoryObjects:
-        """Where objects go."""
+        """Objects that the layout writes."""
         return MemoryObjects()
 
     @pytest.fixture
     def stored(self, layout: TierLayout, objects: MemoryObjects) -> StoredSegment:
-        """A segment with every file, stored."""
+        """A stored segment with a file of each kind."""
         return layout.write(a_segment(), objects, None)
 
     def test_the_whole_log_is_read_back(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """From 0 to its size, in pieces that join to the file."""
+        """The pieces of the range from 0 to the log's size join to the whole log."""
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
 
     def test_a_log_of_many_pieces_is_read_back(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """As a whole and in ranges: local data is deleted for what is stored."""
+        """A large log is read back unchanged: the engine deletes local data after an upload."""
         data = random.Random(7).randbytes(LARGE)  # noqa: S311 - a test must be repeatable
         stored = layout.write(a_segment(data=data), objects, None)
         for start in (0, LARGE - 5):
             assert joined(layout.read(stored, start, LARGE, objects.fetch)) == data[start:]
 
     def test_the_hash_is_that_of_the_log_that_was_given(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """The core hashes the log as the layout reads it, which has to be to its end."""
+        """The layout reads the log to its end: the core hashes the bytes that the layout reads."""
         log = HashedLog.of(a_segment().log, "log")
         stored = layout.write(dataclasses.replace(a_segment(), log=log), objects, None)
         assert stored.sha256 == log.sha256 == sha256(DATA).hexdigest()
@@ -146,14 +146,14 @@ class TierLayoutContract:
     def test_a_range_of_the_log_is_read_back(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, start: int, end: int
     ) -> None:
-        """Any [start, end), an empty one too."""
+        """Every range [start, end) is read back, including an empty one."""
         assert joined(layout.read(stored, start, end, objects.fetch)) == DATA[start:end]
 
     @pytest.mark.parametrize(("start", "end"), [(0, len(DATA) + 1), (-1, 5), (9, 8), (len(DATA) + 1, len(DATA) + 2)])
     def test_a_range_outside_the_log_is_refused(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, start: int, end: int
     ) -> None:
-        """A typed error, before or while the pieces are taken."""
+        """Such a range raises a StorageError, before the first piece or between pieces."""
         with pytest.raises(StorageError):
             joined(layout.read(stored, start, end, objects.fetch))
 
@@ -161,13 +161,13 @@ class TierLayoutContract:
     def test_a_small_file_is_read_back(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects, file_kind: FileKind
     ) -> None:
-        """Each kind, also one of no bytes."""
+        """A small file of each kind is read back, including an empty one."""
         assert layout.read_index(stored, file_kind, objects.fetch) == FILES[file_kind]
 
     def test_views_are_as_good_as_bytes(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """A range reader that has more in memory than was asked for gives a view of it; found segments are the same, too."""
+        """The layout gives the same results if the range reader returns views instead of bytes."""
 
         def fetch(key: str, start: int, end: int) -> memoryview:
             return memoryview(objects.fetch(key, start, end))
@@ -178,18 +178,18 @@ class TierLayoutContract:
         assert list(layout.discover(objects.infos(), fetch)) == list(layout.discover(objects.infos(), objects.fetch))
 
     def test_a_file_that_the_segment_lacks_is_none(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """None, not an error and not no bytes."""
+        """``read_index`` returns None for a missing file, not an error and not empty bytes."""
         stored = layout.write(a_segment(files={}), objects, None)
         assert layout.read_index(stored, FileKind.SNAPSHOT, objects.fetch) is None
 
     def test_a_segment_without_bytes_is_stored(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """Its small files are there all the same."""
+        """The small files of a segment with an empty log are stored."""
         stored = layout.write(a_segment(data=b""), objects, None)
         assert joined(layout.read(stored, 0, 0, objects.fetch)) == b""
         assert layout.read_index(stored, FileKind.TIME_INDEX, objects.fetch) == FILES[FileKind.TIME_INDEX]
 
     def test_the_entry_says_what_was_stored(self, stored: StoredSegment, objects: MemoryObjects) -> None:
-        """The info as given, the hash of the log, and every object that was put."""
+        """The entry contains the given info, the hash of the log, and every object that was written."""
         assert stored.info == a_segment().info
         assert stored.sha256 == sha256(DATA).hexdigest()
         assert stored.layout == "", "the core fills it in"
@@ -197,31 +197,31 @@ class TierLayoutContract:
         assert set(stored.slices) == {FileKind.LOG, *FILES}
 
     def test_slices_lie_inside_their_objects(self, stored: StoredSegment, objects: MemoryObjects) -> None:
-        """Under keys that the core chose."""
+        """Slices use keys that the core chose, and lie within their objects."""
         for place in stored.slices.values():
             assert is_segment_key(PREFIX, place.key)
             assert 0 <= place.position <= place.position + place.size_bytes <= len(objects.objects[place.key])
 
     def test_the_entry_survives_json(self, stored: StoredSegment) -> None:
-        """Manifests hold it as JSON."""
+        """The entry can be stored as JSON in a manifest and restored from it."""
         labelled = dataclasses.replace(stored, layout="contract@1")
         assert stored_from_json(json.loads(json.dumps(stored_to_json(labelled)))) == labelled
 
     def test_sources_are_read_again_when_an_upload_is_retried(self, layout: TierLayout) -> None:
-        """What the broken tries gave leaves no trace in the hash."""
+        """Bytes of failed attempts are not part of the hash."""
         objects = MemoryObjects(passes=3)
         stored = layout.write(a_segment(), objects, None)
         assert stored.sha256 == sha256(DATA).hexdigest()
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
 
     def test_pieces_of_any_size_are_taken(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """A source gives at most what is asked for at once, often less."""
+        """A source may return less than was requested at once."""
         source = dataclasses.replace(a_segment(), log=OddChunks(DATA))
         stored = layout.write(source, objects, None)
         assert joined(layout.read(stored, 0, len(DATA), objects.fetch)) == DATA
 
     def test_two_segments_share_nothing(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """Layouts hold no state of a segment."""
+        """A layout keeps no state of a segment."""
         first, second = layout.write(a_segment(), objects, None), layout.write(a_segment(data=b"two"), objects, None)
         assert joined(layout.read(first, 0, len(DATA), objects.fetch)) == DATA
         assert joined(layout.read(second, 0, 3, objects.fetch)) == b"two"
@@ -229,7 +229,7 @@ class TierLayoutContract:
     def test_damage_to_the_log_shows_when_all_of_it_is_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """A flipped bit is a typed error, whoever flipped it."""
+        """A flipped bit raises CorruptObjectError."""
         place = stored.slices[FileKind.LOG]
         damaged = bytearray(objects.objects[place.key])
         damaged[place.position + place.size_bytes // 2] ^= 0x10
@@ -238,20 +238,20 @@ class TierLayoutContract:
             joined(layout.read(stored, 0, len(DATA), objects.fetch))
 
     def test_a_reply_of_another_size_is_corruption(self, layout: TierLayout, stored: StoredSegment) -> None:
-        """The range reader promises exact sizes; a layout does not rely on it."""
+        """Fewer bytes than requested raise CorruptObjectError: a layout checks the size of each reply."""
         with pytest.raises(CorruptObjectError):
             joined(layout.read(stored, 10, 500, lambda _, start, end: bytes(end - start - 1)))
 
     def test_segments_are_found_without_a_manifest(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """The entries that ``write`` returned, from the objects alone."""
+        """``discover`` rebuilds the entries that ``write`` returned, from the objects alone."""
         found = found_or_skip(layout, objects)
         assert [dataclasses.replace(one, layout="") for one in found] == [stored]
         assert joined(layout.read(found[0], 0, len(DATA), objects.fetch)) == DATA
 
     def test_an_authenticator_tells_roots_and_keys_apart(self, layout: TierLayout) -> None:
-        """The core keeps the id of the key, and 32 bytes."""
+        """An authenticator's MAC has 32 bytes and depends on the data; an unknown key id raises ConfigError."""
         found = layout.authenticator()
         if found is None:
             pytest.skip("the layout authenticates no manifests")
@@ -266,7 +266,7 @@ class TierLayoutContract:
     def test_wrapping_keys_anew_changes_nothing_that_is_read(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """Objects stay as they are, and so does all that is said of the segment but the layout's own notes."""
+        """``rewrapped`` changes no object and only the ``extra`` of the entry."""
         before = dict(objects.objects)
         renewed = layout.rewrapped(stored)
         assert dataclasses.replace(renewed, extra=stored.extra) == stored
@@ -274,18 +274,18 @@ class TierLayoutContract:
         assert joined(layout.read(renewed, 0, len(DATA), objects.fetch)) == DATA
 
     def test_what_is_no_segment_object_is_passed_over(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """Short and foreign objects lie in buckets too."""
+        """``discover`` skips objects that are too short or that the layout did not write."""
         layout.write(a_segment(), objects, None)
         found = found_or_skip(layout, objects)
         objects.objects |= {f"{PREFIX}segments/empty": b"", f"{PREFIX}segments/text": b"no segment at all" * 10}
         assert list(layout.discover(objects.infos(), objects.fetch)) == found
 
-    # --- hostile objects: whoever can write to the bucket, and every broken disk below it ------------------------
+    # --- damaged objects: changed by an attacker or by a broken disk ----------------------------------------------
 
     def test_a_cut_object_is_a_typed_error(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """Whichever object it is, and wherever it is cut: what is read is right, or refused."""
+        """For any object cut at any place, a read returns the right bytes or raises a StorageError."""
         for key, data in list(objects.objects.items()):
             for size_bytes in sorted({0, 1, len(data) // 3, len(data) // 2, len(data) - 1}):
                 damaged = {**objects.objects, key: data[:size_bytes]}
@@ -294,7 +294,7 @@ class TierLayoutContract:
     def test_a_flipped_bit_is_harmless_or_a_typed_error(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """Spread over all bytes of all objects; reading it all gives what was stored, or refuses."""
+        """For flipped bits all over the objects, a read returns the right bytes or raises a StorageError."""
         for key, data in list(objects.objects.items()):
             for position in range(0, len(data), max(1, len(data) // FLIPS)):
                 damaged = bytearray(data)
@@ -302,7 +302,7 @@ class TierLayoutContract:
                 check_right_or_refused(layout, stored, {**objects.objects, key: bytes(damaged)})
 
     def test_objects_that_changed_places_are_noticed(self, layout: TierLayout) -> None:
-        """Two segments of the same sizes: each reads its own bytes, or nothing."""
+        """With the objects of another segment, a read returns the segment's own bytes or raises a StorageError."""
         first, second = MemoryObjects(), MemoryObjects()
         stored = layout.write(a_segment(), first, None)
         layout.write(a_segment(data=DATA[::-1]), second, None)
@@ -315,7 +315,10 @@ class TierLayoutContract:
     def test_a_layouts_notes_are_not_believed(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """Each of them replaced by values of every type and size: a typed error or the right bytes, in bounded memory."""
+        """For wrong values in ``extra``, a read returns the right bytes or raises a StorageError.
+
+        The values have every type and size. The memory stays bounded.
+        """
         assert stored.keys, "something was stored"
         tracemalloc.start()
         try:
@@ -328,7 +331,7 @@ class TierLayoutContract:
     def test_a_slice_that_lies_is_a_typed_error(
         self, layout: TierLayout, stored: StoredSegment, objects: MemoryObjects
     ) -> None:
-        """One that is too long, too short, elsewhere, or of an object that has nothing to do with it."""
+        """For a slice with a wrong size, position or key, a read returns the right bytes or raises a StorageError."""
         tracemalloc.start()
         try:
             for kind, place in stored.slices.items():
@@ -347,7 +350,7 @@ class TierLayoutContract:
             tracemalloc.stop()
 
     def test_damaged_objects_do_not_stop_a_rebuild_untyped(self, layout: TierLayout, objects: MemoryObjects) -> None:
-        """Every bit of an object's end: its segment is found as it was, passed over, or a typed error."""
+        """For damage at the end of an object, ``discover`` finds or skips the segment, or raises a StorageError."""
         layout.write(a_segment(), objects, None)
         found = found_or_skip(layout, objects)
         for key, data in list(objects.objects.items()):
@@ -361,7 +364,10 @@ class TierLayoutContract:
 
 
 def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: Mapping[str, bytes]) -> None:
-    """Read everything that the entry names: each part is as it was stored, or a typed error."""
+    """Read everything that the entry names, and fail if a read returns wrong bytes.
+
+    A read may raise a StorageError.
+    """
     fetch = cut_fetch(objects)
     with contextlib.suppress(StorageError):
         assert joined(layout.read(stored, 0, len(DATA), fetch)) == DATA
@@ -371,7 +377,7 @@ def check_right_or_refused(layout: TierLayout, stored: StoredSegment, objects: M
 
 
 def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
-    """A range reader over objects that may be too short: what is not there is not given, as a store does it."""
+    """Return a range reader over objects that may be too short; it returns fewer bytes then, as a store does."""
 
     def fetch(key: str, start: int, end: int) -> bytes:
         if key not in objects:
@@ -382,7 +388,7 @@ def cut_fetch(objects: Mapping[str, bytes]) -> RangeReader:
 
 
 def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
-    """The notes with one value at a time, at any depth, replaced by others or left out."""
+    """Yield the notes with one value, at any depth, replaced by a wrong one or removed."""
     for name, value in notes.items():
         for lie in LIES:
             yield {**notes, name: lie}
@@ -396,17 +402,17 @@ def lies_about(notes: dict[str, object]) -> Iterator[dict[str, object]]:
 
 
 def a_segment(*, data: bytes = DATA, files: dict[FileKind, bytes] | None = None) -> SegmentSource:
-    """A closed segment of offsets 100 to 200, with every file unless told otherwise."""
+    """Return a closed segment of the offsets 100 to 200, with every file unless ``files`` is given."""
     return made_segment(100, 200, data=data, files=FILES if files is None else files)
 
 
 def joined(pieces: Iterator[memoryview]) -> bytes:
-    """All pieces together."""
+    """Join the pieces."""
     return b"".join(pieces)
 
 
 def found_or_skip(layout: TierLayout, objects: MemoryObjects) -> list[StoredSegment]:
-    """What ``discover`` finds; skips the test if that is nothing."""
+    """Return the segments that ``discover`` finds; skip the test if it finds none."""
     found = list(layout.discover(objects.infos(), objects.fetch))
     if not found:
         pytest.skip("the layout finds no segments without a manifest")
