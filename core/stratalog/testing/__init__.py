@@ -1,1 +1,1 @@
-"""For plugin authors: contracts to subclass, fixtures, a local S3."""
+"""Tools for plugin authors: contract classes, pytest fixtures, fault injection, a local S3 server."""

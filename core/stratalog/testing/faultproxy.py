@@ -1,7 +1,7 @@
-"""An HTTP proxy on loopback that misbehaves as asked, to be put between a client and an object store.
+"""HTTP proxy on loopback, between a client and an object store, that injects faults.
 
-It speaks plain HTTP/1.1 and knows S3's names of operations. What it can do to a request, or to the reply, are those
-things that networks, proxies and overloaded stores do; see ``Misdeed``.
+The proxy speaks plain HTTP/1.1 and knows the operation names of S3. ``Misdeed`` lists the faults: those of networks,
+proxies and overloaded stores.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _ERROR: Final = "<?xml version='1.0'?><Error><Code>{code}</Code><Message>as the 
 
 
 class Misdeed(Enum):
-    """What becomes of a request.
+    """Fault that the proxy applies to a request or to its reply.
 
-    STATUS answers an error, the request is not passed on. RESET_BEFORE breaks the connection before the server has
-    seen it, RESET_AFTER after it was carried out. SILENT carries it out and never answers. DRIP sends the reply byte by
-    byte, and never the last one. CUT ends a reply in its middle. FLIP changes a bit of a reply's body.
-    STALE repeats the first reply that this GET ever got. GARBAGE answers something that is no HTTP. UNCONDITIONAL
-    takes ``If-None-Match`` out of the request, as servers do that never heard of it.
+    STATUS answers with an error and does not forward the request. RESET_BEFORE resets the connection before the server
+    gets the request, RESET_AFTER after the server has processed it. SILENT processes the request and never answers.
+    DRIP sends the reply byte by byte, and never the last byte. CUT ends the reply in the middle. FLIP flips a bit of
+    the reply's body. STALE repeats the first reply to the same GET. GARBAGE answers with bytes that are not HTTP.
+    UNCONDITIONAL removes ``If-None-Match`` from the request, as a server does that does not support it.
     """
 
     STATUS = auto()
@@ -50,16 +50,17 @@ class Misdeed(Enum):
 
 @dataclass(slots=True)
 class Fault:
-    """A misdeed, and whom it hits.
+    """One fault and the requests to which it applies.
 
     Attributes:
-        do: what happens.
-        operation: S3's name of the requests, ``GetObject`` for instance; "" hits all.
-        times: how many requests are hit; the ones after them go well.
-        passes: how many requests that fit go well before.
-        status, code: of the answer, for STATUS.
-        headers: further ones of that answer, each with its line end.
-        hits: how many requests were hit so far.
+        do: the fault.
+        operation: S3's name of the requests, for example ``GetObject``; "" matches all requests.
+        times: number of matching requests that fail; later ones succeed.
+        passes: number of matching requests that succeed before the first one fails.
+        status: HTTP status of the answer, for STATUS.
+        code: S3's error code in the answer, for STATUS.
+        headers: additional headers of the answer, for STATUS, each with its line end.
+        hits: number of requests that failed so far.
     """
 
     do: Misdeed
@@ -74,11 +75,11 @@ class Fault:
 
 @dataclass(slots=True)
 class FaultProxy:
-    """A running proxy. Stopped by the context manager that made it.
+    """Running proxy; the context manager that started it stops it.
 
     Attributes:
         endpoint_url: ``http://127.0.0.1:port``.
-        counts: requests so far, by S3's name of the operation.
+        counts: number of requests so far, by S3's name of the operation.
     """
 
     endpoint_url: str
@@ -86,11 +87,11 @@ class FaultProxy:
     _faults: list[Fault] = field(default_factory=list, repr=False)
 
     def plan(self, *faults: Fault) -> None:
-        """Let these happen, to the next requests that they fit; the first that fits is taken."""
+        """Add faults for the next matching requests; a request gets the first fault that matches."""
         self._faults = [*self._faults, *faults]
 
     def heal(self) -> None:
-        """Forget what was planned."""
+        """Remove all planned faults."""
         self._faults = []
 
     def _due(self, operation: str) -> Fault | None:
@@ -108,7 +109,10 @@ class FaultProxy:
 
 @contextlib.contextmanager
 def fault_proxy(upstream_port: int) -> Iterator[FaultProxy]:
-    """Pass requests on to a server on this machine, while the ``with`` block lasts. On a free port, in a thread."""
+    """Forward requests to a server on this machine while the ``with`` block lasts.
+
+    The proxy listens on a free port and runs in a thread of its own.
+    """
     loop = asyncio.new_event_loop()
     worker = Worker("stratalog-fault-proxy")
     worker.submit(loop.run_forever)
@@ -130,7 +134,7 @@ def _on(loop: asyncio.AbstractEventLoop, call: Coroutine[Any, Any, Any]) -> Futu
 
 
 class _Message(NamedTuple):
-    """A request or a reply: its first line in words, its head as received, its headers, its body as on the wire."""
+    """Request or reply: the words of its first line, its head as received, its headers, its body as on the wire."""
 
     words: tuple[str, ...]
     head: bytes
@@ -139,15 +143,15 @@ class _Message(NamedTuple):
 
 
 class _Serving:
-    """What runs on the proxy's event loop."""
+    """Connection handling on the proxy's event loop."""
 
     def __init__(self, proxy: FaultProxy, upstream_port: int) -> None:
         self._proxy, self._upstream_port = proxy, upstream_port
         self._first: dict[tuple[str, ...], _Message] = {}
-        self._tasks: set[asyncio.Task[Any] | None] = set()  # a loop alone does not keep them, once the client is gone
+        self._tasks: set[asyncio.Task[Any] | None] = set()  # the event loop has only weak references to tasks
 
     async def stop(self, server: asyncio.Server) -> None:
-        """End all connections."""
+        """Cancel all connections, and wait for them."""
         server.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -155,7 +159,7 @@ class _Serving:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one client until it goes, or is thrown out."""
+        """Serve one client until the client disconnects or a fault ends the connection."""
         task = asyncio.current_task()
         self._tasks.add(task)
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
@@ -165,7 +169,7 @@ class _Serving:
         self._tasks.discard(task)
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Handle one request; whether the connection lives on."""
+        """Handle one request; return True if the connection stays open."""
         request = await _read(reader, writer)
         path, _, query = request.words[1].partition("?")
         environ = {"REQUEST_METHOD": request.words[0], "PATH_INFO": path, "QUERY_STRING": query}
@@ -191,7 +195,7 @@ class _Serving:
         if fault.do is Misdeed.RESET_AFTER:
             return _reset(writer)
         if fault.do is Misdeed.SILENT:
-            await reader.read()  # until the client goes
+            await reader.read()  # until the client disconnects
             return False
         if fault.do is Misdeed.GARBAGE:
             writer.write(b"\0\1\2 what is this\r\n\r\n")
@@ -221,7 +225,7 @@ class _Serving:
 
 
 async def _drip(reply: _Message, writer: asyncio.StreamWriter) -> None:
-    """Send the head, then the body byte by byte, but for the last one; a reply without body drips its head."""
+    """Send the head, then the body byte by byte without its last byte; without a body, drip the head instead."""
     whole = reply.head + reply.body
     start = len(reply.head) if reply.body else len(reply.head) // 2
     writer.write(whole[:start])
@@ -238,7 +242,7 @@ async def _read(
     to_end: bool = False,
     bodiless: bool = False,
 ) -> _Message:
-    """The next message; a client that asks whether to go on with the body is told so."""
+    """Read the next message; answer a client's ``Expect: 100-continue``."""
     head = await reader.readuntil(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.split(":", 1) for line in lines if ":" in line)
@@ -254,7 +258,7 @@ async def _read(
 
 
 async def _body(reader: asyncio.StreamReader, headers: dict[str, str], *, to_end: bool) -> bytes:
-    """As it is on the wire; ``to_end`` reads what has no length until the server closes."""
+    """Return the body as on the wire; with ``to_end``, read a body without a length until the server closes."""
     if "chunked" in headers.get("transfer-encoding", ""):
         body, size = b"", -1
         while size:
@@ -278,7 +282,7 @@ def _flipped(body: bytes) -> bytes:
 
 
 def _reset(writer: asyncio.StreamWriter) -> bool:
-    """Break the connection by a TCP reset, as a dying peer does."""
+    """Reset the TCP connection, as a crashing peer does."""
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     writer.transport.abort()
     return False

@@ -1,4 +1,4 @@
-"""A real file system that fails where a test wants it to, and a place for a segment store over it."""
+"""File system with injected failures, and a test bed for a segment store on it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from stratalog.spi.providers import OpenContext, Provider
 from stratalog.spi.segment_store import SegmentStore
 
 Rule = Callable[[str, str], None]
-"""Told of an operation and a path; what it raises makes the operation fail."""
+"""Callback with the name and the path of an operation; an exception that it raises makes the operation fail."""
 
 
 class FaultyVfs(PosixVfs):
-    """The real file system, which notes what is done to it and fails where it is told to.
+    """The real file system, which records its operations and fails where a test requires it.
 
-    ``rule`` is asked before each operation. ``room_bytes`` is what still fits on the disk, None for no end.
+    Attributes:
+        done: operation and path of each call so far.
+        rule: called before each operation if not None.
+        room_bytes: free space left on the disk in bytes; None means unlimited.
     """
 
     def __init__(self) -> None:
@@ -34,11 +37,11 @@ class FaultyVfs(PosixVfs):
 
     @property
     def open_paths(self) -> list[str]:
-        """Of the descriptors that are open, locks included."""
+        """Paths of the open descriptors, including locks."""
         return sorted(self._paths.values())
 
     def names(self, *operations: str) -> list[tuple[str, str]]:
-        """What was done, with the last part of each path."""
+        """Return the recorded calls of these operations, with the last part of each path."""
         return [(what, path.rpartition("/")[2]) for what, path in self.done if what in operations]
 
     def _note(self, operation: str, path: str) -> None:
@@ -59,17 +62,17 @@ class FaultyVfs(PosixVfs):
         super().close(descriptor)
 
     def read(self, descriptor: int, position: int, size_bytes: int) -> bytes:
-        """Read."""
+        """Read bytes."""
         self._note("read", self._paths[descriptor])
         return super().read(descriptor, position, size_bytes)
 
     def read_into(self, descriptor: int, position: int, into: memoryview) -> int:
-        """Read."""
+        """Read bytes into memory of the caller."""
         self._note("read", self._paths[descriptor])
         return super().read_into(descriptor, position, into)
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Write what there is room for."""
+        """Write as many bytes as fit on the disk."""
         self._note("write", self._paths[descriptor])
         if self.room_bytes is None:
             return super().write(descriptor, position, parts)
@@ -88,7 +91,7 @@ class FaultyVfs(PosixVfs):
         super().truncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserve disk space; a part of it stays if there is too little room, as on real disks."""
+        """Reserve disk space; if the space does not suffice, the file keeps a part of it, as on real disks."""
         self._note("allocate", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             super().truncate(descriptor, self.room_bytes)
@@ -96,7 +99,7 @@ class FaultyVfs(PosixVfs):
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Take disk space behind a file's end."""
+        """Reserve disk space behind a file's end."""
         self._note("reserve", self._paths[descriptor])
         if self.room_bytes is not None and size_bytes > self.room_bytes:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -108,12 +111,12 @@ class FaultyVfs(PosixVfs):
         return super().map(descriptor, size_bytes, write=write)
 
     def sync(self, descriptor: int) -> None:
-        """Make bytes durable."""
+        """Make the file's bytes durable."""
         self._note("sync", self._paths[descriptor])
         super().sync(descriptor)
 
     def sync_folder(self, path: str) -> None:
-        """Make names durable."""
+        """Make the folder's names durable."""
         self._note("sync folder", path)
         super().sync_folder(path)
 
@@ -147,7 +150,10 @@ class FaultyVfs(PosixVfs):
 
 
 def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rule:
-    """A rule that lets ``operation`` fail for paths that end with ``path``, the first ``times`` times."""
+    """Return a rule that makes the first ``times`` operations fail with errno ``code``.
+
+    The rule matches ``operation`` on paths that end with ``path``.
+    """
     left = [times]
 
     def rule(what: str, where: str) -> None:
@@ -160,16 +166,16 @@ def failing(operation: str, code: int, *, path: str = "", times: int = 1) -> Rul
 
 @dataclass(slots=True)
 class StoreBench:
-    """One place for a log directory, over a file system that can be made to fail.
+    """One location of a log directory, on a file system with injected failures.
 
-    Calling it opens a store there: it is a StoreOpener for SegmentStoreContract.
+    Calling the object opens a store there: it is a StoreOpener for SegmentStoreContract.
 
     Attributes:
-        provider: of the store.
-        location: where.
-        files: the file system.
-        limits: the bounds the store is told.
-        handles: the descriptor pool, closed by ``close``.
+        provider: provider of the store.
+        location: location that the provider opens.
+        files: file system of the store.
+        limits: limits that are passed to the store.
+        handles: descriptor pool; ``close`` closes it.
     """
 
     provider: Provider[SegmentStore]
@@ -195,16 +201,16 @@ class StoreBench:
         )
 
     def acquired(self) -> SegmentStore:
-        """Open a store that holds the place."""
+        """Open a store and acquire its location."""
         store = self()
         store.acquire()
         return store
 
     def close(self) -> None:
-        """Close the pool.
+        """Close the descriptor pool.
 
         Raises:
-            AssertionError: something still has a descriptor.
+            AssertionError: a descriptor is still open.
         """
         self.handles.close()
         left = self.files.open_paths

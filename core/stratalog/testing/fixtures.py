@@ -1,6 +1,6 @@
-"""Pytest fixtures, found through the ``pytest11`` entry point wherever stratalog is installed.
+"""Pytest fixtures, which pytest finds through the ``pytest11`` entry point of stratalog.
 
-Importing this costs nothing: what a fixture needs is imported when a test asks for it.
+Importing this module is cheap: a fixture imports its dependencies at its first use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def local_s3() -> Iterator[LocalS3]:
     """An S3 server on loopback with one bucket, shared by all tests of the session."""
-    from stratalog.testing.s3 import local_s3 as serve  # noqa: PLC0415 - needs moto, which not everybody has
+    from stratalog.testing.s3 import local_s3 as serve  # noqa: PLC0415 - needs moto, which is optional
 
     with serve() as server:
         yield server
@@ -26,6 +26,6 @@ def local_s3() -> Iterator[LocalS3]:
 
 @pytest.fixture
 def s3_tier(local_s3: LocalS3) -> str:
-    """The URI of a prefix that no other test uses; ``local_s3.options`` are its options. Planned failures are gone."""
+    """URI of a prefix that no other test uses; ``local_s3.options`` are its options; planned failures are removed."""
     local_s3.heal()
     return local_s3.uri(f"test-{uuid.uuid4().hex}")

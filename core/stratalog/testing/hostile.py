@@ -1,10 +1,10 @@
-"""Hostile bytes, for authors of record formats: valid sets of entries with one lie in a named field, or with damage.
+"""Hostile bytes for authors of record formats: valid sets of entries with one wrong field, or with damage.
 
-``lie`` knows the structure: it changes one field of an entry, of a record or of a message inside a wrapper, makes the
-CRC right again, and compresses what it changed if asked to. So its mutants get past every check but the one that they
-are about. ``scramble`` knows little: it flips, cuts, repeats and joins bytes. ``shrink`` makes what failed smaller.
+``lie`` knows the structure. It changes one field of an entry, of a record or of a message inside a wrapper, corrects
+the CRC, and can compress the result. A mutant therefore passes all checks except those of the changed field.
+``scramble`` knows little of the structure: it flips, cuts, repeats and joins bytes. ``shrink`` reduces a failing input.
 
-All take their chance from the caller: the same ``Random`` gives the same mutants.
+All functions take their randomness from the caller: the same ``Random`` gives the same mutants.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _INTERESTING: Final = bytes((0, 1, 2, 7, 127, 128, 129, 254, 255))
 
 
 class Mutant(NamedTuple):
-    """Bytes that something was done to, and what was done."""
+    """Changed bytes, and a description of the change."""
 
     data: bytes
     story: str
@@ -44,13 +44,13 @@ class Mutant(NamedTuple):
 
 
 def lie(sets: Sequence[bytes], codecs: Sequence[Codec], chance: Random) -> Mutant:
-    """One of the sets with one lie in it, framed and sealed as if it were true.
+    """Return one of the sets with one wrong field, with correct sizes and CRC where possible.
 
     Args:
-        sets: valid uncompressed sets of one magic. The larger, the slower.
-        codecs: those that this magic may use. The lie is told in the header (or the wrapper) of what they compress,
-            or before they compress it.
-        chance: decides on everything.
+        sets: valid uncompressed sets of one magic. Larger sets take longer.
+        codecs: codecs that this magic supports. With a codec, the wrong field is in the header of the compressed batch,
+            in the wrapper, or in the records before their compression.
+        chance: source of all random decisions.
     """
     entries = entries_of(chance.choice(sets))
     codec = chance.choice((None, *codecs))
@@ -136,7 +136,7 @@ def _lie_in_records(records: list[list[Part]], chance: Random) -> Mutant:
 
 
 def _lied(true: int, bits: int, room: int, chance: Random) -> int:
-    """A number of ``bits`` that is not ``true``, but for a rare accident: near it, at an edge, or any."""
+    """Return a number of ``bits`` bits near ``true``, at an edge of the range, or random; rarely ``true`` itself."""
     low, high = -(1 << bits - 1), (1 << bits - 1) - 1
     guess = chance.choice(
         (
@@ -159,7 +159,7 @@ def _lied(true: int, bits: int, room: int, chance: Random) -> int:
 
 
 def _lied_varint(raw: bytes, bits: int, room: int, chance: Random) -> bytes:
-    """Another number, or the same one in a form of any length, also one that no reader may take, or cut off."""
+    """Return the varint of a wrong number, an overlong varint of random length, or a varint that is cut off."""
     draw = chance.random()
     if draw < 0.7:
         _, true = take_varint(raw, 0, "", [])
@@ -184,7 +184,7 @@ def _varint(number: int) -> bytes:
 
 
 def _mangled(raw: bytes, chance: Random) -> bytes:
-    """Other bytes, mostly shorter or longer than the length beside them says."""
+    """Return changed bytes; their size mostly differs from the length field beside them."""
     at = chance.randrange(len(raw) + 1)
     return chance.choice((b"", raw[:at], raw[at:], raw + raw[:at], raw[:at] + b"\xff" + raw[at + 1 :], raw + b"\0"))
 
@@ -197,7 +197,7 @@ def _shuffled(items: list[bytes], chance: Random) -> tuple[list[bytes], str]:
 
 
 def _framed(entry: bytearray) -> bytearray:
-    """Make size and CRC right."""
+    """Set size and CRC to the right values."""
     entry[SIZE_POSITION:OVERHEAD_BYTES] = (len(entry) - OVERHEAD_BYTES).to_bytes(4, "big")
     seal(entry)
     return entry
@@ -207,7 +207,10 @@ def _framed(entry: bytearray) -> bytearray:
 
 
 def scramble(sets: Sequence[bytes], chance: Random) -> Mutant:
-    """One of the sets, compressed or not, damaged once to three times; half of them framed and sealed again."""
+    """Return one of the sets, compressed or not, after one to three kinds of damage.
+
+    Half of the results get the right size and CRC again.
+    """
     data = bytearray(chance.choice(sets))
     magic, done = data[MAGIC_POSITION], []
     for _ in range(chance.choice((1, 1, 2, 3))):
@@ -222,7 +225,7 @@ def scramble(sets: Sequence[bytes], chance: Random) -> Mutant:
 
 
 def _place(data: bytearray, chance: Random) -> int:
-    """Of a byte; of half a dozen, one in the frame of the first entry."""
+    """Return a random position; about every fifth time one in the first 26 bytes, the frame of the first entry."""
     return int(chance.random() * (len(data) if chance.random() < 0.8 else min(len(data), 26)))
 
 
@@ -285,16 +288,16 @@ _DAMAGE: Final = (
 )
 
 
-# --- what failed -------------------------------------------------------------------------------------------------
+# --- shrinking ---------------------------------------------------------------------------------------------------
 
 
 def shrink(data: bytes, fails: Callable[[bytes], bool], tries: int = 500) -> bytes:
-    """Smaller or plainer bytes that still fail: parts are left out or set to zero as long as ``fails`` says so.
+    """Return smaller or simpler bytes that still fail, by removing or zeroing parts while ``fails`` returns True.
 
     Args:
-        data: fails.
-        fails: whether bytes fail; called ``tries`` times at most.
-        tries: a bound on the work.
+        data: bytes that fail.
+        fails: returns True if bytes fail; called about ``tries`` times at most.
+        tries: limit on the number of attempts.
     """
     size = len(data) // 2
     while size and tries > 0:

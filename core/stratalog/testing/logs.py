@@ -1,4 +1,4 @@
-"""One log in a folder of its own: opened, left as a crash would leave it, opened again, without an engine."""
+"""Test bed for one log in a folder of its own, without an engine: open it, crash it, open it again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
 
 
 def records(count: int, *, start: int = 0, timestamp_ms: int = 1_700_000_000_000, value_bytes: int = 0) -> list[Record]:
-    """Records with keys ``k0``, ``k1``, ... from ``start`` on, a millisecond apart."""
+    """Return records with the keys ``k0``, ``k1``, ... from ``start`` on; their timestamps are a millisecond apart."""
     return [
         Record(timestamp_ms=timestamp_ms + index, key=b"k%d" % index, value=b"v%d" % index + b"." * value_bytes)
         for index in range(start, start + count)
@@ -45,7 +45,7 @@ def records(count: int, *, start: int = 0, timestamp_ms: int = 1_700_000_000_000
 
 
 def offsets_in(log: LogReader) -> list[int]:
-    """The offsets of all records of a log that was filled by ``records``, each with the key that belongs to it."""
+    """Return the offsets of all records of a log that was filled by ``records``; check that each has its own key."""
     listed = list(log.records())
     assert [record.key for record in listed] == [b"k%d" % record.offset for record in listed]
     return [record.offset for record in listed]
@@ -53,21 +53,21 @@ def offsets_in(log: LogReader) -> list[int]:
 
 @dataclass(slots=True)
 class LogBed(Closeable):
-    """A log directory with one log, the installed components, and a clock that moves only when told to.
+    """Log directory with one log, the installed components, and a clock that moves only when the test moves it.
 
-    A context manager: leaving it closes what is open, without an orderly stop.
+    Leaving the context manager closes everything without a clean shutdown.
 
     Attributes:
-        directory: the log directory; made if missing.
-        registry: what is installed.
+        directory: the log directory; created if missing.
+        registry: the installed components.
         topic: settings of the topic.
-        limits: bounds.
-        clock: moved by the test.
-        files_port: the way to the disk.
-        log_start: as checkpointed, None if it is not.
-        recovery_point: the same.
-        events: what listeners were told.
-        watermark: what moves the high watermark.
+        limits: limits of the components.
+        clock: clock that the test moves.
+        files_port: file system.
+        log_start: checkpointed log start offset; None if there is none.
+        recovery_point: checkpointed recovery point.
+        events: events that listeners got.
+        watermark: rule that moves the high watermark.
     """
 
     directory: Path
@@ -90,7 +90,7 @@ class LogBed(Closeable):
 
     @property
     def host(self) -> ComponentHost:
-        """The components."""
+        """The opened components."""
         if self._host is None:
             self._host = ComponentHost(
                 self.registry, Settings(limits=self.limits), Env(clock=self.clock, files=self.files_port)
@@ -99,23 +99,23 @@ class LogBed(Closeable):
 
     @property
     def parts(self) -> Components:
-        """What the log works with."""
+        """The components of the log."""
         return self.host.parts(self.topic)
 
     def path(self, base_offset: int, suffix: str = LOG_SUFFIX) -> Path:
-        """Where a segment's file is."""
+        """Return the path of a segment's file."""
         return self.folder / segment_file(base_offset, suffix)
 
     def names(self) -> list[str]:
-        """The files in the log's folder."""
+        """Return the names of the files in the log's folder."""
         return sorted(path.name for path in self.folder.iterdir())
 
     def contents(self) -> dict[str, bytes]:
-        """The files in the log's folder, with their bytes."""
+        """Return the files in the log's folder, with their bytes."""
         return {path.name: path.read_bytes() for path in sorted(self.folder.iterdir())}
 
     def write(self, contents: Mapping[str, bytes]) -> None:
-        """Make the folder hold these files and no others."""
+        """Replace the folder's files with these files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.iterdir():
             path.unlink()
@@ -123,7 +123,7 @@ class LogBed(Closeable):
             (self.folder / name).write_bytes(data)
 
     def files(self, *, read_only: bool = False) -> LogFiles:
-        """The log's folder, opened."""
+        """Open the log's folder, and create it if it is missing and ``read_only`` is False."""
         store = self.host.segment_store(str(self.directory), read_only=read_only)
         create = not read_only and not self.folder.exists()
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -139,12 +139,12 @@ class LogBed(Closeable):
         high_watermark: int | None = None,
         progress: RecoveryProgress | None = None,
     ) -> LoadedLog:
-        """Load the log; the caller closes its segments."""
+        """Load the log; the caller closes the segments."""
         request = LoadRequest(clean, self.recovery_point, self.log_start, high_watermark, writable)
         return load(self.files(read_only=not writable), self.parts, self.topic, request, progress)
 
     def open(self, *, clean: bool = True, high_watermark: int | None = None) -> Log:
-        """Open the log for writing; an earlier one is closed first."""
+        """Open the log for writing, after closing an earlier one."""
         self.close()
         log = Log(
             LOG,
@@ -164,12 +164,12 @@ class LogBed(Closeable):
         return log
 
     def _checkpoint(self) -> None:
-        """As a log directory does it."""
+        """Store the bounds, as a log directory does."""
         for log in self._opened:
             self.recovery_point, self.log_start = log.offsets().recovery_point, log.offsets().log_start
 
     def open_reader(self, *, clean: bool = True, high_watermark: int | None = None) -> StaticLog:
-        """Open the log for reading alone."""
+        """Open the log for reading only."""
         loaded = self.load(clean=clean, writable=False, high_watermark=high_watermark)
         view = make_view(
             LOG,
@@ -187,7 +187,7 @@ class LogBed(Closeable):
         return log
 
     def crash(self) -> None:
-        """Let go of everything without an orderly stop; what was written stays, reserved space too."""
+        """Release all files without a clean shutdown; written bytes stay, including reserved space."""
         contents = self.contents()
         for log in self._opened:
             for segment in log.view().segments:
@@ -196,7 +196,7 @@ class LogBed(Closeable):
         self.write(contents)
 
     def close(self) -> None:
-        """Close what is open. Twice is fine."""
+        """Close everything that is open; a second call does nothing."""
         for log in self._opened:
             log.close()
         self._opened.clear()
@@ -204,7 +204,7 @@ class LogBed(Closeable):
             self._host.close()
             self._host = None
 
-    # --- bytes as a broker would write them --------------------------------------------------------------------------
+    # --- encoded batches ---------------------------------------------------------------------------------------------
 
     def batch(
         self,
@@ -219,18 +219,18 @@ class LogBed(Closeable):
         control: bool = False,
         leader_epoch: int = 0,
     ) -> bytes:
-        """One encoded batch.
+        """Return one encoded batch.
 
         Args:
-            offset: of its first record.
-            written: its records; their own offsets are ignored.
-            magic: of its format.
+            offset: offset of the first record.
+            written: the records; their own offsets are ignored.
+            magic: magic of the record format.
             codec: name of a codec, or None.
-            timestamp_type: LOG_APPEND_TIME takes the first record's timestamp for all.
-            producer: id, epoch and base sequence.
-            transactional: whether it belongs to a transaction.
-            control: whether it holds markers.
-            leader_epoch: of the leader.
+            timestamp_type: LOG_APPEND_TIME uses the first record's timestamp for all records.
+            producer: producer id, producer epoch and base sequence.
+            transactional: True if the batch belongs to a transaction.
+            control: True if the batch contains markers.
+            leader_epoch: leader epoch of the batch.
         """
         listed = list(written)
         header = BatchHeader(
@@ -250,7 +250,7 @@ class LogBed(Closeable):
     def marker(
         self, offset: int, producer_id: int, kind: ControlType, *, producer_epoch: int = 0, coordinator_epoch: int = 0
     ) -> bytes:
-        """The control batch that ends a transaction."""
+        """Return the control batch that ends a transaction."""
         batch = control_batch(
             self.parts.formats.of(CONTROL_MAGIC, "", 0),
             EndMarker(kind, coordinator_epoch),
@@ -263,6 +263,6 @@ class LogBed(Closeable):
         return bytes(batch)
 
     def write_segment(self, base_offset: int, batches: Sequence[Buffer]) -> None:
-        """Write a ``.log`` file alone, without indexes."""
+        """Write a ``.log`` file without indexes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path(base_offset).write_bytes(b"".join(batches))

@@ -1,4 +1,4 @@
-"""What memory a call costs, as the operating system sees it: libraries allocate behind Python's back."""
+"""Memory of a call as measured by the operating system, which sees allocations of C libraries too."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _RESET_PEAK = "5"
 
 
 def peak_bytes(call: Callable[[], object]) -> int:
-    """By how much the process's resident memory grew at most while ``call`` ran; a StorageError counts as an answer.
+    """Return by how many bytes ``call`` raises the process's peak resident memory; ignore a StorageError of ``call``.
 
-    Skips the test where the kernel does not tell (anything but Linux, and Linux that hides it).
+    The test is skipped if the kernel does not report the peak: on any system but Linux, and on some Linux systems.
     """
     if sys.platform != "linux":
         pytest.skip("only Linux tells how much memory a process had at most")
-    gc.collect(1)  # young garbage is what a call may get back; to look at all objects takes long in a large test run
-    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed and kept would be used again, and not be seen
+    gc.collect(1)  # young garbage may be freed during the call; a full collection is slow in a large test run
+    ctypes.CDLL(None).malloc_trim(0)  # without this, the call could reuse freed memory, which the peak does not show
     try:
         (_SELF / "clear_refs").write_text(_RESET_PEAK)
     except OSError as error:

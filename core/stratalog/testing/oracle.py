@@ -1,7 +1,7 @@
-"""What Kafka's own tools say of segment files, as values: the output of ``kafka.tools.DumpLogSegments``.
+"""Parser of the output of Kafka's ``kafka.tools.DumpLogSegments``, which prints the contents of segment files.
 
-The tool is run with ``--deep-iteration`` (or a decoder, which implies it) and ``--files``; every file that it dumped
-is a ``DumpedFile``, whatever it found wrong stands in ``Dump.remarks``.
+The tool runs with ``--deep-iteration`` (or a decoder, which implies it) and ``--files``. Each file that the tool
+printed is a ``DumpedFile``; problems that it reported are in ``Dump.remarks``.
 
 Source: apache/kafka tools DumpLogSegments, of 2.8 to 4.1.
 """
@@ -24,12 +24,12 @@ _LAST_SEQUENCE: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class DumpedRecord:
-    """One ``| offset: ...`` line. Sizes are bytes, -1 is null.
+    """One ``| offset: ...`` line. Sizes are in bytes; -1 means null.
 
-    ``sequence`` is -1, and ``header_keys`` are empty, where the format has none (V0, V1). The tool separates header
-    keys by commas: a key with a comma in it is seen as two. ``crc`` is that of a message of V0 or V1, else None;
-    ``contents`` what the tool's decoder, or a control record, said behind that. Both are left out when records are
-    compared.
+    ``sequence`` is -1 and ``header_keys`` is empty if the format does not store them (V0, V1). The tool separates
+    header keys by commas, so a key that contains a comma appears as two keys. ``crc`` is the CRC of a V0 or V1 message,
+    else None. ``contents`` is the text after it, printed by the tool's decoder or for a control record. Comparisons of
+    records ignore ``crc`` and ``contents``.
     """
 
     offset: int
@@ -44,7 +44,7 @@ class DumpedRecord:
 
     @classmethod
     def of(cls, record: Record, batch: RecordBatch) -> DumpedRecord:
-        """What the tool should say of a record of ``batch``."""
+        """Return the line that the tool should print for a record of ``batch``."""
         return cls(
             record.offset,
             record.timestamp_type,
@@ -60,8 +60,8 @@ class DumpedRecord:
 class DumpedBatch:
     """One batch line: a V2 batch, or one entry of V0 or V1. ``position`` and ``size_bytes`` are bytes of the file.
 
-    V0 and V1 tell no base offset, count and flags: those are then None, and epochs, producer and sequences -1.
-    ``valid`` is the tool's own check of the CRC.
+    V0 and V1 have no base offset, count and flags: these are None, and epochs, producer and sequences are -1.
+    ``valid`` is the result of the tool's own CRC check.
     """
 
     magic: int
@@ -87,13 +87,13 @@ class DumpedBatch:
 
     @classmethod
     def of(cls, batch: RecordBatch, position: int, codec: str, records: Iterable[Record] = ()) -> DumpedBatch:
-        """What the tool should say of a batch.
+        """Return the line that the tool should print for a batch.
 
         Args:
-            batch: its header.
-            position: where it starts in the file (bytes).
-            codec: its codec's name, ``none`` without one.
-            records: those in it.
+            batch: header of the batch.
+            position: position in the file, in bytes.
+            codec: name of the codec, ``none`` without one.
+            records: records of the batch.
         """
         is_v2 = batch.magic == 2
         return cls(
@@ -121,14 +121,15 @@ class DumpedBatch:
 
 @dataclass(slots=True)
 class DumpedFile:
-    """What one file holds; the list of its kind is filled, the others are empty.
+    """Contents of one file; only the list of the file's kind is filled.
 
     Attributes:
-        batches: of a ``.log``.
-        offset_entries: of an ``.index``.
-        time_entries: of a ``.timeindex``.
-        aborted: of a ``.txnindex``.
-        producers: of a ``.snapshot``; a producer without batches has -1 for its last sequence and offset.
+        name: name of the file.
+        batches: batches of a ``.log``.
+        offset_entries: entries of an ``.index``.
+        time_entries: entries of a ``.timeindex``.
+        aborted: aborted transactions of a ``.txnindex``.
+        producers: producers of a ``.snapshot``; without batches, last sequence and last offset are -1.
     """
 
     name: str
@@ -141,10 +142,10 @@ class DumpedFile:
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """All files of one run of the tool, by name, and what it says beside: mismatches, gaps between offsets, errors.
+    """All files of one run of the tool by name, and its other messages: mismatches, gaps between offsets, errors.
 
-    A gap between batches is remarked on too, though compaction leaves such gaps, and so is an index entry of V0 and
-    V1 that names the last of several entries appended at once, as Kafka writes it.
+    The tool also reports gaps between batches, which are normal after compaction. It also reports index entries of V0
+    and V1 that name the last of several entries of one append, as Kafka writes them.
     """
 
     files: dict[str, DumpedFile]
@@ -196,7 +197,7 @@ _TYPES: Final = {str(kind): kind for kind in TimestampType}
 
 
 def parse_dump(text: str) -> Dump:
-    """Parse the tool's output. Never raises: a line that means nothing here is a remark."""
+    """Parse the tool's output; raise nothing: an unknown line becomes a remark."""
     files: dict[str, DumpedFile] = {}
     remarks: list[str] = []
     current = DumpedFile("")
@@ -210,7 +211,7 @@ def parse_dump(text: str) -> Dump:
 
 
 def _take(file: DumpedFile, line: str) -> bool:
-    """Add what ``line`` says to ``file``; False if it says nothing of its contents."""
+    """Add the contents of ``line`` to ``file``; return False if the line describes no contents."""
     if found := _RECORD.fullmatch(line):
         if not file.batches:
             return False
@@ -299,5 +300,5 @@ def _producer(found: re.Match[str]) -> ProducerEntry:
 
 
 def _sequence(base: int, delta: int) -> int:
-    """The sequence ``delta`` after ``base``, which starts again at 0; -1 if there are none."""
+    """Return the sequence ``delta`` after ``base``, which wraps around to 0; -1 if there are no sequences."""
     return (base + delta) % (_LAST_SEQUENCE + 1) if base >= 0 else -1

@@ -1,4 +1,4 @@
-"""The fields of valid entries, record by record, by name: what mutations and tests of record formats take apart.
+"""Splits valid entries into named fields, for mutations and tests of record formats.
 
 Source: apache/kafka LegacyRecord, DefaultRecordBatch, DefaultRecord.
 """
@@ -13,7 +13,7 @@ from zlib import crc32
 from crc32c import crc32c
 
 Part: TypeAlias = tuple[str, bytes]
-"""A field's name and its bytes."""
+"""Name and bytes of a field."""
 
 OVERHEAD_BYTES: Final = 12
 SIZE_POSITION: Final = 8
@@ -39,7 +39,7 @@ _STAMPED: Final = (*_MESSAGE, ("timestamp", 8))
 
 
 def entries_of(data: bytes) -> list[bytes]:
-    """The entries of a valid set."""
+    """Return the entries of a valid set."""
     entries, at = [], 0
     while at < len(data):
         end = at + OVERHEAD_BYTES + number_of(data[at + SIZE_POSITION : at + OVERHEAD_BYTES])
@@ -49,7 +49,7 @@ def entries_of(data: bytes) -> list[bytes]:
 
 
 def parts_of_entry(entry: bytes) -> list[Part]:
-    """The fields of a valid entry of any magic, in order; those of a batch end with "records", in one piece."""
+    """Return the fields of a valid entry of any magic, in order; the records of a batch are one field, the last one."""
     magic = entry[MAGIC_POSITION]
     if magic == 2:
         parts, at = _fixed(entry, _BATCH)
@@ -63,7 +63,7 @@ def parts_of_entry(entry: bytes) -> list[Part]:
 
 
 def parts_of_records(section: bytes) -> list[list[Part]]:
-    """The fields of each record of a valid, uncompressed batch of magic 2."""
+    """Return the fields of each record of a valid, uncompressed batch of magic 2."""
     records, at = [], 0
     while at < len(section):
         record: list[Part] = []
@@ -82,7 +82,7 @@ def parts_of_records(section: bytes) -> list[list[Part]]:
 
 
 def seal(entry: bytearray) -> None:
-    """Make the CRC right for the magic, over what the size field says; nothing happens where that does not fit."""
+    """Write the right CRC for the magic over the bytes that the size field covers, if the size is valid."""
     end = OVERHEAD_BYTES + number_of(entry[SIZE_POSITION:OVERHEAD_BYTES])
     if not 26 <= end <= len(entry):
         return
@@ -101,7 +101,7 @@ def _fixed(entry: bytes, layout: Sequence[tuple[str, int]]) -> tuple[list[Part],
 
 
 def take_varint(raw: bytes, at: int, name: str, into: list[Part]) -> tuple[int, int]:
-    """Append the bytes of the varint at ``at``; the position behind it, and the number."""
+    """Append the bytes of the varint at ``at`` to ``into``; return the position after it, and its value."""
     end = at + 1
     while raw[end - 1] > 127:
         end += 1
@@ -118,10 +118,10 @@ def _take_field(raw: bytes, at: int, name: str, into: list[Part]) -> int:
 
 
 def number_of(raw: bytes | bytearray) -> int:
-    """A signed integer of any width."""
+    """Return the signed big-endian integer of any width."""
     return int.from_bytes(raw, "big", signed=True)
 
 
 def joined(parts: Sequence[Part]) -> bytes:
-    """The bytes of all parts."""
+    """Join the bytes of all parts."""
     return b"".join(raw for _, raw in parts)

@@ -1,6 +1,6 @@
-"""What a loss of power leaves of whole log directories, folders and checkpoints included.
+"""Simulated power loss of whole log directories, including folders and checkpoints.
 
-``testing.powerloss`` looks harder at the files of a single folder.
+``testing.powerloss`` tests the files of a single folder more thoroughly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stratalog.testing.faults import FaultyVfs
 
 
 class _Change(NamedTuple):
-    """``old`` goes (unless None) and ``new`` comes (unless None) in one step, as a journal keeps it."""
+    """Atomic change of a folder, as in a journal: ``old`` is removed and ``new`` is added, each unless None."""
 
     old: str | None
     new: str | None
@@ -25,13 +25,13 @@ class _Change(NamedTuple):
 
 @dataclass(slots=True)
 class _Folder:
-    """The names that are durable, with what they name, and the changes since, in their order."""
+    """Durable names of a folder with their nodes, and the later changes in order."""
 
     durable: dict[str, int] = field(default_factory=dict)
     pending: list[_Change] = field(default_factory=list)
 
     def left(self, chance: random.Random) -> dict[str, int]:
-        """The names that may be left: any of the changes reached the disk, each as a whole."""
+        """Return names that may be on disk after a power loss: each pending change is applied or lost as a whole."""
         names = dict(self.durable)
         for old, new, node in self.pending:
             if chance.random() < 0.5:
@@ -44,17 +44,17 @@ class _Folder:
 
 
 class PowerCutVfs(FaultyVfs):
-    """The real file system, which notes what syncs made durable: bytes by a file's sync, names by its folder's.
+    """The real file system, which records what is durable: bytes after a file's sync, names after a folder's sync.
 
-    ``leave`` writes one of the states that a disk may be in after a loss of power. A rename is one change: what was
-    durable under the old name is there under one of the two.
+    ``leave`` writes one of the possible states of the disk after a power loss. A rename is atomic: a durable file has
+    either its old or its new name.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._numbers = itertools.count()
-        self._nodes: dict[int, int] = {}  # of inodes there are: those that are gone are used again
-        self._bytes: dict[int, bytes] = {}  # that are durable
+        self._nodes: dict[int, int] = {}  # node of each existing inode; the file system reuses inode numbers
+        self._bytes: dict[int, bytes] = {}  # durable bytes of each node
         self._folders: dict[int, _Folder] = {}
 
     # --- the port ----------------------------------------------------------------------------------------------------
@@ -67,13 +67,13 @@ class PowerCutVfs(FaultyVfs):
         return descriptor
 
     def sync(self, descriptor: int) -> None:
-        """Make bytes durable."""
+        """Make the file's bytes durable."""
         super().sync(descriptor)
         status = os.fstat(descriptor)
         self._bytes[self._node(status.st_ino)] = os.pread(descriptor, status.st_size, 0)
 
     def sync_folder(self, path: str) -> None:
-        """Make names durable."""
+        """Make the folder's names durable."""
         super().sync_folder(path)
         with os.scandir(path) as entries:
             self._folder(path).durable = {entry.name: self._node(entry.inode()) for entry in entries}
@@ -117,13 +117,13 @@ class PowerCutVfs(FaultyVfs):
         super().remove_folder(path)
         self._gone(path, node)
 
-    # --- what may be left --------------------------------------------------------------------------------------------
+    # --- after a power loss ------------------------------------------------------------------------------------------
 
     def leave(self, folder: str, target: Path, chance: random.Random) -> None:
-        """Write to ``target`` what may be left of ``folder``.
+        """Write to ``target`` one state of ``folder`` that a power loss may leave.
 
-        Of the changes of names since the last sync any are there. Of each file the durable bytes are there; what was
-        written since is there, is not, is torn, or is zeros.
+        Each change of names since the last sync is applied or lost. Each file has its durable bytes. Bytes written
+        later are present, missing, torn, or zeros.
         """
         self._leave(self._node(Path(folder).stat().st_ino), Path(folder), target, chance)
 
@@ -133,7 +133,7 @@ class PowerCutVfs(FaultyVfs):
         known = self._folders.get(node, _Folder())
         names = known.left(chance)
         noted = {*known.durable.values(), *(change.node for change in known.pending)}
-        for found, path in paths.items():  # made by other ways
+        for found, path in paths.items():  # not created through this file system
             if found not in noted and chance.random() < 0.5:
                 names[path.name] = found
         for name, found in sorted(names.items()):
@@ -151,7 +151,7 @@ class PowerCutVfs(FaultyVfs):
         fate = chance.randrange(4)
         if fate == 0:
             return written
-        if not written.startswith(durable):  # changed in place, as a map is, or cut
+        if not written.startswith(durable):  # changed in place, for example through a map, or truncated
             return durable
         fresh = written[len(durable) :]
         cut = chance.randrange(len(fresh) + 1)
@@ -165,7 +165,7 @@ class PowerCutVfs(FaultyVfs):
         return self._nodes[inode]
 
     def _node_at(self, path: str) -> int | None:
-        """What a path names now, None if nothing."""
+        """Return the node that a path names now, or None if the path does not exist."""
         try:
             return self._node(Path(path).stat().st_ino)
         except FileNotFoundError:
@@ -175,7 +175,7 @@ class PowerCutVfs(FaultyVfs):
         return self._folders.setdefault(self._node(Path(path).stat().st_ino), _Folder())
 
     def _made(self, path: str) -> int:
-        """Note what a path names from now on, even if it has the inode of something that is gone."""
+        """Record a new file or folder; it gets a new node even if it reuses the inode number of a removed one."""
         folder, name = os.path.split(path)
         inode = Path(path).stat().st_ino
         self._nodes.pop(inode, None)

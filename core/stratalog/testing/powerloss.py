@@ -1,8 +1,8 @@
-"""A real file system that knows what a loss of power may leave of it.
+"""Real file system that simulates what a power loss may leave of one folder.
 
-Stricter than any real one: bytes are durable after a sync of their file, names (made, renamed, removed) after a sync of
-their folder. Until then any of the changes may have reached the disk, in any order; a write may be cut at a sector, lack
-sectors in its middle, or have made the file longer without its bytes.
+It is stricter than any real file system. Bytes are durable after a sync of their file. Names (created, renamed,
+removed) are durable after a sync of their folder. Before that, each change may or may not have reached the disk, in
+any order. A write may be cut at a sector, lack sectors in its middle, or have extended the file without its bytes.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Final, TypeAlias
 from stratalog.env.vfs import PosixVfs
 
 SECTOR_BYTES: Final = 512
-_AT_A_SECTOR: Final = 0.5  # share of cuts
-_WITH_A_HOLE: Final = 0.3  # share of damaged writes whose later sectors came
+_AT_A_SECTOR: Final = 0.5  # share of cuts at a sector boundary
+_WITH_A_HOLE: Final = 0.3  # share of damaged writes with a missing sector before later ones
 
 Image: TypeAlias = dict[str, bytes]
-"""What is on the disk after the power came back: contents by name, in one folder."""
+"""Contents of the folder after the power loss: bytes by file name."""
 
 
 @dataclass(eq=False, slots=True)
 class _Write:
-    """Bytes at a position; None for ``data`` sets the size to ``position``."""
+    """One write: bytes at a position; if ``data`` is None, a new file size of ``position``."""
 
     position: int
     data: bytes | None
@@ -44,12 +44,12 @@ class _Write:
 
 
 _Fate: TypeAlias = Callable[[_Write], Sequence[_Write]]
-"""What of a change reached the disk."""
+"""Function that returns the part of a write that reached the disk."""
 
 
 @dataclass(eq=False, slots=True)
 class _File:
-    """One file: its bytes now, those known to be durable, and the changes in between."""
+    """One file: its current bytes, its durable bytes, and the changes since."""
 
     path: str
     now: bytearray = field(default_factory=bytearray)
@@ -58,12 +58,12 @@ class _File:
     mapped: bool = False
 
     def change(self, write: _Write) -> None:
-        """Note a change."""
+        """Apply and record a change."""
         write.apply(self.now)
         self.pending.append(write)
 
     def refresh(self) -> None:
-        """Look at what was written through a map: nobody tells of that."""
+        """Record bytes that were written through a map, which causes no calls."""
         if self.mapped:
             with contextlib.suppress(FileNotFoundError):
                 data = Path(self.path).read_bytes()
@@ -74,7 +74,7 @@ class _File:
 
 @dataclass(eq=False, slots=True)
 class _Naming:
-    """``old`` goes (unless None), ``new`` then names the file (unless None)."""
+    """Change of names: ``old`` is removed unless None, then ``new`` names the file unless None."""
 
     old: str | None
     new: str | None
@@ -88,11 +88,11 @@ class _Naming:
 
 
 class PowerLossVfs(PosixVfs):
-    """The real file system, which notes what is durable in one folder. Syncs are only noted, not carried out.
+    """The real file system, which tracks what is durable in one folder. Syncs are only recorded, not carried out.
 
     Args:
-        folder: the one that is watched; what is in it when this is made counts as durable.
-        before: called before each change and each sync there, with a word for it: the moment to ask for ``images``.
+        folder: the watched folder; its files at construction count as durable.
+        before: called with the operation's name before each change and sync in the folder; it may call ``images``.
     """
 
     def __init__(self, folder: Path, before: Callable[[str], None] | None = None) -> None:
@@ -105,10 +105,10 @@ class PowerLossVfs(PosixVfs):
             self._names[path.name] = _File(str(path), bytearray(data), data)
         self._durable = dict(self._names)
 
-    # --- what may be left --------------------------------------------------------------------------------------------
+    # --- after a power loss ------------------------------------------------------------------------------------------
 
     def images(self, chance: random.Random, samples: int) -> Iterator[Image]:
-        """States that a loss of power at this moment may leave: the extreme ones, and ``samples`` others."""
+        """Yield states that a power loss at this point may leave: the extreme ones, and ``samples`` random ones."""
         for file in {*self._names.values(), *self._durable.values()}:
             file.refresh()
         for keeps_names in (True, False):
@@ -119,7 +119,10 @@ class PowerLossVfs(PosixVfs):
             yield self._image(partial(_by_chance, chance), chance.random(), chance)
 
     def _image(self, fate: _Fate, names_share: float, chance: random.Random | None = None) -> Image:
-        """One state; of the changes of names about so many came, all or none without ``chance``."""
+        """Return one state of the disk.
+
+        ``names_share`` is the share of the changes of names that reached the disk. Without ``chance`` it is 0 or 1.
+        """
         names = dict(self._durable)
         for naming in self._pending:
             if names_share > (0 if chance is None else chance.random()):
@@ -155,7 +158,7 @@ class PowerLossVfs(PosixVfs):
         super().close(descriptor)
 
     def write(self, descriptor: int, position: int, parts: Sequence[bytes | bytearray | memoryview]) -> int:
-        """Write."""
+        """Write bytes."""
         file = self._watched("write", descriptor)
         if file is not None:
             file.change(_Write(position, b"".join(parts)))
@@ -176,7 +179,7 @@ class PowerLossVfs(PosixVfs):
         super().allocate(descriptor, size_bytes)
 
     def reserve(self, descriptor: int, position: int, size_bytes: int) -> None:
-        """Take disk space behind a file's end, which no loss of power shows."""
+        """Reserve disk space behind a file's end, which a power loss does not change."""
         self._watched("reserve", descriptor)
         super().reserve(descriptor, position, size_bytes)
 
@@ -187,19 +190,19 @@ class PowerLossVfs(PosixVfs):
         return super().map(descriptor, size_bytes, write=write)
 
     def sync(self, descriptor: int) -> None:
-        """Make bytes durable."""
+        """Make the file's bytes durable."""
         file = self._watched("sync", descriptor)
         if file is not None:
             file.durable, file.pending = bytes(file.now), []
 
     def sync_folder(self, path: str) -> None:
-        """Make names durable."""
+        """Make the folder's names durable."""
         if path == self._folder:
             self._before_change("sync folder")
             self._durable, self._pending = dict(self._names), []
 
     def rename(self, old: str, new: str) -> None:
-        """Rename."""
+        """Rename a file."""
         before, after = self._note("rename", old), self._name(new)
         super().rename(old, new)
         if before is not None and after is not None:
@@ -227,7 +230,7 @@ class PowerLossVfs(PosixVfs):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _name(self, path: str) -> str | None:
-        """The name of a file in the watched folder."""
+        """Return the name of a file in the watched folder, or None for other files."""
         folder, _, name = path.rpartition("/")
         return name if folder == self._folder else None
 
@@ -250,7 +253,7 @@ class PowerLossVfs(PosixVfs):
 
 
 class LazySync(PowerLossVfs):
-    """Says that bytes are durable when they are not: a search that finds nothing with it finds nothing at all."""
+    """Broken file system whose ``sync`` does nothing; a power loss test must fail with it."""
 
     def sync(self, descriptor: int) -> None:
         """Do nothing."""
@@ -258,7 +261,7 @@ class LazySync(PowerLossVfs):
 
 
 class LazyNames(PowerLossVfs):
-    """The same of names."""
+    """Broken file system whose ``sync_folder`` does nothing; a power loss test must fail with it."""
 
     def sync_folder(self, path: str) -> None:
         """Do nothing."""
@@ -275,12 +278,12 @@ def _lost(write: _Write) -> Sequence[_Write]:
 
 
 def _longer_alone(write: _Write) -> Sequence[_Write]:
-    """The file has grown, but its bytes did not come."""
+    """Return a write that extends the file with zeros instead of its bytes."""
     return [write if write.data is None else _Write(write.position, bytes(len(write.data)))]
 
 
 def _by_chance(chance: random.Random, write: _Write) -> Sequence[_Write]:
-    """Any of these, or a part of the bytes: those before a cut, or all but a sector."""
+    """Return all, none or a part of the write: the bytes before a cut, or all bytes except one sector."""
     fate = chance.choice((_kept, _kept, _lost, _longer_alone, None, None))
     if fate is not None or not write.data:
         return (fate or _kept)(write)

@@ -1,4 +1,4 @@
-"""An S3 server on loopback, in this process: moto behind a request counter that can be told to fail."""
+"""S3 server on loopback in this process: moto, with counted requests and injected failures."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Failure:
 
 @dataclass(slots=True)
 class LocalS3:
-    """A running server with one bucket. Stopped by the context manager that made it.
+    """Running server with one bucket; the context manager that started it stops it.
 
     Attributes:
         endpoint_url: ``http://127.0.0.1:port``.
-        bucket: the bucket that was made.
-        counts: requests so far, by S3's name of the operation (``GetObject``, ``ListObjectsV2``, ...).
+        bucket: name of the bucket.
+        counts: number of requests so far, by S3's name of the operation (``GetObject``, ``ListObjectsV2``, ...).
     """
 
     endpoint_url: str
@@ -49,35 +49,35 @@ class LocalS3:
 
     @property
     def options(self) -> dict[str, Any]:
-        """``tier_options`` for this server; made-up credentials, as it checks none."""
+        """``tier_options`` for this server; the credentials are made up, because the server checks none."""
         return {"key": "local-key", "secret": "local-secret", "endpoint_url": self.endpoint_url}
 
     def uri(self, prefix: str = "") -> str:
-        """The URI of a prefix in the bucket; without one, of the bucket."""
+        """Return the URI of a prefix in the bucket, or the URI of the bucket."""
         return f"s3://{self.bucket}/{prefix}".rstrip("/")
 
     def fail(
         self, operation: str, *, status: int = 503, code: str = "SlowDown", applied: bool = False, times: int = 1
     ) -> None:
-        """Answer the next requests of a kind with an error.
+        """Answer the next requests of an operation with an error.
 
         Args:
-            operation: S3's name of it, as in ``counts``.
-            status: of the HTTP reply.
-            code: S3's word for the error.
-            applied: carry the request out first, so that only its reply is lost.
-            times: how many requests.
+            operation: S3's name of the operation, as in ``counts``.
+            status: status of the HTTP reply.
+            code: S3's error code.
+            applied: carry out the request first, so only its reply is lost.
+            times: number of requests that fail.
         """
         with self._lock:
             self._failures[operation] = _Failure(status, code, applied, times)
 
     def heal(self) -> None:
-        """Forget what ``fail`` was told."""
+        """Remove the failures planned by ``fail``."""
         with self._lock:
             self._failures.clear()
 
     def _due(self, operation: str) -> _Failure | None:
-        """Count a request; how it is to fail, if it is."""
+        """Count a request; return its planned failure, or None."""
         with self._lock:
             self.counts[operation] += 1
             failure = self._failures.get(operation)
@@ -89,14 +89,14 @@ class LocalS3:
 
 @contextlib.contextmanager
 def local_s3(bucket: str = "") -> Iterator[LocalS3]:
-    """Serve S3 on a free loopback port while the ``with`` block lasts. Writes nothing to stderr.
+    """Serve S3 on a free loopback port while the ``with`` block lasts; write nothing to stderr.
 
     Args:
-        bucket: made empty before, and dropped with all its objects after; a unique name if none is given. Servers of
-            one process share moto's state: give two of them two buckets.
+        bucket: name of the bucket, unique by default. It is created empty and removed with all its objects at the end.
+            Servers of one process share moto's state: use a different bucket for each.
 
     Raises:
-        PluginImportError: moto is not installed; ``stratalog[testing]`` has it.
+        PluginImportError: moto is not installed; ``stratalog[testing]`` installs it.
     """
     application, make_server, handler = _moto()
     server = make_server(HOST, 0, application, threaded=True, request_handler=handler)
@@ -116,10 +116,10 @@ def local_s3(bucket: str = "") -> Iterator[LocalS3]:
 
 
 def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
-    """The S3 application, werkzeug's way to serve it, and a handler that keeps quiet."""
+    """Return the S3 application, werkzeug's server factory, and a request handler that logs nothing."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of moto's own dependencies, at import
+            warnings.simplefilter("ignore")  # warnings of moto's dependencies, at import
             from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - an extra, and slow to import
                 MotoRequestHandler,
                 create_backend_app,
@@ -133,10 +133,10 @@ def _moto() -> tuple[Wsgi, Callable[..., Any], type]:
         ) from error
 
     class QuietHandler(MotoRequestHandler):
-        """No line a request."""
+        """Request handler without a log line for each request."""
 
         def log(self, type: str, message: str, *args: object) -> None:  # noqa: A002 - werkzeug's name
-            """Say nothing."""
+            """Log nothing."""
 
     return application, make_server, QuietHandler
 
@@ -168,7 +168,7 @@ def _swallow(reply: Iterable[bytes]) -> None:
 
 
 def operation_of(environ: Mapping[str, Any]) -> str:
-    """S3's name for what a WSGI request asks; the method where this module knows no name."""
+    """Return S3's name for the operation of a WSGI request, or the HTTP method if this module has no name for it."""
     method = environ["REQUEST_METHOD"]
     query = frozenset(parse_qs(environ.get("QUERY_STRING", ""), keep_blank_values=True))
     in_object = "/" in environ.get("PATH_INFO", "").strip("/")
@@ -215,7 +215,7 @@ def _make_bucket(port: int, bucket: str) -> None:
 
 
 def _drop_bucket(bucket: str) -> None:
-    """Forget a bucket and close the temporary files that moto keeps objects in; other buckets stay."""
+    """Remove a bucket and close the temporary files of its objects; other buckets stay."""
     from moto.s3.models import s3_backends  # noqa: PLC0415 - an extra, and slow to import
 
     backend = s3_backends[_ACCOUNT]["aws"]

@@ -1,8 +1,8 @@
-"""An object store in memory whose requests fail as asked: not applied, reply lost, late, throttled, cut short.
+"""Simulated object store in memory with injected faults: not applied, reply lost, late, throttled, cut short.
 
-A ``SimBucket`` holds the objects; each ``SimObjectStore`` is one client's connection to it, with faults of its own.
-Everything is deterministic: faults come from a script or from a seeded ``random.Random``. Deadlines are compared with
-the bucket's clock once, when a call begins: a client that sleeps inside a request may still be served.
+A ``SimBucket`` contains the objects. Each ``SimObjectStore`` is one client's connection to a bucket, with faults of its
+own. Everything is deterministic: faults come from a script or from a seeded ``random.Random``. A deadline is compared
+with the bucket's clock only at the start of a call, so a request that takes longer may still succeed.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _MAX_KEY_BYTES: Final = 1024
 
 
 class Fault(Enum):
-    """What becomes of one request.
+    """Outcome of one request.
 
-    NOT_APPLIED and REPLY_LOST look the same to the client: a time-out, or UNKNOWN for a create. LATE is not applied
-    now, but when ``SimBucket.deliver`` is called. CUT_SHORT loses the second half of what was read.
+    For a client, NOT_APPLIED and REPLY_LOST look the same: a time-out, or UNKNOWN for a create. LATE is applied when
+    ``SimBucket.deliver`` is called. CUT_SHORT loses the second half of the bytes read.
     """
 
     NONE = auto()
@@ -54,7 +54,13 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SimRequest:
-    """One request: ``kind`` is the method (put_file, create, read, list, delete, unfinished, abort), ``number`` counts from 0."""
+    """One request of a store.
+
+    Attributes:
+        kind: name of the method (put_file, create, read, list, delete, unfinished, abort).
+        key: key or prefix of the request; for delete, the first key.
+        number: number of the request of this store, from 0.
+    """
 
     kind: str
     key: str
@@ -65,13 +71,13 @@ Faults: TypeAlias = Callable[[SimRequest], Fault]
 
 
 def no_faults(request: SimRequest) -> Fault:
-    """Every request goes well."""
+    """Return NONE: every request succeeds."""
     del request
     return Fault.NONE
 
 
 def random_faults(chance: random.Random, share: float, among: Sequence[Fault]) -> Faults:
-    """A ``share`` (0 to 1) of the requests fail, each in one of the given ways."""
+    """Return a function that lets a ``share`` (0 to 1) of the requests fail, each in one of the given ways."""
 
     def fault(request: SimRequest) -> Fault:
         del request
@@ -81,7 +87,7 @@ def random_faults(chance: random.Random, share: float, among: Sequence[Fault]) -
 
 
 def scripted_faults(script: Mapping[int, Fault]) -> Faults:
-    """The requests with these numbers fail."""
+    """Return a function that lets the requests with these numbers fail."""
 
     def fault(request: SimRequest) -> Fault:
         return script.get(request.number, Fault.NONE)
@@ -91,16 +97,16 @@ def scripted_faults(script: Mapping[int, Fault]) -> Faults:
 
 @dataclass(slots=True)
 class SimBucket:
-    """What all clients see. Thread-safe through its stores.
+    """Shared state of all clients. Thread-safe through its stores.
 
     Attributes:
-        clock: tells when objects were modified.
+        clock: source of the modification times.
         objects: bytes and modification time (ms), by key.
-        exists: False: every request says that there is no such bucket.
-        atomic: False: ``create`` overwrites what is there, as stores do that ignore the condition.
-        history: every write that was applied, in order: key and bytes.
-        unfinished: uploads that were begun and neither ended nor aborted.
-        late: writes still under way.
+        exists: if False, each request raises BucketNotFoundError.
+        atomic: if False, ``create`` overwrites an existing object, as a store does that ignores the condition.
+        history: key and bytes of each write that was applied, in order.
+        unfinished: uploads that were begun and neither completed nor aborted.
+        late: writes that are not applied yet.
     """
 
     clock: Clock = field(default_factory=ManualClock)
@@ -113,24 +119,24 @@ class SimBucket:
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)
 
     def keys(self, prefix: str = "") -> list[str]:
-        """The keys with this prefix, ascending."""
+        """Return the keys with this prefix in ascending order."""
         with self.lock:
             return sorted(key for key in self.objects if key.startswith(prefix))
 
     def write(self, key: str, data: bytes) -> None:
-        """Put an object there, round all stores."""
+        """Write an object directly, without a store and its faults."""
         with self.lock:
             self.objects[key] = (data, self.clock.now_ms())
             self.history.append((key, data))
 
     def leave(self, key: str) -> UnfinishedUpload:
-        """Begin an upload as somebody does who dies before it ends."""
+        """Begin an upload that its client never completes."""
         with self.lock:
             self.unfinished.append(UnfinishedUpload(key, f"upload-{len(self.unfinished)}", self.clock.now_ms()))
             return self.unfinished[-1]
 
     def deliver(self) -> int:
-        """Apply the writes that are late; how many there were."""
+        """Apply the late writes; return their number."""
         with self.lock:
             late, self.late = self.late, []
             for write in late:
@@ -139,14 +145,14 @@ class SimBucket:
 
 
 class SimObjectStore(ObjectStore):
-    """One client of a bucket. Counts its requests in ``counts``, by kind.
+    """One client of a bucket; ``counts`` has the number of its requests by kind.
 
     Args:
-        bucket: shared with other clients.
-        faults: asked once a request.
-        before: called before each request, for tests that let other clients work in between.
-        capabilities: what it declares.
-        uri: its name.
+        bucket: bucket, which may be shared with other clients.
+        faults: called once for each request; returns its fault.
+        before: called before each request, for example to let other clients work in between.
+        capabilities: capabilities that the store declares.
+        uri: URI of the store.
     """
 
     def __init__(
@@ -166,16 +172,16 @@ class SimObjectStore(ObjectStore):
 
     @property
     def capabilities(self) -> Capability:
-        """What it declares."""
+        """Declared capabilities."""
         return self._capabilities
 
     @property
     def uri(self) -> str:
-        """Its name."""
+        """URI of the store."""
         return self._uri
 
     def put_file(self, key: str, source: ByteSource, *, deadline_ns: int) -> ObjectInfo:
-        """Upload; whole or not at all."""
+        """Upload an object completely or not at all."""
         fault = self._begin("put_file", _checked(key), deadline_ns)
         data = b"".join(source.chunks(_CHUNK_BYTES))
         if len(data) != source.size_bytes:
@@ -187,7 +193,7 @@ class SimObjectStore(ObjectStore):
             return self._info(key)
 
     def create(self, key: str, data: Buffer, *, deadline_ns: int) -> Created:
-        """Write only if the key is free."""
+        """Write the object only if the key is free."""
         fault = self._begin("create", _checked(key), deadline_ns)
         whole = bytes(data)
         made: list[bool] = []
@@ -204,7 +210,7 @@ class SimObjectStore(ObjectStore):
             return Created.CREATED if made[-1] else Created.EXISTS
 
     def read(self, key: str, start: int | None = None, end: int | None = None, *, deadline_ns: int) -> bytes:
-        """Bytes [start, end)."""
+        """Return bytes [start, end) of an object."""
         fault = self._begin("read", _checked(key), deadline_ns)
         with self.bucket.lock:
             found = self.bucket.objects.get(key)
@@ -216,7 +222,7 @@ class SimObjectStore(ObjectStore):
         return data[: len(data) // 2] if fault is Fault.CUT_SHORT else data
 
     def list(self, prefix: str, *, after: str = "", limit: int = 1000, deadline_ns: int) -> Sequence[ObjectInfo]:
-        """One page of keys."""
+        """Return one page of keys."""
         fault = self._begin("list", prefix, deadline_ns)
         if fault in _UNANSWERED:
             raise StoreTimeoutError("simulated time-out", prefix)
@@ -225,7 +231,7 @@ class SimObjectStore(ObjectStore):
             return [self._info(key) for key in keys[:limit]]
 
     def delete(self, keys: Sequence[str], *, deadline_ns: int) -> Mapping[str, StoreError]:
-        """Delete; a fault hits all keys of the request."""
+        """Delete objects; a fault applies to all keys of the request."""
         wanted = tuple(keys)
         fault = self._begin("delete", wanted[0] if wanted else "", deadline_ns)
 
@@ -240,14 +246,14 @@ class SimObjectStore(ObjectStore):
         return {}
 
     def unfinished(self, prefix: str, *, deadline_ns: int) -> Sequence[UnfinishedUpload]:
-        """What ``SimBucket.leave`` left."""
+        """Return the uploads that ``SimBucket.leave`` began."""
         if self._begin("unfinished", prefix, deadline_ns) in _UNANSWERED:
             raise StoreTimeoutError("simulated time-out", prefix)
         with self.bucket.lock:
             return [upload for upload in self.bucket.unfinished if upload.key.startswith(prefix)]
 
     def abort(self, upload: UnfinishedUpload, *, deadline_ns: int) -> None:
-        """Abort one."""
+        """Abort one upload."""
         fault = self._begin("abort", _checked(upload.key), deadline_ns)
 
         def apply() -> None:

@@ -1,4 +1,4 @@
-"""A tier in memory, with a layout small enough to read and segments made up on the spot."""
+"""Tier in memory with a simple layout, and made-up segments for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOPIC_ID: Final = TopicId("AAAAAAAAAAAAAAAAAAAAAQ")
 
 
 class PairLayout(TierLayout):
-    """Two objects a segment: the ``.log`` file, and all small files one behind the other."""
+    """Layout with two objects for each segment: the ``.log`` file, and all small files concatenated."""
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
         """Store a segment."""
@@ -50,12 +50,12 @@ class PairLayout(TierLayout):
         return StoredSegment(source.info, "", slices, digest.hexdigest())
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """Bytes [start, end) of the ``.log`` file."""
+        """Yield bytes [start, end) of the ``.log`` file."""
         place = segment.slices[FileKind.LOG]
         yield memoryview(fetch(place.key, place.position + start, place.position + end))
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """A small file."""
+        """Return a small file, or None if the segment has none of this kind."""
         place = segment.slices.get(kind)
         return None if place is None else bytes(fetch(place.key, place.position, place.position + place.size_bytes))
 
@@ -71,7 +71,7 @@ def made_segment(
     log: TopicPartition = LOG,
     topic_id: TopicId = TOPIC_ID,
 ) -> SegmentSource:
-    """A closed segment with bytes that tell its range, or with ``data``; the tier does not look inside."""
+    """Return a closed segment with ``data``, or with bytes that name its offsets; a tier does not parse them."""
     content = f"[{base_offset}, {end_offset}) ".encode() * 8 if data is None else data
     info = SegmentInfo(
         log,
@@ -87,24 +87,27 @@ def made_segment(
 
 
 def made_segments(*bounds: int, leader_epoch: int = 0) -> list[SegmentSource]:
-    """Closed segments that meet at these offsets: one less than there are bounds."""
+    """Return adjacent closed segments with these bounds: one segment less than there are bounds."""
     return [made_segment(base, end, leader_epoch=leader_epoch) for base, end in pairwise(bounds)]
 
 
 def source_bytes(source: ByteSource) -> bytes:
-    """All bytes of a source."""
+    """Return all bytes of a source."""
     return b"".join(source.chunks(1 << 20))
 
 
 @dataclass(slots=True)
 class TierBed:
-    """A bucket, a clock that stands still, and tiers over them.
+    """Bucket, a clock that does not move by itself, and tiers on them.
 
     Attributes:
-        bucket: what all tiers of the bed share.
-        limits: of every tier; nothing is read ahead unless they are changed, so that requests come in one order.
-        config: of every tier; nothing is read back by default, so that requests are those of the test.
-        seed: of the chance that makes keys, commit ids and pauses; each tier gets the next one.
+        clock: clock of the bucket and of every tier.
+        bucket: bucket that all tiers share.
+        limits: limits of every tier; by default without read-ahead, which keeps the order of requests fixed.
+        config: configuration of every tier; by default without read-back of uploads, which adds requests.
+        layout: layout of every tier.
+        layout_version: version of the layout.
+        seed: seed of keys, commit ids and pauses; each tier uses the next one.
     """
 
     clock: ManualClock = field(default_factory=ManualClock)
@@ -119,22 +122,22 @@ class TierBed:
         self.bucket = SimBucket(self.clock)
 
     def env(self) -> Env:
-        """The clock and the next chance."""
+        """Return an environment with the clock and the next random seed."""
         self.seed += 1
         return Env(clock=self.clock, chance=random.Random(self.seed))  # noqa: S311 - a test must be repeatable
 
     def layouts(self) -> LayoutTable:
-        """A table with one layout, called ``pair``."""
+        """Return a table with one layout, named ``pair``."""
         offer: Provider[TierLayout] = Provider(name="pair", version=self.layout_version, open=lambda _: self.layout)
         return LayoutTable(Catalogue(TIER_LAYOUTS, [Offer(offer, "testing")]), lambda _: self.layout)
 
     def pages(self, store: ObjectStore | None = None) -> Pages:
-        """The pages of ``LOG`` over the bucket, or over another store, with a cache of their own."""
+        """Return the pages of ``LOG`` in the bucket, or in another store, with a cache of their own."""
         guarded = TierStore(store or SimObjectStore(self.bucket), self.env(), self.config, self.limits)
         return Pages(guarded, LOG, TOPIC_ID, PageCache(), limit_bytes=self.limits.manifest_bytes)
 
     def open(self, store: ObjectStore | None = None, *, read_only: bool = False) -> Tier:
-        """A tier over the bucket, or over another store."""
+        """Open a tier on the bucket, or on another store."""
         return Tier.open(
             store or SimObjectStore(self.bucket),
             self.layouts(),
