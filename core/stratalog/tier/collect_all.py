@@ -1,4 +1,4 @@
-"""Collecting many logs again and again, without looking at those of which there is no news."""
+"""Repeated collection of many logs; a log without a new commit is skipped."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _NAMED_FAILURES: Final = 10
 
 
 class Housekeeping:
-    """Collects what logs of one tier no longer need. Thread-safe.
+    """Collects unneeded objects of the logs of one tier. Thread-safe.
 
     Args:
-        history_ms: how long superseded states are kept, at least.
+        history_ms: superseded states are kept for at least this time.
     """
 
     def __init__(self, history_ms: int) -> None:
@@ -30,14 +30,14 @@ class Housekeeping:
         self._swept: dict[TierLogName, int] = {}  # the epoch up to which there are no orphans; under _lock
 
     def collect(self, remote: TierLog, leader_epoch: int | None) -> CollectReport:
-        """Collect one log; nothing is asked if it has been tidy since its last commit.
+        """Collect one log; no request is made if nothing was left to collect after its last commit.
 
         Args:
             remote: the log.
-            leader_epoch: of who leads the log in it; None for who does not: then leftovers of the newest epoch stay.
+            leader_epoch: of the log, if the caller leads it; if None, orphans of the latest epoch are kept.
 
         Raises:
-            StoreError: the store refused or failed; what was deleted is gone, the rest stays for the next time.
+            StoreError: the store refused or failed; the rest is collected by a later call.
             CorruptManifestError: a root is damaged.
         """
         name, root = TierLogName(remote.log, remote.topic_id), remote.root
@@ -60,20 +60,20 @@ class Housekeeping:
                 self._swept[name] = root.leader_epoch
             else:
                 self._tidy.pop(name, None)
-                if with_orphans:  # some may be too young yet
+                if with_orphans:  # some may be younger than the grace time
                     self._swept.pop(name, None)
         return report
 
     def collect_all(
         self, led: Iterable[tuple[TierLog, int | None]], progress: Callable[[TierLog], None] | None = None
     ) -> CollectReport:
-        """Collect several logs, each with its leader epoch, as ``collect``; what was deleted of all of them.
+        """Collect several logs as ``collect``, each with its leader epoch; return the sum of their reports.
 
-        Where the store fails the rest is left to the next time; where a log fails the others have their turn.
+        If the store fails, the rest is left to the next call. If a single log fails, the others are still collected.
 
         Raises:
             StoreError: the store refused or failed.
-            StorageError: what was wrong with the first log that failed, with notes about the others.
+            StorageError: the error of the first log that failed, with notes about the others.
         """
         total, failed = CollectReport(), list[StorageError]()
         for remote, leader_epoch in led:

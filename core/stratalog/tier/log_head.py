@@ -1,4 +1,4 @@
-"""The head of one log's manifest, as this process knows it: what readers go by."""
+"""The head of one log's manifest as this process knows it; readers use this state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from stratalog.tier.store.store import TierStore
 
 @dataclass(frozen=True, slots=True)
 class TierParts:
-    """What the logs of one tier share; all of it is borrowed."""
+    """Parts that the logs of one tier share; all are borrowed."""
 
     store: TierStore
     fetcher: Fetcher
@@ -44,40 +44,41 @@ class TierParts:
 
 
 class LogHead(CheckedArguments):
-    """The part of ``TierLog`` that only reads the tier. Thread-safe; once the head is known, ``view`` never waits.
+    """The part of ``TierLog`` that only reads the tier. Thread-safe; ``view`` never waits when the head is known.
 
-    Of a log that was opened while the store was away ``view`` is what local disk knows, until ``rejoin``: everything that
-    needs the head itself raises ``TierUnavailableError`` until then.
+    If the store was unavailable when the log was opened, ``view`` returns the state on local disk until ``rejoin``.
+    Until then every method that needs the head itself raises ``TierUnavailableError``.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
         self.log, self.topic_id = log, topic_id
         self._store, self._fetcher, self._env = parts.store, parts.fetcher, parts.env
         self._read_only, self._reach, self._authenticity = parts.read_only, parts.reach, parts.authenticity
-        self._lock = threading.RLock()  # over the finder, the committer, and every change of _seen and _assumed
+        self._lock = threading.RLock()  # guards the finder, the committer, and every change of _seen and _assumed
         self._limit_bytes = parts.limits.manifest_bytes
         self._finder = self._new_finder()
         self._pages = Pages(parts.store, log, topic_id, parts.page_cache, limit_bytes=self._limit_bytes)
-        self._seen: tuple[Root | None, RemoteView] | None = None  # one reference, replaced whole: readers take no lock
+        self._seen: tuple[Root | None, RemoteView] | None = None  # replaced as a whole: readers need no lock
         self._assumed: RemoteView | None = None
         self._again: Callable[[], None] | None = None
         self._noted: tuple[int, str] | None = None  # version and identity that the head must continue
         ends_with_fork(self)
 
     def view(self) -> RemoteView:
-        """The committed head as last seen, or what was assumed; the first call asks the store. Errors as ``refresh``."""
+        """Return the last seen head, or the assumed view; the first call asks the store. Errors as ``refresh``."""
         return self._assumed or self._state()[1]
 
     def refresh(self) -> RemoteView:
-        """Ask the store for the head now.
+        """Read the latest head from the store and return its view.
 
         Raises:
-            TierUnavailableError: the store was away when the engine was opened, and the log has not rejoined its tier yet.
+            TierUnavailableError: the store was unavailable when the engine was opened, and the log has not rejoined its
+                tier yet.
             StoreError: the store failed or refused.
-            CorruptManifestError: the head is damaged, or history was changed.
+            CorruptManifestError: the head is damaged, or it does not continue the roots seen before.
             TamperedManifestError: the MAC of the head is wrong or missing, or the head is older than the note on local disk.
-            ConfigError: the key of its MAC is missing.
-            UnknownComponentError: it was written by a newer stratalog.
+            ConfigError: the key of the head's MAC is missing.
+            UnknownComponentError: a newer stratalog wrote the head.
         """
         self._check_here()
         with self._lock:
@@ -85,17 +86,17 @@ class LogHead(CheckedArguments):
             return self._publish(head.root if head else None)[1]
 
     def view_as_of(self, wanted: AsOf) -> RemoteView:
-        """What the tier held in that version, or at that moment; errors as ``History.as_of``, and ``refresh``."""
+        """Return the view of a version or of a timestamp; errors as ``History.as_of`` and ``refresh``."""
         head = History(self._new_finder()).as_of(wanted)
         return self._view_of(head.root if head else None)
 
     def history(self) -> Iterator[Root]:
-        """The states that can still be read, the newest first; errors as ``History.newest_first``."""
+        """Return the roots that can still be read, newest first; errors as ``History.newest_first``."""
         return (head.root for head in History(self._new_finder()).newest_first())
 
     @property
     def fetcher(self) -> Fetcher:
-        """What reads the bytes of its segments."""
+        """The reader of the bytes of the log's segments."""
         return self._fetcher
 
     @property
@@ -104,65 +105,68 @@ class LogHead(CheckedArguments):
         return self._state()[0]
 
     def entries(self, start: int, end: int, root: Root | None) -> list[StoredSegment]:
-        """The segments of a root that hold offsets of [start, end)."""
+        """Return the segments of a root that overlap the offsets [start, end)."""
         if root is None:
             return []
         return list(takewhile(lambda entry: entry.info.base_offset < end, walk(root, self._pages, start)))
 
     def stored_keys(self) -> set[str]:
-        """The keys of all objects with segments that are there now, committed or not; errors as ``refresh``."""
+        """Return the keys of all stored objects with segments, committed or not; errors as ``refresh``."""
         return {info.key for info in self._store.list_all(segments_prefix(self._finder.prefix))}
 
     def check_stored(self, entries: Iterable[StoredSegment]) -> None:
-        """Look whether the objects of stored segments are there, whole; errors as ``bulk.check_stored``."""
+        """Raise unless the objects of stored segments exist completely; errors as ``append_change.check_stored``."""
         check_stored(self._store, segments_prefix(self._finder.prefix), entries)
 
     def expect(self, version: int, identity: str) -> None:
-        """Compare the head, once it is read, with the root that was noted on local disk; "" has no MAC, and is not compared."""
+        """Compare the next head that is read with the root that local disk has a note of.
+
+        ``identity`` is "" if that root has no MAC. In that case nothing is compared.
+        """
         self._noted = (version, identity) if identity else None
 
-    # --- while the store is away -------------------------------------------------------------------------------------
+    # --- while the store is unavailable ------------------------------------------------------------------------------
 
     def may_open_without(self, error: StoreError) -> bool:
-        """Whether the log may be opened though ``view`` raised ``error``, by ``assume``."""
+        """Return True if the log can be opened with ``assume`` although ``view`` raised ``error``."""
         return self._reach.may_open_without(error)
 
     def assume(self, view: RemoteView) -> None:
-        """Go by what is known on local disk until ``rejoin``."""
+        """Use ``view``, which comes from local disk, until ``rejoin``."""
         with self._lock:
             self._assumed = view
 
     @property
     def is_assumed(self) -> bool:
-        """Whether ``view`` is what was assumed."""
+        """True if ``view`` returns the assumed view."""
         return self._assumed is not None
 
     @property
     def is_here(self) -> bool:
-        """Whether the tier can be used, and the log goes by it."""
+        """True if the tier can be used and the log uses the head."""
         return self._assumed is None and self._reach.away is None
 
     def reach(self) -> None:
-        """Try the store out again if it was away; errors as ``TierReach.reach``."""
+        """Probe the store again if it was unavailable; errors as ``TierReach.reach``."""
         self._reach.reach()
 
     def unavailable(self) -> StoreError:
-        """What is raised while the tier cannot be used."""
+        """Return the error to raise while the tier cannot be used."""
         return self._reach.unavailable()
 
     def when_wanted(self, again: Callable[[], None]) -> None:
-        """Call this when somebody wants to read of the tier while ``view`` is assumed."""
+        """Set the function that ``wanted`` calls when a reader needs the tier while ``view`` is assumed."""
         self._again = again
 
     def wanted(self) -> StoreError:
-        """Ask the store again, unless somebody does or did a moment ago; what to raise whatever came of it."""
+        """Try the store again, unless another attempt is running or recent; return the error to raise in any case."""
         if self._again is not None and not self._reach.is_trying:
-            with contextlib.suppress(StorageError):  # one that is fenced has stopped, and told so
+            with contextlib.suppress(StorageError):  # a fenced log has stopped and has logged the reason
                 self._again()
         return self.unavailable()
 
     def rejoin(self) -> Root | None:
-        """The head, by which the log goes from now on; whether it is still the caller's is the caller's to see.
+        """Read the head and use it from now on; return its root. The caller checks if the root is still its own.
 
         Raises:
             TierUnavailableError, StoreUntrustedError: the store has not been probed since it was away.
@@ -193,9 +197,10 @@ class LogHead(CheckedArguments):
         return self._seen
 
     def _check_noted(self, root: Root | None, version: int, identity: str) -> None:
-        """Raise TamperedManifestError unless a head is the root of a note, or one that came after it."""
+        """Raise TamperedManifestError unless the head is the noted root or a later one of the same chain."""
         wrong = ""
-        known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}  # a repair may have replaced it
+        # A repair may have replaced the noted root; then later roots have its stand-in id.
+        known = {identity.partition(" ")[0], stand_in(self._finder.prefix, version)}
         if root is None:
             wrong = "the manifest is gone"
         elif root.mac is None:
@@ -234,7 +239,7 @@ class LogHead(CheckedArguments):
         )
 
     def _check_here(self) -> None:
-        """Raise unless the tier can be used, and the log goes by it."""
+        """Raise unless the tier can be used and the log uses the head."""
         self._reach.check()
         if self._assumed is not None:
             raise self.unavailable()

@@ -46,7 +46,7 @@ _LOGGER: Final = logging.getLogger(__name__)
 
 
 class TierLogName(NamedTuple):
-    """A log in a tier. A topic made anew has the same name and another id."""
+    """A log in a tier. A topic that was deleted and created again has the same name and another id."""
 
     log: TopicPartition
     topic_id: TopicId
@@ -54,7 +54,7 @@ class TierLogName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TierMetrics:
-    """What a tier asked of its store, and what its caches hold."""
+    """Metrics of a tier: the requests to its store, and the content of its caches."""
 
     store: StoreMetrics
     chunks: CacheMetrics
@@ -62,9 +62,13 @@ class TierMetrics:
 
 
 class Tier(CheckedArguments, Closeable):
-    """One object store, tried out and ready, for a whole engine or reader. Thread-safe; a context manager.
+    """One object store, probed and ready, for a whole engine or reader. Thread-safe; a context manager.
 
-    Made by ``Tier.open``. Attributes: ``reach`` knows whether the store can be used, and by how many writers.
+    ``Tier.open`` makes it.
+
+    Attributes:
+        reach: knows if the store can be used, and if by several writers.
+        read_only: True if changes raise ReadOnlyError.
     """
 
     def __init__(
@@ -100,21 +104,21 @@ class Tier(CheckedArguments, Closeable):
         may_be_away: bool = False,
         guard: Guard | None = None,
     ) -> Self:
-        """Try the store and take it over; it is closed if that fails.
+        """Probe the store and take ownership of it; if that fails, the store is closed.
 
-        To write, a probe object is created twice and deleted; a store that does not refuse the second time, or does
-        not promise to, is used in single-writer mode, with a warning. To read, one key is listed.
+        To write, a probe object is created twice and deleted. If the store does not refuse the second creation, or does
+        not promise to refuse it, the tier uses single-writer mode and logs a warning. To read, one key is listed.
 
         Args:
             store: as a provider opened it.
-            layouts: those that may be needed.
+            layouts: the layouts that may be needed.
             env: clock and chance.
             limits: bounds of caches and of what is read.
-            config: deadline and retries of requests, threads of readers, the cache on disk.
+            config: deadline and retries of requests, number of reader threads, the cache on disk.
             read_only: never write; changes raise ReadOnlyError.
-            guard: of the calls into the store; as of ``TierStore``.
-            may_be_away: open it even if the store does not answer: ``reach.away`` says so then, logs are opened by what
-                is known of them on local disk, and nothing is changed before ``reach.reach`` found it back.
+            guard: guards the calls into the store, as in ``TierStore``.
+            may_be_away: open the tier even if the store does not answer. Then ``reach.away`` has the error, logs are
+                opened with what local disk knows of them, and nothing changes until ``reach.reach`` succeeds.
 
         Raises:
             BucketNotFoundError: the store's bucket or folder is missing.
@@ -140,21 +144,21 @@ class Tier(CheckedArguments, Closeable):
 
     @property
     def shared(self) -> bool:
-        """Whether several writers may work on the store."""
+        """True if several writers may use the store."""
         return self.reach.shared
 
     @property
     def reason(self) -> str:
-        """Why not; "" if they may, or if the tier is only read."""
+        """The reason if several writers may not use the store; "" if they may, or if the tier is only read."""
         return self.reach.reason
 
     @property
     def uri(self) -> str:
-        """Where it is, without secrets."""
+        """The store's location, without secrets."""
         return self._store.uri
 
     def log(self, log: TopicPartition, topic_id: TopicId) -> TierLog:
-        """The tiered part of a log, the same object each time; asks the store nothing yet."""
+        """Return the tiered part of a log, the same object at each call; sends no request yet."""
         name = TierLogName(log, topic_id)
         with self._lock:
             if self._closed:
@@ -164,28 +168,28 @@ class Tier(CheckedArguments, Closeable):
             return self._logs[name]
 
     def logs(self) -> tuple[TierLogName, ...]:
-        """All logs of which a root was committed, by key; one listing request for up to 1,000 keys, or a large log."""
+        """Return all logs with a committed root, by key; one listing request for up to 1,000 keys, or a large log."""
         return tuple(name for name, has_manifest in self._listed() if has_manifest)
 
     def lost(self) -> tuple[TierLogName, ...]:
-        """Logs for ``rebuild``: those that have objects and no manifest, and those of which it did not come to its end.
+        """Return the logs that need ``rebuild``: those without a manifest, and those with an unfinished rebuild.
 
-        A log that is being begun just now has objects and no manifest, too. Asks for the head of all others.
+        A log whose first offload is in progress also has objects and no manifest. The heads of all other logs are read.
         """
         return tuple(name for name, has_manifest in self._listed() if not has_manifest or self._is_half_rebuilt(name))
 
     def rebuild(
         self, name: TierLogName, *, dry_run: bool = False, progress: RebuildProgress | None = None
     ) -> RebuildReport:
-        """Make the manifest of a log again from the footers of its objects; deletes nothing, and can be repeated.
+        """Rebuild the manifest of a log from the footers of its objects; deletes nothing and can be repeated.
 
-        Nobody may write to the log meanwhile. An engine that wrote to it before stops at its next commit, unless it committed
-        within the last minute, and still takes its own root for the newest: stop it first.
+        The log must have no writer meanwhile. An engine that wrote to it before stops at its next commit, unless it
+        committed within the last minute: then it still considers its own root the latest. Stop the engine first.
 
         Raises:
-            ConfigError: there is a manifest.
-            StorageError: no object tells of a segment.
-            StoreError: the store failed or refused; do it again.
+            ConfigError: the log has a manifest.
+            StorageError: no object describes a segment.
+            StoreError: the store failed or refused; call again.
         """
         remote = self.log(*name)
         remote.refresh()
@@ -202,9 +206,10 @@ class Tier(CheckedArguments, Closeable):
         return report
 
     def foreign(self, layout: str) -> dict[TierLogName, list[StoredSegment]]:
-        """The segments that somebody else wrote in this layout, without manifests; lists everything, looks at each segment.
+        """Return the segments that other software wrote in this layout, without manifests.
 
-        None where objects of ours come first, or where the layout is not installed.
+        The call lists all objects and reads each segment. The result is empty if stratalog's own objects come first, or
+        if the layout is not installed.
 
         Raises:
             CorruptObjectError: a segment cannot be understood.
@@ -223,11 +228,11 @@ class Tier(CheckedArguments, Closeable):
 
     @property
     def fetcher(self) -> Fetcher:
-        """What reads the bytes of segments."""
+        """The reader of the bytes of segments."""
         return self._fetcher
 
     def _is_half_rebuilt(self, name: TierLogName) -> bool:
-        """Whether a manifest that was made again ends where there are more objects."""
+        """Return True if the head is a rebuilt one and there are objects behind its end offset."""
         remote = self.log(*name)
         try:
             remote.refresh()
@@ -248,23 +253,23 @@ class Tier(CheckedArguments, Closeable):
                     continue
                 seen = _prefix_of(info.key)
                 named = parse_log_prefix(info.key) if seen else None
-                if named is not None:  # a manifest comes first of a whole log
+                if named is not None:  # the manifest has the first keys of a log
                     yield TierLogName(*named), info.key.startswith(manifest_prefix(seen))
             if len(page) < LIST_LIMIT:
                 return
             after = after_log_prefix(seen) if seen else page[-1].key
 
     def opened(self) -> tuple[TierLog, ...]:
-        """The logs that were asked for so far."""
+        """Return the logs that ``log`` was called for so far."""
         with self._lock:
             return tuple(self._logs.values())
 
     def metrics(self) -> TierMetrics:
-        """Requests and caches since the tier was opened."""
+        """Return the counts of requests and the state of caches since the tier was opened."""
         return TierMetrics(self._store.metrics(), self._fetcher.chunk_metrics, self._fetcher.index_metrics)
 
     def close(self) -> None:
-        """End what is read ahead, waiting for the requests under way, and close the store. Twice is fine."""
+        """Stop prefetching, wait for the requests in progress, and close the store. A second call does nothing."""
         with self._lock:
             self._closed = True
         self._fetcher.close()
@@ -272,13 +277,13 @@ class Tier(CheckedArguments, Closeable):
 
 
 def _listed(store: TierStore) -> ProbeResult:
-    """What is tried for reading alone."""
+    """Probe a store that is only read."""
     store.list("", limit=1)
     return ProbeResult(shared=True)
 
 
 def _prefix_of(key: str) -> str:
-    """The prefix of the log that ``key`` belongs to, "" if it is no log's, or its spelling is not ours."""
+    """Return the prefix of the log that ``key`` belongs to; "" if it belongs to no log or is spelled in another way."""
     named = parse_log_prefix(key)
     prefix = log_prefix(*named) if named else ""
     return prefix if key.startswith(prefix) else ""

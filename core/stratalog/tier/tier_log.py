@@ -1,4 +1,4 @@
-"""The tiered part of one log: what a log asks of it, and the duties that change it."""
+"""The tiered part of one log: its reads, and the duties that change it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from stratalog.tier.upload.uploads import Uploads
 class TierLog(LogHead):
     """One log in a tier; a ``RemoteLog``. Thread-safe.
 
-    Commits and refreshes take turns; uploads and collections do not hold them up, and none of them holds up ``view``.
+    Commits and refreshes exclude each other. Uploads and collections do not block them. No operation blocks ``view``.
 
-    Made by ``Tier.log``, with the arguments of ``LogHead``; it owns nothing that needs closing.
+    ``Tier.log`` makes it, with the arguments of ``LogHead``. It owns nothing that needs closing.
     """
 
     def __init__(self, log: TopicPartition, topic_id: TopicId, parts: TierParts) -> None:
@@ -53,14 +53,14 @@ class TierLog(LogHead):
 
     @property
     def is_settled(self) -> bool:
-        """Whether no commit of ours can still take effect: the head as last seen is not below what was tried."""
+        """True if no commit of this process can still take effect: the last seen head is not below a tried version."""
         if self.is_assumed:
             return False
         root = self.root
         return (0 if root is None else root.version) >= self._committer.tried_version
 
     def rejoin(self) -> Root | None:
-        """As ``LogHead.rejoin``; commits go by what the store has turned out to keep."""
+        """Rejoin as ``LogHead.rejoin``; from then on commits use the result of the store's probe."""
         root = super().rejoin()
         self._committer.shared = self._reach.shared
         return root
@@ -76,16 +76,16 @@ class TierLog(LogHead):
         section: Section | None = None,
         topic: TopicNote | None = None,
     ) -> OffloadReport:
-        """Move closed segments, in order, each committed before the next.
+        """Move closed segments to the tier, in order, and commit each one before the next is uploaded.
 
         Args:
             sources: ascending; durable and below the high watermark. Consumed one by one.
             layout: name of the layout to write with.
             leader_epoch: of the log; fences writers of lower ones.
-            log_start: of the log, committed along.
-            high_watermark: of the log, committed along.
+            log_start: the log start offset, committed with each segment.
+            high_watermark: the log's high watermark, committed with each segment.
             section: the topic's settings of the layout, if it has any.
-            topic: what shall be known of the topic from the tier alone, committed along.
+            topic: facts about the topic that a reader without the log's disk needs; committed with each segment.
 
         Raises:
             FencedEpochError: another writer owns the log.
@@ -103,9 +103,10 @@ class TierLog(LogHead):
     def create(
         self, *, leader_epoch: int, log_start: int, high_watermark: int, topic: TopicNote | None = None
     ) -> Root | None:
-        """Make the log known to the tier by a root without segments, unless it is known; the head after it.
+        """Commit a root without segments unless the tier knows the log already; return the head afterwards.
 
-        Two requests for a log that is not known, none for one whose head was read. Arguments and errors as ``offload``.
+        This takes two requests if the tier does not know the log, and none if its head was read before. Arguments and
+        errors are those of ``offload``.
         """
         self._check_writable()
         if not is_unknown(self.root):
@@ -114,7 +115,7 @@ class TierLog(LogHead):
             return self._commit(leader_epoch, created(Standing(leader_epoch, log_start, high_watermark, topic)))
 
     def replacer(self, *, layout: str, leader_epoch: int, section: Section | None = None) -> Replacer:
-        """For who puts segments that were made anew in the place of committed ones; arguments as ``offload``."""
+        """Return a ``Replacer``, which replaces committed segments by rewritten ones; arguments as ``offload``."""
         self._check_writable()
         offloader = self._offloader(layout, section)
         return Replacer(self._store, offloader, self._pages, self._finder.prefix, leader_epoch, self._commit)
@@ -122,18 +123,20 @@ class TierLog(LogHead):
     def store(
         self, source: SegmentSource, *, layout: str, leader_epoch: int, section: Section | None = None
     ) -> StoredSegment:
-        """Upload a segment that a later ``append`` or ``replace`` names, of this process or another. Commits nothing.
+        """Upload a segment without a commit; a later ``append`` or ``replace``, of any process, names it.
 
-        Uploads of several threads go beside each other. Errors as ``offload``.
+        Several threads can upload at the same time. Errors as ``offload``.
         """
         self._check_writable()
         return self._offloader(layout, section).upload(source, self._finder.prefix, leader_epoch)
 
     def append(self, wanted: Appending, *, leader_epoch: int) -> Root | None:
-        """Add stored segments behind the end, all by one commit, unless their mark is there already; the head after it.
+        """Append stored segments at the log's end in one commit; return the head afterwards.
+
+        If the head already has the mark of ``wanted``, nothing is committed.
 
         Raises:
-            EndMovedError: the log ends elsewhere by now; nothing was committed.
+            EndMovedError: the log's end offset has changed; nothing was committed.
             Others as ``offload``.
         """
         self._check_writable()
@@ -143,10 +146,10 @@ class TierLog(LogHead):
         return head
 
     def replace(self, wanted: Replacing, *, leader_epoch: int) -> Root | None:
-        """Put stored segments in the place of others, by one commit; the head after it.
+        """Replace stored segments by others in one commit; return the head afterwards.
 
         Raises:
-            StorageError: other segments are there than when it was planned, or the new ones do not fit; nothing was
+            StorageError: the segments are not those that the plan was made for, or the new ones do not fit; nothing was
                 committed.
             Others as ``offload``.
         """
@@ -161,11 +164,12 @@ class TierLog(LogHead):
         return head
 
     def rewrap(self) -> RewrapReport:
-        """Wrap the keys of encrypted segments by the key that is active now, by a commit for each page of the manifest.
+        """Encrypt the keys of encrypted segments with the active key; makes one commit for each page of the manifest.
 
-        The root has a MAC of that key at the end.
+        At the end the root has a MAC of the active key.
 
-        Can be repeated, and goes on where it was interrupted. Errors as ``Rewrapping.decide`` and ``offload``.
+        The call can be repeated; it then continues where it was interrupted. Errors as ``Rewrapping.decide`` and
+        ``offload``.
         """
         self._check_writable()
         with self._duty:
@@ -182,18 +186,18 @@ class TierLog(LogHead):
             return total
 
     def settle(self, *, leader_epoch: int) -> None:
-        """Make certain that no commit that was tried before arrives later: its version is taken from now on.
+        """Prevent earlier commit attempts from taking effect later, by creating a root with their version.
 
-        For who gives up after an error that left open whether something was committed. Errors as ``append``.
+        Use it to give up after an error that left open whether a root was committed. Errors as ``append``.
         """
         self._check_writable()
         with self._duty:
             self._commit(leader_epoch, settled, BULK)
 
     def discard(self, entries: Iterable[StoredSegment]) -> None:
-        """Delete the objects of segments that were stored and not committed; what the head names stays.
+        """Delete the objects of segments that were stored and not committed; keep the objects that the head names.
 
-        What cannot be deleted is left for ``collect``.
+        ``collect`` deletes later what cannot be deleted now.
         """
         self._check_writable()
         self.refresh()
@@ -203,10 +207,10 @@ class TierLog(LogHead):
             self._uploads.deleted(entry.keys, self._store.delete(sorted(entry.keys - named)))
 
     def claim(self, reason: str) -> Root | None:
-        """Begin the next leader epoch, which fences the writer before; None, and nothing done, if nothing was committed yet.
+        """Begin the next leader epoch, which fences the previous writer; return None if there is no root.
 
         Raises:
-            FencedEpochError: another one claimed it at the same moment.
+            FencedEpochError: another writer claimed the epoch at the same time.
             EpochsExhaustedError: there is no next epoch.
             Others as ``offload``.
         """
@@ -219,35 +223,35 @@ class TierLog(LogHead):
             return self._commit(next_epoch(root.leader_epoch, self.log), lambda now: claimed(now, reason))
 
     def add_rebuilt(self, entries: tuple[StoredSegment, ...], log_start: int, *, leader_epoch: int) -> None:
-        """Commit the next entries of a manifest that is made again; those that it has are left out. Errors as ``offload``."""
+        """Commit the next entries of a rebuilt manifest; skip entries that it has already. Errors as ``offload``."""
         self._check_writable()
         with self._duty:
             self._commit(leader_epoch, adding(entries, log_start))
 
     def expire(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Raise the committed log start and remove the segments below it, by one commit; errors as ``offload``."""
+        """Raise the committed log start and remove the segments below it, in one commit; errors as ``offload``."""
         return self._expire(leader_epoch, Expiry(log_start, reason))
 
     def cut_back(self, offset: int, *, leader_epoch: int, reason: str) -> None:
-        """Take what stands from ``offset`` on, the border of a segment, out of the tier by one commit: another leader wrote it.
+        """Remove the segments from ``offset`` on, in one commit, because another leader wrote them.
 
-        Errors as ``offload``.
+        ``offset`` is a border between segments. Errors as ``offload``.
         """
         self._check_writable()
         with self._duty:
             self._commit(leader_epoch, cutting(offset, reason))
 
     def clear(self, log_start: int, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove everything, because the topic leaves the tier; ``log_start`` is where the log begins from now on.
+        """Remove all segments because the topic leaves the tier; ``log_start`` is the new log start.
 
         Errors as ``offload``.
         """
         return self._expire(leader_epoch, Expiry(log_start, reason, ChangeKind.CLEAR))
 
     def delete(self, *, leader_epoch: int, reason: str) -> ExpireReport:
-        """Remove everything, because the topic was deleted: after the grace time ``collect`` takes the roots, too.
+        """Remove all segments because the topic was deleted; errors as ``offload``.
 
-        Errors as ``offload``.
+        After the grace time ``collect`` deletes the roots, too.
         """
         return self._expire(leader_epoch, Expiry(self.view().end_offset, reason, ChangeKind.DELETE))
 
@@ -259,15 +263,16 @@ class TierLog(LogHead):
         with_orphans: bool = True,
         leader_epoch: int | None = None,
     ) -> CollectReport:
-        """Delete superseded roots and unneeded objects older than the grace time; as ``Collector``.
+        """Delete superseded roots and unneeded objects older than the grace time, as ``Collector`` does.
 
-        ``leader_epoch`` is given by who leads the log in it: then what processes before this one left in that epoch goes too.
+        Only the leader of the log gives ``leader_epoch``. Then objects that earlier processes left in that epoch are
+        deleted, too.
         """
         self._check_writable()
         with self._duty:
             if with_orphans:
                 self._uploads.looked()
-            finder = self._new_finder()  # collecting begins with a listing anyway, and must not hold up commits
+            finder = self._new_finder()  # collecting begins with a listing anyway, and must not block commits
             return Collector(
                 self._store,
                 finder,
@@ -281,27 +286,27 @@ class TierLog(LogHead):
 
     @property
     def has_leftovers(self) -> bool:
-        """Whether an upload was given up since the last ``collect`` with orphans, so that something of it may be there."""
+        """True if an upload failed since the last ``collect`` with orphans; some of its objects may be in the store."""
         return self._uploads.has_left
 
     def scrub(self, parts: Components, *, deep: bool) -> LogScrub:
-        """A check of everything that the tier holds of the log, which takes nothing from caches; as ``LogScrub``."""
+        """Return a check of everything that the tier holds of the log; it does not use caches. As ``LogScrub``."""
         pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
         return LogScrub(self._store, self._new_finder(), pages, self._fetcher.layouts, parts, deep=deep)
 
     def mend(self, stored: StoredSegment, source: SegmentSource, section: Section | None = None) -> bool:
-        """Put a segment's objects back as they were, from the same segment elsewhere; errors and result as ``mend``."""
+        """Repair a segment's objects from a copy of the same segment; errors and result as ``object_repair.mend``."""
         self._check_writable()
         return mend(self._store, self._fetcher.layouts, stored, source, section)
 
     def repair_manifest(self) -> Iterator[tuple[Finding, str]]:
-        """Put damaged roots and pages right, as ``ManifestRepair.run`` does; nobody may write to the log meanwhile."""
+        """Repair damaged roots and pages, as ``ManifestRepair.run``; the log must have no writer meanwhile."""
         self._check_writable()
         pages = Pages(self._store, self.log, self.topic_id, PageCache(), limit_bytes=self._limit_bytes)
         return ManifestRepair(self._store, self._new_finder(), pages, self._fetcher.layouts, self._env).run()
 
     def quarantine(self, finding: Finding) -> str:
-        """Leave a note on an object that cannot be put back; as ``quarantine``."""
+        """Write a note about an object that cannot be repaired; as ``object_repair.quarantine``."""
         self._check_writable()
         return quarantine(self._store, self._finder.prefix, finding, self._env.clock.now_ms())
 
@@ -312,7 +317,7 @@ class TierLog(LogHead):
 
     @contextlib.contextmanager
     def _fenced(self, leader_epoch: int) -> Iterator[Root | None]:
-        """Our own root as the head, and no commit of ours while the ``with`` block lasts; for a ``Collector``."""
+        """Commit a root and block other commits of this process until the ``with`` block ends; for a ``Collector``."""
         with self._lock:
             yield self._commit(leader_epoch, lambda now: claimed(now, "what was never committed is collected"))
 

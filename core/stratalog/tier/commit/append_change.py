@@ -1,7 +1,7 @@
-"""Commits of those who write many segments at once, with no log of their own behind them: jobs, and sinks of queries.
+"""Commits of bulk writers: jobs and sinks of queries that write many segments at once and have no local log.
 
-Whoever writes so takes everything from the root that is the head when it commits, so that several may work on one log
-in the same leader epoch. A live engine may not be among them: it holds records that the tier does not know of.
+A bulk writer uses only the state of the head at its commit. Therefore several of them may write to one log in the same
+leader epoch. A running engine must not write to that log: it holds records that the tier does not have yet.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from stratalog.tier.store.store import TierStore
 
 
 class EndMovedError(StorageError):
-    """The log ends elsewhere than the segments begin: somebody appended meanwhile. Give them other offsets."""
+    """The log's end is not where the segments begin, because another writer appended. Assign new offsets to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appending:
-    """What to add behind a log's end, all of it by one commit.
+    """Segments to append at a log's end in one commit.
 
     Attributes:
         entries: ascending, without gaps.
-        log_start: where a log begins that has never had a record.
-        mark: of the writer; if the head has its number already, there is nothing to do.
-        topic: what shall be known of the topic.
-        reason: for people.
+        log_start: start offset of a log that never had a record.
+        mark: the writer's mark; if the head already has its number, nothing is committed.
+        topic: facts about the topic to commit.
+        reason: text for people.
     """
 
     entries: tuple[StoredSegment, ...]
@@ -41,7 +41,7 @@ class Appending:
     reason: str = ""
 
     def decide(self, root: Root | None) -> Change | None:
-        """As ``Decide``; EndMovedError if the entries do not begin where the log ends."""
+        """Return the change, as ``Decide``; raise EndMovedError if the entries do not begin at the log's end."""
         if self.mark is not None and root is not None and root.number_of(self.mark.writer) >= self.mark.number:
             return None
         is_fresh = root is None or is_unused(root)
@@ -65,16 +65,16 @@ class Appending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacing:
-    """What to put in the place of closed segments, all of it by one commit.
+    """Replacement of closed segments by others in one commit.
 
     Attributes:
-        entries: they cover just ``span``; or whole segments of it, where the others stay.
-        span: offsets [start, end), borders of segments.
-        keeps_others: segments of the span stay where no entry takes their place.
-        digest: of the segments that were there when the job was planned, as ``digest_of``.
-        first_dirty_offset: where compaction goes on; None leaves it.
-        mark: of the writer.
-        reason: for people.
+        entries: cover exactly ``span``; with ``keeps_others``, they cover some whole segments of it.
+        span: offsets [start, end), which are borders of segments.
+        keeps_others: True if segments of the span that no entry replaces are kept.
+        digest: of the segments that the span had when the job was planned, as ``digest_of``.
+        first_dirty_offset: where compaction continues; None keeps the committed value.
+        mark: the writer's mark.
+        reason: text for people.
     """
 
     entries: tuple[StoredSegment, ...]
@@ -86,10 +86,10 @@ class Replacing:
     reason: str
 
     def change(self, root: Root | None, held: Sequence[StoredSegment]) -> Change:
-        """The change of a head that has the segments ``held`` at the offsets of the span.
+        """Return the change on top of a head that has the segments ``held`` in the span.
 
         Raises:
-            StorageError: they are not those of the plan.
+            StorageError: ``held`` differs from the segments of the plan.
         """
         if root is None or digest_of(held) != self.digest:
             raise StorageError(
@@ -109,7 +109,7 @@ class Replacing:
         )
 
     def _filled(self, held: Sequence[StoredSegment]) -> tuple[tuple[StoredSegment, ...], tuple[int, int]]:
-        """The entries and those that stay between them; and from where to where they reach."""
+        """Return the entries with the kept segments between them, and the offsets [start, end) that they cover."""
         start, end = self.entries[0].info.base_offset, self.entries[-1].info.end_offset
         bases = [entry.info.base_offset for entry in self.entries]
         kept = [
@@ -122,7 +122,7 @@ class Replacing:
 
 
 def settled(root: Root | None) -> Change | None:
-    """A root that says what the one before says: whoever tries to create its version comes too late."""
+    """Return a change that repeats the root before, and so uses up its version; a later attempt to create it fails."""
     if root is None:
         return None
     return Change(
@@ -135,10 +135,10 @@ def settled(root: Root | None) -> Change | None:
 
 
 def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]) -> None:
-    """Look whether the objects of stored segments are there, whole; a listing from the first of them on.
+    """Raise unless the objects of stored segments exist completely; lists from the first of their keys.
 
     Raises:
-        ObjectNotFoundError: one is missing, or shorter than what it must hold.
+        ObjectNotFoundError: an object is missing, or shorter than its slices need.
         StoreError: the store failed or refused.
     """
     needed: dict[str, int] = {}
@@ -160,12 +160,12 @@ def check_stored(store: TierStore, prefix: str, entries: Iterable[StoredSegment]
 
 
 def is_unused(root: Root) -> bool:
-    """Whether the log never had a record, as far as its tier knows."""
+    """Return True if the log never had a record, according to its tier."""
     return not root.segments and root.high_watermark == 0
 
 
 def digest_of(entries: Iterable[StoredSegment]) -> str:
-    """What tells whether a range of a log is made of the same objects as before."""
+    """Return a hash that changes if a range of a log consists of other objects."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(f"{entry.info.base_offset} {entry.info.end_offset} {' '.join(sorted(entry.keys))}\n".encode())
@@ -173,16 +173,16 @@ def digest_of(entries: Iterable[StoredSegment]) -> str:
 
 
 def check_alone(root: Root | None, *, take_over: bool) -> int:
-    """The leader epoch to write in; raises unless nobody else writes to the log, as far as its head can tell.
+    """Return the leader epoch to write in; raise if the head shows that an engine may write to the log.
 
     Args:
         root: the head.
-        take_over: whoever wrote before is no more, says the caller: the next epoch begins, which fences it.
+        take_over: True if the caller says that the previous writer has stopped; the next epoch begins, which fences it.
 
     Raises:
         EngineAheadError: the log has records that the tier does not have.
-        LogInUseError: an engine wrote to it last, and ``take_over`` is False.
-        EpochsExhaustedError: the next epoch would begin, and there is none.
+        LogInUseError: an engine made the latest commit, and ``take_over`` is False.
+        EpochsExhaustedError: there is no next epoch to begin.
     """
     if root is None:
         return 0

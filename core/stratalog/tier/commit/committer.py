@@ -1,16 +1,20 @@
-"""Publishing a manifest root: four steps that end in a certain answer.
+"""Publication of a manifest root in four steps, which end in a certain answer.
 
 1. Find the head, version v, and build v + 1 from it.
-2. Create v + 1 only if it is absent. After a lost reply, or if it exists, read it back: our commit id says that it is
-   ours. Another's means that the race is lost: stop if that writer outranks us, else decide again on its root.
-3. List what is above v + 1. Nothing: committed.
-4. v + 2 names our hash as its parent: committed. If it names another, or only later versions are left and the head
-   does not remember our commit id, then our version had been collected and was created again: nothing was committed.
+2. Create v + 1 only if it is absent. If the reply is lost, or the version exists, read it back. If it has our commit
+   id, it is ours. Otherwise another writer won the race: stop if that writer fences us, else decide again on top of its
+   root.
+3. List the versions above v + 1. If there are none, v + 1 is committed.
+4. If v + 2 names our hash as its parent, v + 1 is committed. Nothing was committed if v + 2 names another hash. The
+   same is true if only later versions are left and the head does not remember our commit id: then the first v + 1 had
+   been collected, and we created that version a second time.
 
-Without steps 3 and 4 a writer that slept past the collector's grace time would take a stale root for its success.
+Steps 3 and 4 are needed if a writer slept longer than the collector's grace time. Without them it would report a stale
+root as committed.
 
-The head that was there when the log was first looked at is taken as it is. From then on a root that another writer
-made in the same leader epoch, or in a higher one, fences this one; one of a lower epoch is built on.
+The first head that is seen of a log is accepted as it is. After that, a root by another writer in the same leader epoch
+or in a higher one fences this writer. A root by another writer in a lower epoch does not, and the next commit builds on
+it.
 """
 
 from __future__ import annotations
@@ -36,34 +40,37 @@ from stratalog.tier.store.store import TierStore
 
 _LOGGER: Final = logging.getLogger(__name__)
 _RACES: Final = 16
-_CREATES: Final = 4  # of one version, while replies are lost
+_CREATES: Final = 4  # attempts to create one version while replies are lost
 _OWN_IDS: Final = 1024
 
 Decide: TypeAlias = Callable[[Root | None], Change | None]
-"""What to commit on top of a head (None: no root yet); None if nothing is left to do. Asked again after a lost race."""
+"""Return the change on top of a head (None: no root yet), or None if there is nothing to commit.
+
+Called again after a lost race.
+"""
 
 
 class Outcome(Enum):
-    """What became of our root's version: it holds our bytes, or another's."""
+    """Owner of the root version that we tried to create: this writer or another one."""
 
     OURS = auto()
     LOST = auto()
 
 
 class Committer:
-    """Commits to one log's chain. Not thread-safe: the caller locks, the ``HeadFinder`` included.
+    """Commits to one log's chain. Not thread-safe: the caller holds a lock, which also covers the ``HeadFinder``.
 
     Args:
         store: where the roots are.
-        finder: knows the head; shared with those who only read.
+        finder: knows the head; shared with readers.
         pages: of the same log; those that a root needs are stored before it.
         env: clock and chance.
         limit_bytes: the largest root written.
-        shared: whether the store creates atomically. Otherwise this process must be the only writer, and the
-            version is looked at before it is created.
+        shared: True if the store creates atomically. If not, this process must be the only writer, and a version is
+            read before it is created.
 
     Attributes:
-        shared: the same; may be set between commits.
+        shared: same as the argument; may be set between commits.
     """
 
     def __init__(
@@ -72,25 +79,25 @@ class Committer:
         self._store, self._finder, self._pages, self._env = store, finder, pages, env
         self._limit_bytes, self.shared = limit_bytes, shared
         self._own: OrderedDict[str, None] = OrderedDict()  # commit ids we issued, oldest first
-        self.tried_version = 0  # the highest that we asked the store to create, whatever came of it
-        self._known_version = -1  # roots up to it were accepted: ours, or there when the log was first looked at
+        self.tried_version = 0  # the highest version that we asked the store to create, whatever the result
+        self._known_version = -1  # roots up to it were accepted: our own, or there at the first look
 
     def commit(self, leader_epoch: int, decide: Decide, shared_with: Collection[str] = ()) -> Root | None:
-        """Publish what ``decide`` wants, on top of whatever the head is then.
+        """Publish the change that ``decide`` returns, on top of the head.
 
         Args:
             leader_epoch: of the writer.
-            decide: asked with the head, again after a lost race.
-            shared_with: kinds of changes that others may make in the same leader epoch without fencing this writer,
-                which takes all it knows from the head.
+            decide: called with the head, and again after a lost race.
+            shared_with: kinds of changes that other writers may make in the same leader epoch without fencing this
+                writer, because it uses only the state of the head.
 
         Returns:
-            The head: the root just committed, or the one on which ``decide`` had nothing to do.
+            The head: the root just committed, or the root on which ``decide`` had nothing to commit.
 
         Raises:
-            FencedEpochError: another writer owns the log, or our root turned out to be stale. Nothing was committed.
-            StoreTimeoutError: replies are lost, or the store is down; whether it was committed shows when asked again.
-            StoreThrottledError: other writers kept winning; ask again.
+            FencedEpochError: another writer owns the log, or our root is stale. Nothing was committed.
+            StoreTimeoutError: replies are lost, or the store is down; call again to find out if the root was committed.
+            StoreThrottledError: other writers won every race; call again.
             CorruptManifestError: the chain is damaged.
             ConfigError: there is no key to authenticate the root with.
         """
@@ -127,7 +134,7 @@ class Committer:
         return self._finder.signed(root, before, walk(before, self._pages) if before is not None else ())
 
     def _check_fenced(self, head: Head | None, leader_epoch: int, shared_with: Collection[str]) -> None:
-        """Accept the head as what we build on, or stop."""
+        """Accept the head as the base of the next root, or raise FencedEpochError."""
         if head is None:
             return
         root = head.root
@@ -136,7 +143,7 @@ class Committer:
                 f"{root.log} is written in leader epoch {root.leader_epoch}, ours is {leader_epoch} "
                 f"version={root.version}"
             )
-        is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # which names no segment
+        is_shared = root.change in shared_with or root.change == ChangeKind.CREATE  # CREATE names no segment
         is_other = root.leader_epoch == leader_epoch and not is_shared and self._is_foreign(root)
         if is_other and not self._was_rewrapped_alone(root):
             raise FencedEpochError(
@@ -145,11 +152,11 @@ class Committer:
         self._known_version = root.version
 
     def _is_foreign(self, root: Root) -> bool:
-        """Whether somebody else made this root since we began."""
+        """Return True if another writer made this root after this committer began."""
         return root.version > self._known_version and root.commit_id not in self._own
 
     def _was_rewrapped_alone(self, head: Root) -> bool:
-        """Whether all that others did since is to wrap keys anew, which hides no second writer in our epoch."""
+        """Return True if other writers only encrypted keys again since then: then our epoch has no second writer."""
         if head.change != ChangeKind.REWRAP:
             return False
         for version in range(self._known_version + 1, head.version):
@@ -161,7 +168,7 @@ class Committer:
     # --- step 2 --------------------------------------------------------------------------------------------------
 
     def _publish(self, root: Root) -> Head | None:
-        """Create and confirm a root; None if another has its version."""
+        """Create and confirm a root; return None if another root has its version."""
         data = new_root(root)
         if len(data) > self._limit_bytes:
             raise ConfigError(
@@ -188,13 +195,13 @@ class Committer:
             if there is not None:
                 return Outcome.OURS if there.root.commit_id == head.root.commit_id else Outcome.LOST
             if created is Created.EXISTS:
-                return Outcome.LOST  # it was there, and was collected before we could read it: we are late
+                return Outcome.LOST  # it existed and was collected before we could read it: we are late
         raise StoreTimeoutError("the store does not say whether a manifest root was created", key)
 
     # --- steps 3 and 4 -------------------------------------------------------------------------------------------
 
     def _confirm(self, head: Head) -> Head:
-        """Whether the version we hold is a link of the chain, and not a stale one created again."""
+        """Return ``head`` if it is a link of the chain; raise if it is a stale version that was created again."""
         root = head.root
         asked = Moment.of(self._env.clock)
         above = [version for version, _ in self._finder.roots_above(root.version)]
@@ -221,7 +228,7 @@ class Committer:
         raise self._stale(root, f"the head, version {newest.root.version}, does not know it")
 
     def _stale(self, root: Root, reason: str) -> FencedEpochError:
-        """Take away the stale root, which nobody builds on, so that no reader meets it."""
+        """Delete the stale root, on which no root builds, before a reader finds it; return the error to raise."""
         key = manifest_key(root.prefix, root.version)
         failed = self._store.delete([key])
         if failed:

@@ -1,6 +1,6 @@
-"""Letting go of the oldest part of a tiered log: one commit raises the log start, and what ends below it counts no more.
+"""Removal of the oldest part of a tiered log: one commit raises the log start and drops the segments below it.
 
-The objects are deleted later, by the collector, so that readers of an older root finish undisturbed.
+The collector deletes the objects later. Readers of an older root can therefore finish.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from stratalog.tier.manifest.root import Change, ChangeKind, Root
 
 @dataclass(frozen=True, slots=True)
 class ExpireReport:
-    """What one call took out of the head, and the log start that was committed; bytes are of ``.log`` files."""
+    """Number and bytes of segments that one call removed, and the committed log start; bytes are of ``.log`` files."""
 
     log_start: int
     segments: int = 0
@@ -20,12 +20,12 @@ class ExpireReport:
 
 
 class Expiry:
-    """One decision to expire; keeps what the last decided change was about. Used for one commit.
+    """One decision to expire segments; it remembers the root of the last decision. Used for one commit.
 
     Args:
-        log_start: the new log start; one that is not above the committed one changes nothing.
-        reason: why, for people.
-        kind: EXPIRE removes what lies below the log start; CLEAR and DELETE remove everything.
+        log_start: the new log start; nothing changes if it is not above the committed one.
+        reason: text for people.
+        kind: EXPIRE removes the segments below the log start; CLEAR and DELETE remove all segments.
     """
 
     def __init__(self, log_start: int, reason: str, kind: ChangeKind = ChangeKind.EXPIRE) -> None:
@@ -33,7 +33,7 @@ class Expiry:
         self._before: Root | None = None
 
     def decide(self, root: Root | None) -> Change | None:
-        """What to commit on top of ``root``; a ``Decide``."""
+        """Return the change to commit on top of ``root``; a ``Decide``."""
         self._before = root
         if root is None or self._is_done(root):
             return None
@@ -52,7 +52,7 @@ class Expiry:
         return root.change == self._kind
 
     def report(self, head: Root | None) -> ExpireReport:
-        """What became of it, with the head after the commit."""
+        """Return what the commit removed; ``head`` is the head after the commit."""
         if head is None or self._before is None:
             return ExpireReport(head.log_start if head else 0)
         before = self._before

@@ -1,1 +1,1 @@
-"""Roots and pages: the manifest of one log."""
+"""The manifest of one log: roots and pages."""

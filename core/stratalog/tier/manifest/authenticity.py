@@ -1,10 +1,11 @@
-"""Keyed message authentication codes of manifest roots: who made a root, and what may stand in one that has none.
+"""Keyed message authentication codes (MACs) of manifest roots, and the rules for roots without one.
 
-A layout that encrypts offers an authenticator (``TierLayout.authenticator``). From the first root on that names a segment
-of such a layout, every root of the log has a MAC. It covers all other fields of the root: the hash of the root before, and
-the hashes of the pages. So whoever lacks the key can neither change an entry nor continue, fork or move a chain.
+A layout that encrypts offers an authenticator (``TierLayout.authenticator``). Once a root names a segment of such a
+layout, that root and every later root of the log have a MAC. The MAC covers all other fields of the root, including the
+hash of the previous root and the hashes of the pages. Without the key it is therefore impossible to change an entry, or
+to continue, fork or move a chain.
 
-docs/formats/tier.md describes the bytes, docs/encryption.md what each command does without the key.
+docs/formats/tier.md describes the bytes. docs/encryption.md describes what each command does without the key.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Authenticity:
     """Signs and checks the roots of a tier's logs. Thread-safe.
 
     Args:
-        layouts: those that are installed; asked for their authenticators at first use.
+        layouts: the installed layouts; asked for their authenticators at first use.
     """
 
     def __init__(self, layouts: LayoutTable) -> None:
@@ -47,8 +48,8 @@ class Authenticity:
         """Check a root that was read.
 
         Raises:
-            TamperedManifestError: its MAC is wrong; or it has none, and must have one.
-            ConfigError: the key of its MAC is missing.
+            TamperedManifestError: the MAC is wrong, or the root has none and must have one.
+            ConfigError: the key of the MAC is missing.
         """
         root = head.root
         key = manifest_key(root.prefix, root.version)
@@ -65,9 +66,9 @@ class Authenticity:
             raise TamperedManifestError("the root does not have the MAC that its key gives it", key)
 
     def entry_check(self, root: Root) -> EntryCheck | None:
-        """Return what checks the entries of a root one by one; None if the MAC of the root covers all of them.
+        """Return a function that checks one entry of a root; None if the root's MAC covers all of them.
 
-        The check raises TamperedManifestError for an entry that must not stand in a root without a MAC.
+        The function raises TamperedManifestError if a root without a MAC must not have that entry.
         """
         if root.mac is not None:
             return None
@@ -92,13 +93,13 @@ class Authenticity:
         """Return a new root with its MAC; the root itself if the log has no layout that authenticates.
 
         Args:
-            root: about to be committed.
-            before: the root before, which was checked when it was read.
-            entries: of the root before; taken if it has no MAC, and the new root is the first one with a MAC.
+            root: the root to be committed.
+            before: the previous root, which was checked when it was read.
+            entries: of the previous root; consumed only if it has no MAC and the new root is the first one with a MAC.
 
         Raises:
             ConfigError: there is no key to authenticate with.
-            TamperedManifestError: the root before has entries that a root without a MAC must not have.
+            TamperedManifestError: the previous root has entries that a root without a MAC must not have.
         """
         layout = before.mac.layout if before is not None and before.mac is not None else self._expected(root)
         if layout is None:
@@ -118,7 +119,7 @@ class Authenticity:
         return replace(root, mac=replace(mac, digest=digest))
 
     def is_due(self, root: Root) -> bool:
-        """True if the MAC of a head is missing, or of another key than the active one."""
+        """True if the head has no MAC but must have one, or has a MAC of a key that is not the active one."""
         if root.mac is None:
             return self._expected(root) is not None
         found = self._of(root.mac.layout)
@@ -148,7 +149,7 @@ class Authenticity:
         )
 
     def _expected(self, root: Root) -> str | None:
-        """The layout that should authenticate a root, by what the root says of itself; None if there is none."""
+        """Return the layout that must authenticate a root according to the root itself; None if there is none."""
         names = {_name(entry.layout) for entry in root.entries}
         told = root.topic.config.get(_LAYOUT_SETTING) if root.topic is not None else None
         if isinstance(told, str):
@@ -160,7 +161,7 @@ class Authenticity:
         return Unauthenticated.ACCEPT if found is None else found.unauthenticated
 
     def _of(self, name: str) -> ManifestAuthenticator | None:
-        """The authenticator of a layout; None if the layout is not installed, has none, or has no keys."""
+        """Return the authenticator of a layout; None if the layout is not installed, has none, or has no keys."""
         if name not in self._known:
             try:
                 self._known[name] = self._layouts.by_name(name).authenticator()

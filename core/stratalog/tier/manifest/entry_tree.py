@@ -1,6 +1,6 @@
-"""The entries of a root as one list: walking it page by page, and building the one of the next root.
+"""The entries of a root as one list: iteration page by page, and the entries of the next root.
 
-Only pages that a walk or a change touches are read or written.
+Only pages that an iteration or a change needs are read or written.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from stratalog.tier.manifest.root import EMPTYING, INLINE_PAGES, PAGE_ITEMS, Cha
 
 
 def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = None) -> Iterator[StoredSegment]:
-    """The entries that count and end above ``offset``, ascending.
+    """Return the entries above the log start that end above ``offset``, ascending.
 
     Args:
-        root: whose.
+        root: the root whose entries are returned.
         pages: of the same log.
         offset: pages that end at or below it are not read.
-        since_ms: leave out pages whose segments are all older; those that come may still be.
+        since_ms: skip pages whose segments are all older; the returned entries can still be older.
     """
     start = max(offset, root.log_start)
     yield from _walk_refs(root.pages, pages, start, since_ms)
@@ -33,13 +33,13 @@ def walk(root: Root, pages: Pages, offset: int = 0, *, since_ms: int | None = No
 
 
 def walk_back(root: Root, pages: Pages) -> Iterator[StoredSegment]:
-    """The entries that count, newest first."""
+    """Return the entries above the log start, newest first."""
     yield from reversed(root.entries)
     yield from _walk_refs_back(root.pages, pages, root.log_start)
 
 
 def leaves(refs: Sequence[PageRef], pages: Pages, start: int = 0) -> Iterator[PageRef]:
-    """The references to pages of entries that end above ``start``, ascending."""
+    """Return the references to pages of entries (level 0) that end above ``start``, ascending."""
     for ref in refs:
         if ref.end_offset > start:
             if ref.level:
@@ -70,7 +70,7 @@ def _walk_refs_back(refs: Sequence[PageRef], pages: Pages, start: int) -> Iterat
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the next root holds, as the fields of ``Root``; all pages are stored."""
+    """Contents of the next root, as the fields of ``Root``; all its pages are stored."""
 
     start_offset: int
     segments: int
@@ -81,11 +81,11 @@ class Contents:
 
 
 def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -> Contents:
-    """Carry out a change. At most one page is read to raise the log start, and none to add entries.
+    """Apply a change to a root's contents. Raising the log start reads one page at most; adding entries reads none.
 
     Raises:
-        StorageError: the change does not fit: a gap, or borders inside an entry.
-        StoreError: the store failed or refused; pages that no root names are left for the collector.
+        StorageError: the change does not fit: it leaves a gap, or its borders are inside an entry.
+        StoreError: the store failed or refused; the collector deletes pages that no root names.
     """
     if before is None or change.kind in EMPTYING:
         refs, entries, epochs = tuple[PageRef, ...](), tuple[StoredSegment, ...](), tuple[EpochEntry, ...]()
@@ -113,7 +113,7 @@ def grow(before: Root | None, change: Change, pages: Pages, leader_epoch: int) -
 def _totals(
     before: Root | None, change: Change, refs: Sequence[PageRef], entries: Sequence[StoredSegment], pages: Pages
 ) -> tuple[int, int, int]:
-    """Where the entries that count begin, how many they are, and the bytes of their logs."""
+    """Return the start offset, the number and the ``.log`` bytes of the entries above the log start."""
     if (
         before is not None
         and before.segments
@@ -148,7 +148,7 @@ def _totals_of(refs: Sequence[PageRef], log_start: int, pages: Pages) -> tuple[i
 
 
 def _epochs_from(epochs: Sequence[EpochEntry], start: int) -> tuple[EpochEntry, ...]:
-    """The epochs from ``start`` on; the one in force there begins there."""
+    """Return the epochs from ``start`` on; the first one is the epoch of ``start``, and begins there."""
     index = bisect_right(epochs, start, key=lambda entry: entry.start_offset) - 1
     if index < 0:
         return tuple(epochs)
@@ -175,7 +175,7 @@ def _gathered(refs: tuple[PageRef, ...], pages: Pages, leader_epoch: int) -> tup
 def _cut(
     refs: tuple[PageRef, ...], entries: tuple[StoredSegment, ...], end: int, pages: Pages
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """What lies below ``end``. If that is all in pages, the entries of the last one stand in the root from now on."""
+    """Return the pages and entries below ``end``. If all are in pages, the root holds the entries of the last page."""
     if entries and entries[0].info.base_offset < end:
         kept = tuple(entry for entry in entries if entry.info.end_offset <= end)
         left = refs
@@ -204,7 +204,7 @@ def _replace(
     pages: Pages,
     leader_epoch: int,
 ) -> tuple[tuple[PageRef, ...], tuple[StoredSegment, ...]]:
-    """Put ``added`` in the place of the entries of [start, end); pages that hold none of them stay as they are."""
+    """Replace the entries of [start, end) by ``added``; pages without such entries are not changed."""
     start, end = replaced
     bounds = [*(entry.info.base_offset for entry in added), added[-1].info.end_offset] if added else []
     joined = all(left.info.end_offset == right.info.base_offset for left, right in pairwise(added))
@@ -219,7 +219,7 @@ def _replace(
     held = list(leaves(touched, pages))
     inside = [ref for ref in held if ref.end_offset > start and ref.base_offset < end]
     older = tuple(entry for ref in inside for entry in pages.entries(ref))
-    if end > inline_start:  # it reaches into the root: what is new stands there from now on
+    if end > inline_start:  # the range reaches into the root, which from now on holds the new entries
         spliced = _spliced((*older, *entries), start, end, added)
         kept = tuple(entry for entry in spliced if entry.info.end_offset <= start)
         newer = spliced[len(kept) :]
@@ -244,7 +244,7 @@ def _spliced(
 
 
 def _lifted(refs: Sequence[PageRef], level: int, pages: Pages, leader_epoch: int) -> Sequence[PageRef]:
-    """References to pages of entries as references of ``level``, where they stood."""
+    """Return references to pages of entries as references of ``level``, in the same order."""
     for _ in range(level if refs else 0):
         refs = [pages.write(refs[at : at + PAGE_ITEMS], leader_epoch) for at in range(0, len(refs), PAGE_ITEMS)]
     return refs

@@ -1,9 +1,9 @@
-"""Finding the newest manifest root of a log: by listing, or by asking for the next version.
+"""Search for the latest manifest root of a log: by listing, or by reading the next version.
 
-Asking for the next version is cheap and sound only while the root it starts from is known to have been the head a
-short time ago. A collector deletes old roots; a version it deleted can be created again by a writer that slept, and
-such a stale root would be taken for the head by whoever starts from its parent. So a head that was not verified
-within ``WARM_HEAD_MS`` is listed anew, and collectors keep a superseded root for at least twice that long.
+Reading the next version is cheap. It is safe only if the root it starts from was the head a short time ago. A collector
+deletes old roots, and a writer that slept can create a deleted version again. A reader that starts from the parent of
+such a stale root would find it and use it as the head. Therefore a head that was not verified within ``WARM_HEAD_MS``
+is found by listing, and collectors keep a superseded root for at least twice that time.
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from stratalog.tier.manifest.root_codec import parse_root
 from stratalog.tier.store.store import TierStore
 
 WARM_HEAD_MS: Final = 60_000
-WARM_HITS: Final = 4  # after so many newer roots one listing is cheaper than going on
-_LIST_TRIES: Final = 4  # a root listed may be superseded and collected before it is read
+WARM_HITS: Final = 4  # after this many newer roots, one listing is cheaper than more reads
+_LIST_TRIES: Final = 4  # a listed root may be superseded and collected before it is read
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A moment on both clocks: the monotonic one stands still while a machine sleeps, the other may be set."""
+    """A time on two clocks: the monotonic clock stops while a machine sleeps, the wall clock may be set."""
 
     monotonic_ns: int
     now_ms: int
 
     @classmethod
     def of(cls, clock: Clock) -> Moment:
-        """Now."""
+        """Return the current time."""
         return cls(clock.monotonic_ns(), clock.now_ms())
 
     def is_within(self, earlier: Moment, duration_ms: int) -> bool:
-        """Whether ``earlier`` is at most ``duration_ms`` ago, as far as both clocks can tell."""
+        """Return True if ``earlier`` is at most ``duration_ms`` ago on both clocks."""
         monotonic_ms = (self.monotonic_ns - earlier.monotonic_ns) // 1_000_000
         return monotonic_ms <= duration_ms and 0 <= self.now_ms - earlier.now_ms <= duration_ms
 
 
 class HeadFinder:
-    """The head of one log's chain, and when it was last seen to be the head. Not thread-safe: the caller locks.
+    """The head of one log's chain, and when it was last verified. Not thread-safe: the caller holds a lock.
 
     Args:
-        store: where the roots are.
-        log: whose.
+        store: holds the roots.
+        log: its name.
         topic_id: of its topic.
-        clock: tells how old the last look is.
+        clock: measures the age of the last verification.
         limit_bytes: the largest root read.
-        authenticity: checks and makes the MACs of roots; None reads any root.
+        authenticity: checks and makes the MACs of roots; if None, any root is read.
     """
 
     def __init__(
@@ -71,29 +71,29 @@ class HeadFinder:
         self.log, self.topic_id, self.prefix = log, topic_id, log_prefix(log, topic_id)
         self._store, self._clock, self.limit_bytes = store, clock, limit_bytes
         self._head: Head | None = None
-        self._verified: Moment | None = None  # when _head was the head, at the latest known
+        self._verified: Moment | None = None  # the latest time at which _head was known to be the head
         self._first_version: int | None = None
 
     @property
     def head(self) -> Head | None:
-        """The head as last seen; None if there is no root, or nobody looked yet."""
+        """The last seen head; None if there is no root, or if no read was made yet."""
         return self._head
 
     @property
     def first_version(self) -> int:
-        """The version of the head at the first look; 0 if there was no root."""
+        """The version of the head at the first read; 0 if there was no root."""
         return self._first_version or 0
 
     @property
     def is_warm(self) -> bool:
-        """Whether ``head`` was verified so lately that no collector can have taken its successor."""
+        """True if ``head`` was verified so recently that no collector can have deleted its successor."""
         return self._verified is not None and Moment.of(self._clock).is_within(self._verified, WARM_HEAD_MS)
 
     def find(self, *, cold: bool = False) -> Head | None:
-        """The head now; None if the log has no root. ``cold`` lists in any case.
+        """Return the head; None if the log has no root. ``cold`` lists in any case.
 
         Raises:
-            CorruptManifestError: a root is damaged, or does not continue what was seen before.
+            CorruptManifestError: a root is damaged, or does not continue the head seen before.
             StoreError: the store failed or refused.
         """
         if self._head is not None and self.is_warm and not cold:
@@ -107,18 +107,18 @@ class HeadFinder:
         return self._find_by_listing()
 
     def settle(self, head: Head, verified: Moment) -> None:
-        """Take ``head`` for the head: a root just committed, with nothing above it at ``verified``."""
+        """Set the head to a root just committed, which was the latest one at ``verified``."""
         self._head, self._verified = head, verified
 
     def doubt(self) -> None:
-        """Let the next ``find`` list."""
+        """Make the next ``find`` list the roots."""
         self._verified = None
 
     def read(self, version: int) -> Head | None:
-        """The root of this version, or None; one request.
+        """Return the root of this version, or None; one request.
 
         Raises:
-            CorruptManifestError: it is damaged.
+            CorruptManifestError: the root is damaged.
             TamperedManifestError: its MAC is wrong or missing.
             ConfigError: the key of its MAC is missing.
         """
@@ -128,7 +128,7 @@ class HeadFinder:
         return found
 
     def read_unchecked(self, version: int) -> Head | None:
-        """The same whatever its MAC: for a superseded root, of which nothing is served."""
+        """Return a root as ``read``, without a check of its MAC: for superseded roots, from which nothing is served."""
         try:
             data = self._store.read(manifest_key(self.prefix, version), 0, self.limit_bytes + 1)
         except ObjectNotFoundError:
@@ -140,7 +140,7 @@ class HeadFinder:
         return root if self.authenticity is None else self.authenticity.signed(root, before, entries)
 
     def roots_above(self, version: int) -> Iterator[tuple[int, ObjectInfo]]:
-        """Versions above ``version`` that are there, ascending; 0 lists all."""
+        """Return the existing versions above ``version``, ascending; 0 lists all."""
         after = manifest_key(self.prefix, version) if version else ""
         for info in self._store.list_all(manifest_prefix(self.prefix), after=after):
             found = parse_manifest_key(self.prefix, info.key)
@@ -185,7 +185,7 @@ def _check_continues(old: Head, new: Head) -> None:
 
 
 def may_continue(old: Head, new: Head) -> bool:
-    """Whether ``new`` can be what became of ``old``, as far as the two roots tell."""
+    """Return True if ``new`` can be a later root of the chain of ``old``, according to the two roots."""
     distance = new.root.version - old.root.version
     if old.root.mac is not None and new.root.mac is None:
         return False

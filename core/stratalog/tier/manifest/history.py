@@ -1,4 +1,4 @@
-"""Earlier states of a log's tier: every root that the collector has left."""
+"""Earlier states of a log's tier: the roots that the collector has not deleted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stratalog.tier.manifest.head import HeadFinder, may_continue
 from stratalog.tier.manifest.root import Head
 
 AsOf: TypeAlias = int | datetime
-"""A version of the manifest, or a moment: the newest root that was made by then. A moment without a zone is UTC."""
+"""A version of the manifest, or a timestamp, which means the latest root made by then; without a zone it is UTC."""
 
 
 class History:
-    """The roots of one log that are still there. Not thread-safe.
+    """The roots of one log that still exist. Not thread-safe.
 
     Args:
         finder: reads and lists roots.
@@ -27,10 +27,10 @@ class History:
         self._finder = finder
 
     def newest_first(self) -> Iterator[Head]:
-        """All roots, from the head back; one listing, and one request a root as it is taken.
+        """Return all roots, newest first; one listing, and one request for each root as it is consumed.
 
-        Roots that are collected meanwhile are passed over. One that the next one does not continue is no part of the
-        history (it was created again after it had been collected), and is passed over, too.
+        Roots that are collected meanwhile are skipped. A root that the next one does not continue is stale: it was
+        created again after it had been collected. It is skipped, too.
 
         Raises:
             CorruptManifestError: a root is damaged.
@@ -45,13 +45,14 @@ class History:
             yield found
 
     def as_of(self, wanted: AsOf) -> Head | None:
-        """The root of that version or moment; None if the log has no root at all.
+        """Return the root of a version or of a timestamp; None if the log has no root at all.
 
-        A moment takes about as many requests as the number of roots has binary digits; one more is for the root after it,
-        which says whether it is of the chain, and one for the head, which says from where on history counts.
+        The search for a timestamp takes about log2(number of roots) requests. One more request reads the next root,
+        which shows if the found one belongs to the chain. Another one reads the head, which has the first version of
+        the history.
 
         Raises:
-            ConfigError: it is not kept any more, not there yet, or from before a key was erased.
+            ConfigError: the root is not kept any more, does not exist yet, or is older than the erasure of a key.
             CorruptManifestError, StoreError: as ``newest_first``.
         """
         if type(wanted) is not int and not isinstance(wanted, datetime):
@@ -84,13 +85,13 @@ class History:
         return found
 
     def _is_continued(self, versions: Sequence[int], found: Head) -> bool:
-        """Whether the root after it was made of it: if not it is a stale one, created again after it had been collected."""
+        """Return True if the next root continues ``found``; if not, ``found`` was created again after its deletion."""
         after = versions.index(found.root.version) + 1
         newer = self._finder.read(versions[after]) if after < len(versions) else None
         return newer is None or may_continue(found, newer)
 
     def _check_anchored(self, versions: Sequence[int], found: Head) -> None:
-        """Raise TamperedManifestError unless hashes lead from a root without a MAC up to one with a MAC; a request each root."""
+        """Raise TamperedManifestError unless hashes link a root without a MAC to one with a MAC; a request a root."""
         last = found
         for version in versions[versions.index(found.root.version) + 1 :]:
             newer = self._finder.read(version)
@@ -105,7 +106,7 @@ class History:
         )
 
     def _at(self, versions: Sequence[int], moment: datetime) -> Head | None:
-        """The newest root that was made at or before a moment, by binary search: writers' clocks are taken to agree."""
+        """Return the latest root made at or before a timestamp by binary search; assumes that writers' clocks agree."""
         moment_ms = unix_ms(moment)
         best: Head | None = None
         low, high = 0, len(versions)

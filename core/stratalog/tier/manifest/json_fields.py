@@ -1,4 +1,4 @@
-"""Strict reading of the JSON objects that a manifest is made of."""
+"""Strict parsing of the JSON objects of a manifest."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def canonical(value: object) -> bytes:
-    """The canonical bytes of a JSON value: sorted keys, no spaces, ASCII."""
+    """Return the canonical bytes of a JSON value: sorted keys, no spaces, ASCII."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def sha256_of(data: bytes) -> str:
-    """The hash by which roots name their parent and their pages, hex."""
+    """Return the hash by which roots name their parent and their pages, in hex."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -26,7 +26,7 @@ def load_object(data: bytes, key: str) -> Fields:
     """Parse a JSON object; the caller has bounded its size.
 
     Raises:
-        CorruptManifestError: it is none; names the key.
+        CorruptManifestError: the bytes are not a JSON object; the error names the key.
     """
 
     def refuse(word: str) -> NoReturn:
@@ -42,40 +42,43 @@ def load_object(data: bytes, key: str) -> Fields:
 
 
 class Fields:
-    """Typed access to a JSON object; TypeError, ValueError or KeyError says which field is wrong."""
+    """Typed access to a JSON object; raises TypeError, ValueError or KeyError that names the wrong field."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self._value = value
 
     def check_names(self, known: Collection[str]) -> None:
-        """An unknown field would be lost by the next root; a later format that adds one has another version."""
+        """Raise ValueError if there is an unknown field, which the next root would lose.
+
+        A later format that adds a field has another version.
+        """
         unknown = sorted(set(self._value) - set(known))
         if unknown:
             raise ValueError(f"unknown field {unknown[0][:64]!r}")
 
     def replaced(self, name: str, value: object) -> dict[str, Any]:
-        """All fields, one of them with another value."""
+        """Return all fields, with another value for one of them."""
         return {**self._value, name: value}
 
     def get(self, name: str) -> object:
-        """Whatever it holds, None if it is missing."""
+        """Return the value of a field, None if it is missing."""
         return self._value.get(name)
 
     def integer(self, name: str) -> int:
-        """An integer."""
+        """Return an integer field."""
         return exactly(int, self._value[name], name)
 
     def text(self, name: str) -> str:
-        """A text."""
+        """Return a text field."""
         return exactly(str, self._value[name], name)
 
     def items(self, name: str) -> list[Any]:
-        """A list."""
+        """Return a list field."""
         return exactly(list, self._value[name], name)
 
 
 def exactly(kind: type[T], value: object, name: str) -> T:
-    """``value``, which must be of this very type: True is no number."""
+    """Return ``value``; raise TypeError unless it has exactly this type (a bool is no integer)."""
     if type(value) is not kind:
         raise TypeError(f"{name} is not of type {kind.__name__}")
     return value

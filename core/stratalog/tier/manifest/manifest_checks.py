@@ -1,4 +1,4 @@
-"""What manifest roots promise, alone and along the chain; checked before one is written and when one is read."""
+"""Invariants of manifest roots, of one root and along the chain; checked before a write and at each read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_WRITER: Final = 128  # characters
 
 
 def contradiction(root: Root) -> str:
-    """What is wrong with a root taken alone, or ""."""
+    """Return what is wrong with a root on its own, or ""."""
     checks: Iterable[tuple[bool, Callable[[], str]]] = (
         (1 <= root.version <= _INT64_MAX, lambda: f"version {root.version}"),
         (bool(_COMMIT_ID.match(root.commit_id)), lambda: "malformed commit id"),
@@ -66,7 +66,7 @@ def contradiction(root: Root) -> str:
 
 
 def regression(before: Root, root: Root) -> str:
-    """What may not follow ``before``, or ""."""
+    """Return why ``root`` must not follow ``before``, or ""."""
     if root.leader_epoch < before.leader_epoch:
         return f"leader epoch {root.leader_epoch} after {before.leader_epoch}"
     if root.history_start < before.history_start:
@@ -81,12 +81,12 @@ def regression(before: Root, root: Root) -> str:
 
 
 def is_writer(text: str) -> bool:
-    """Whether a mark may name a writer so."""
+    """Return True if a mark may have this writer's name."""
     return 1 <= len(text) <= MAX_WRITER and text.isprintable()
 
 
 def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
-    """What is wrong with an entry of the log under ``prefix``, or ""."""
+    """Return what is wrong with an entry of the log under ``prefix``, or ""."""
     info = entry.info
     wrong = ""
     if not 0 <= info.base_offset < info.end_offset or info.size_bytes < 0:
@@ -102,7 +102,7 @@ def entry_contradiction(prefix: str, entry: StoredSegment) -> str:
 
 
 def refs_contradiction(refs: Sequence[PageRef]) -> str:
-    """What is wrong with consecutive references, or ""."""
+    """Return what is wrong with consecutive references, or ""."""
     for ref in refs:
         numbers = (ref.size_bytes, ref.stored_bytes, ref.leader_epoch)
         if (
@@ -144,7 +144,7 @@ def _entries_contradiction(root: Root) -> str:
 
 
 def _start_contradiction(root: Root) -> str:
-    """Whether what a root says of its pages as a whole can be so."""
+    """Return why the totals and the start offset of a root contradict its pages, or ""."""
     inline_bytes = sum(entry.info.size_bytes for entry in root.entries)
     most = sum(ref.segments for ref in root.pages) + len(root.entries)
     most_bytes = sum(ref.size_bytes for ref in root.pages) + inline_bytes

@@ -1,7 +1,7 @@
-"""Entries and references as manifests hold them: compact, since a root is written with each commit.
+"""Encoding of manifest entries and references; it is compact because each commit writes a root.
 
-An entry leaves out what the root says (topic, partition, topic id), and names its objects once, relative to the log's
-prefix. A reference is a row of numbers.
+An entry omits the fields that the root has (topic, partition, topic id). It names each object once, relative to the
+log's prefix. A reference is a row of numbers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBERS: Final = (
 
 
 def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
-    """An entry as JSON values."""
+    """Return an entry as JSON values."""
     prefix = log_prefix(entry.info.log, entry.info.topic_id)
     value = stored_to_json(entry)
     for name in _OWN_OF_ROOT:
@@ -43,10 +43,10 @@ def entry_to_json(entry: StoredSegment) -> dict[str, Any]:
 
 
 def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> StoredSegment:
-    """The entry that ``entry_to_json`` wrote, checked.
+    """Return the checked entry that ``entry_to_json`` encoded.
 
     Raises:
-        StorageError, TypeError, ValueError, KeyError: it is none; the text says what is wrong.
+        StorageError, TypeError, ValueError, KeyError: the value is not an entry; the text names the reason.
     """
     fields = dict(exactly(dict, value, "entry"))
     for name in _OWN_OF_ROOT:
@@ -65,12 +65,12 @@ def entry_from_json(value: object, log: TopicPartition, topic_id: TopicId) -> St
 
 
 def ref_to_json(ref: PageRef) -> list[Any]:
-    """A reference as a row."""
+    """Return a reference as a row."""
     return [*(getattr(ref, name) for name in _NUMBERS), ref.sha256]
 
 
 def ref_from_json(value: object) -> PageRef:
-    """The reference that ``ref_to_json`` wrote; errors as ``entry_from_json``."""
+    """Return the reference that ``ref_to_json`` encoded; errors as ``entry_from_json``."""
     row = exactly(list, value, "pages")
     if len(row) != len(_NUMBERS) + 1:
         raise ValueError(f"a reference to a page has {len(_NUMBERS) + 1} values, not {len(row)}")
@@ -79,7 +79,7 @@ def ref_from_json(value: object) -> PageRef:
 
 
 def encode_page(log: TopicPartition, topic_id: TopicId, level: int, items: Sequence[StoredSegment | PageRef]) -> bytes:
-    """The canonical bytes of a page."""
+    """Return the canonical bytes of a page."""
     rows = [ref_to_json(item) if isinstance(item, PageRef) else entry_to_json(item) for item in items]
     return canonical(
         {
@@ -97,11 +97,11 @@ def encode_page(log: TopicPartition, topic_id: TopicId, level: int, items: Seque
 def parse_page(
     data: bytes, log: TopicPartition, topic_id: TopicId, ref: PageRef
 ) -> tuple[StoredSegment | PageRef, ...]:
-    """The entries (level 0) or references of the page that ``ref`` names.
+    """Return the entries (level 0) or references of the page that ``ref`` names.
 
     Raises:
-        CorruptManifestError: it is not the page that the reference means; names the key.
-        UnknownComponentError: a newer format, unsupported here.
+        CorruptManifestError: the page is not the one that the reference names; the error names the key.
+        UnknownComponentError: the page has a newer format, which is not supported.
     """
     key = ref.key(log_prefix(log, topic_id))
     if len(data) != ref.stored_bytes or sha256_of(data) != ref.sha256:
@@ -114,7 +114,7 @@ def parse_page(
 
 
 def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[StoredSegment | PageRef, ...]]:
-    """Whose page it is, and what is in it, without knowing what names it; for people who look at one. Errors as above."""
+    """Return the log of a page and its items, without a reference to it; for inspection. Errors as ``parse_page``."""
     fields = load_object(data, key)
     if fields.get("format") != FORMAT:
         raise CorruptManifestError("not a manifest page", key)
@@ -138,7 +138,7 @@ def read_page(data: bytes, key: str) -> tuple[TopicPartition, TopicId, tuple[Sto
 
 
 def _contradiction(ref: PageRef, items: Sequence[StoredSegment | PageRef]) -> str:
-    """What is wrong with a page as the content of ``ref``, or ""."""
+    """Return how a page contradicts its reference ``ref``, or ""."""
     if not 1 <= len(items) <= PAGE_ITEMS:
         return f"{len(items)} items"
     below = [item for item in items if isinstance(item, PageRef)]

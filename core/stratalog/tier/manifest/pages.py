@@ -1,4 +1,4 @@
-"""Reading and writing the pages of a log's manifest."""
+"""Reads and writes of the pages of a log's manifest."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stratalog.tier.manifest.page_codec import encode_page, parse_page
 from stratalog.tier.manifest.root import PageRef, segment_time_ms
 from stratalog.tier.store.store import TierStore
 
-CACHED_PAGES: Final = 32  # about 1 MiB each once they are read
+CACHED_PAGES: Final = 32  # about 1 MiB each when parsed
 Item = StoredSegment | PageRef
 
 
 class PageCache:
-    """Pages that were read, the least used forgotten first; shared by the logs of a tier. Thread-safe."""
+    """Cache of pages, shared by the logs of a tier; evicts the least recently used page. Thread-safe."""
 
     def __init__(self, pages: int = CACHED_PAGES) -> None:
         self._most = pages
@@ -33,7 +33,7 @@ class PageCache:
         ends_with_fork(self)
 
     def get(self, key: str) -> tuple[Item, ...] | None:
-        """The items of a page, if it is held."""
+        """Return the items of a page, None if it is not cached."""
         with self._lock:
             found = self._pages.get(key)
             if found is not None:
@@ -41,7 +41,7 @@ class PageCache:
             return found
 
     def put(self, key: str, items: tuple[Item, ...]) -> None:
-        """Hold a page."""
+        """Cache a page."""
         with self._lock:
             self._pages[key] = items
             self._pages.move_to_end(key)
@@ -57,11 +57,11 @@ class Whole:
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
         return len(self.data)
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All of them, in pieces."""
+        """Return all bytes, in pieces."""
         view = memoryview(self.data)
         return (view[start : start + chunk_bytes] for start in range(0, len(view), chunk_bytes))
 
@@ -70,8 +70,8 @@ class Pages:
     """The pages of one log. Thread-safe; owns nothing.
 
     Args:
-        store: where they are.
-        log: whose.
+        store: holds the pages.
+        log: its name.
         topic_id: of its topic.
         cache: shared with other logs.
         limit_bytes: the largest page read.
@@ -85,10 +85,11 @@ class Pages:
         self._cache, self._limit_bytes = cache, limit_bytes
 
     def read(self, ref: PageRef) -> tuple[Item, ...]:
-        """What is in a page: entries (level 0) or references; one request, none if it was read lately.
+        """Return the entries (level 0) or references of a page; one request, none if the page is cached.
 
         Raises:
-            CorruptManifestError: it is missing, damaged or not the one that the reference means.
+            CorruptManifestError: the page is damaged, or not the one that the reference names.
+            ObjectNotFoundError: the page is missing.
             StoreError: the store failed or refused.
         """
         key = ref.key(self.prefix)
@@ -115,10 +116,10 @@ class Pages:
     def write(self, items: Sequence[Item], leader_epoch: int) -> PageRef:
         """Store a page of entries, or of references of one level; no root names it yet.
 
-        Written again, it has the same key and the same bytes.
+        A repeated call with the same arguments writes the same key and the same bytes.
 
         Raises:
-            StoreError: the store failed or refused; the page may be there.
+            StoreError: the store failed or refused; the page may be stored.
         """
         ref, data = made_page(self._log, self._topic_id, items, leader_epoch)
         key = ref.key(self.prefix)
@@ -131,7 +132,7 @@ class Pages:
 def made_page(
     log: TopicPartition, topic_id: TopicId, items: Sequence[Item], leader_epoch: int
 ) -> tuple[PageRef, bytes]:
-    """The page of these items, at least one, ascending and of one level: how a root refers to it, and its bytes."""
+    """Return the reference to the page of these items and its bytes; at least one item, ascending, of one level."""
     rows = [item if isinstance(item, PageRef) else page_of(item) for item in items]
     level = rows[0].level + 1
     data = encode_page(log, topic_id, level, items)
@@ -152,7 +153,7 @@ def made_page(
 
 
 def page_of(entry: StoredSegment) -> PageRef:
-    """An entry as if it were a page of one segment, one level below those of entries."""
+    """Return an entry as a page of one segment, one level below pages of entries."""
     info, time_ms = entry.info, segment_time_ms(entry)
     return PageRef(
         level=-1,

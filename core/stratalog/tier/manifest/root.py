@@ -1,4 +1,4 @@
-"""Manifest roots as values: what a log's tier holds after one commit, and what a commit wants changed."""
+"""Manifest roots as values: the state of a log's tier after one commit, and the change that a commit makes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from stratalog.spi.layouts import StoredSegment
 from stratalog.tier.manifest.json_fields import sha256_of
 
 RECENT_COMMITS: Final = 64
-MAX_MARKS: Final = 64  # writers that a root remembers; the one that has been silent for longest is forgotten first
-PAGE_ITEMS: Final = 256  # entries, or references, of one page; and the most entries that stand in a root
-INLINE_PAGES: Final = 512  # references of one level in a root: more are gathered in a page of the next level
+MAX_MARKS: Final = 64  # writers that a root remembers; the one that has not written for longest is removed first
+PAGE_ITEMS: Final = 256  # entries or references of one page; also the most entries of a root
+INLINE_PAGES: Final = 512  # references of one level in a root; more of them move to a page of the next level
 
 
 class ChangeKind(StrEnum):
-    """Why a root was made. Persistent: roots name it by these words; later versions may know more."""
+    """The reason for a root. Persistent: roots store these words; later versions may know more."""
 
     CREATE = "create"
     CLAIM = "claim"
@@ -37,23 +37,23 @@ class ChangeKind(StrEnum):
     DELETE = "delete"
 
 
-BULK: Final = frozenset({ChangeKind.APPEND, ChangeKind.REPLACE})  # what jobs make, and no engine
-EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # nothing that was there counts any more
-SHORTENING: Final = EMPTYING | {ChangeKind.TRUNCATE}  # the end may fall
+BULK: Final = frozenset({ChangeKind.APPEND, ChangeKind.REPLACE})  # made by jobs, never by an engine
+EMPTYING: Final = frozenset({ChangeKind.CLEAR, ChangeKind.DELETE})  # all earlier segments leave the tier
+SHORTENING: Final = EMPTYING | {ChangeKind.TRUNCATE}  # the end offset may fall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRef:
-    """Where a page is, and what one needs to know of it without reading it.
+    """The location of a page, and facts that readers need without reading the page.
 
     Attributes:
-        level: 0 for a page of entries; else a page of references to pages of the level below.
+        level: 0 for a page of entries; above 0, a page of references to pages of the level below.
         base_offset: of its first entry.
         end_offset: of its last entry.
-        segments: how many it holds, in all pages below it.
+        segments: number of segments in it and in all pages below it.
         size_bytes: of their ``.log`` files.
-        oldest_ms: the smallest of the segments' times; a segment's is its largest timestamp, or the file's time.
-        newest_ms: the largest of them.
+        oldest_ms: the smallest segment time; a segment's time is its largest timestamp, or the file's time.
+        newest_ms: the largest segment time.
         stored_bytes: of the page itself.
         leader_epoch: of the writer.
         sha256: of the page's bytes.
@@ -71,7 +71,7 @@ class PageRef:
     sha256: str
 
     def key(self, prefix: str) -> str:
-        """The key of the page, of the log under ``prefix``."""
+        """Return the key of the page in the log under ``prefix``."""
         return page_key(prefix, self.base_offset, self.leader_epoch, self.sha256)
 
 
@@ -86,9 +86,10 @@ class RootMac:
 
 @dataclass(frozen=True, slots=True)
 class TopicNote:
-    """What somebody who finds nothing but the tier must know of a topic: how many partitions it has, and its settings.
+    """Facts about a topic that are needed if only the tier is left: its number of partitions and its settings.
 
-    ``config`` are the settings that somebody chose, by Kafka's names, as JSON values; the engine's defaults are not in it.
+    ``config`` has the settings that were set explicitly, by Kafka's names, as JSON values. It does not contain the
+    engine's defaults.
     """
 
     partitions: int
@@ -98,9 +99,10 @@ class TopicNote:
 @checked
 @dataclass(frozen=True, slots=True)
 class WriteMark:
-    """How far somebody came who writes in numbered rounds: everything of round ``number`` and those before it is there.
+    """Progress of a writer with numbered rounds: the log has all records of round ``number`` and of earlier rounds.
 
-    ``writer`` is theirs for good, 1 to 128 printable characters: the id of a streaming query, say.
+    ``writer`` identifies the writer permanently, in 1 to 128 printable characters, for example the id of a streaming
+    query.
     """
 
     writer: str
@@ -109,19 +111,19 @@ class WriteMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a commit wants the next root to say. Offsets as in ``Root``.
+    """Change that a commit makes to a root. Offsets as in ``Root``.
 
     Attributes:
-        kind: why.
-        reason: the same, for people.
+        kind: the reason.
+        reason: text for people.
         log_start: segments that end at or below it leave the tier.
         high_watermark: of the log.
-        added: new entries: behind the last one, or in the place of what is replaced.
-        replaced: the offsets [start, end) that ``added`` stands for from now on; the borders of entries.
-        first_dirty_offset: where compaction goes on.
-        topic: of the log's topic; None leaves what the root before says.
-        mark: of who writes in numbered rounds; takes the place of the same writer's earlier one.
-        kept_end: the border of an entry; those from there on leave the tier. None keeps all.
+        added: new entries, behind the last one or instead of the replaced ones.
+        replaced: the offsets [start, end) that ``added`` replaces; the borders of entries.
+        first_dirty_offset: where compaction continues.
+        topic: facts about the log's topic; None keeps those of the previous root.
+        mark: of a writer that writes in numbered rounds; replaces the writer's earlier mark.
+        kept_end: the border of an entry; entries from there on leave the tier. None keeps all.
     """
 
     kind: ChangeKind
@@ -138,34 +140,34 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """One version of what the tier holds of a log.
+    """One version of the state of a log in the tier.
 
-    Older entries are in pages, the newest ones in the root itself. Entries of a page that end at or below the log start
-    do not count any more: raising the log start rewrites no page.
+    Older entries are in pages, the newest ones in the root itself. Page entries that end at or below the log start no
+    longer belong to the log. Therefore raising the log start rewrites no page.
 
     Attributes:
         log: its name.
         topic_id: of its topic.
-        version: 1 for the first root, one more each commit.
-        commit_id: 32 hex digits, random: tells our own root from another's after a lost reply.
-        parent_sha256: of the bytes of the root before, "" for the first.
+        version: 1 for the first root, one higher at each commit.
+        commit_id: 32 hex digits, random: identifies our own root after a lost reply.
+        parent_sha256: of the bytes of the previous root, "" for the first.
         leader_epoch: of the writer; never falls along the chain.
         change: a ``ChangeKind``, or a word of a later version.
-        reason: why, for people.
+        reason: text for people.
         log_start: the first offset that readers may ask for; never falls.
         high_watermark: of the log at the commit, at least the end of the last entry.
-        first_dirty_offset: where compaction goes on.
-        start_offset: the base offset of the first entry that counts, or the log start if there is none.
-        segments: how many entries count, those in pages included.
+        first_dirty_offset: where compaction continues.
+        start_offset: the base offset of the first entry above the log start, or the log start if there is none.
+        segments: number of entries above the log start, including those in pages.
         size_bytes: of their ``.log`` files.
         leader_epochs: where epochs start in [start_offset, end_offset), ascending.
         pages: of the older entries, ascending; levels never rise along them.
         entries: the newest ones, ascending; all of them end above ``log_start``.
         recent_commits: the ids of the last commits, oldest first, this one included.
         created_ms: the writer's wall clock.
-        topic: of the log's topic, as it was at the last commit that told of it; None if none did.
-        marks: one a writer, the one that wrote last at the end; at most ``MAX_MARKS``.
-        history_start: versions below it are not kept as history, and not read as such: a key was erased since.
+        topic: facts about the log's topic, from the latest commit that had them; None if no commit had.
+        marks: one for each writer, the latest writer last; at most ``MAX_MARKS``.
+        history_start: versions below it are neither kept nor read as history, because a key was erased after them.
         mac: over all other fields; None if no layout of the log authenticates roots.
     """
 
@@ -194,7 +196,7 @@ class Root:
     mac: RootMac | None = None
 
     def number_of(self, writer: str) -> int:
-        """The number of a writer's last round, -1 if it has none here."""
+        """Return the number of a writer's last round, -1 if it has none here."""
         return next((mark.number for mark in self.marks if mark.writer == writer), -1)
 
     @property
@@ -204,12 +206,12 @@ class Root:
 
     @property
     def identity(self) -> str:
-        """Text that only a root with this MAC has, for a note on local disk; "" without a MAC."""
+        """Text that is unique to a root with this MAC, for a note on local disk; "" without a MAC."""
         return f"{self.commit_id} {self.mac.digest}" if self.mac is not None else ""
 
     @property
     def prefix(self) -> str:
-        """The prefix of everything the tier holds of the log."""
+        """The prefix of all objects of the log in the tier."""
         return log_prefix(self.log, self.topic_id)
 
 
@@ -217,7 +219,8 @@ class Root:
 class Head:
     """A root and the hash of its bytes, by which the next root names it.
 
-    ``content_sha256`` is the hash of all fields without the digits of the MAC, which the MAC is made of; "" without a MAC.
+    ``content_sha256`` is the hash of all fields except the digits of the MAC. The MAC is computed from it. It is ""
+    without a MAC.
     """
 
     root: Root
@@ -226,20 +229,20 @@ class Head:
 
 
 def marked(marks: Iterable[WriteMark], mark: WriteMark | None) -> tuple[WriteMark, ...]:
-    """The marks with one more, in the place of the same writer's earlier one."""
+    """Return the marks with ``mark`` at the end, which replaces the same writer's earlier mark."""
     if mark is None:
         return tuple(marks)
     return (*(found for found in marks if found.writer != mark.writer), mark)[-MAX_MARKS:]
 
 
 def segment_time_ms(entry: StoredSegment) -> int:
-    """What retention by time goes by: the largest timestamp, or when the file was last written."""
+    """Return the segment's time for retention: the largest timestamp, or the time when the file was last written."""
     info = entry.info
     return info.max_timestamp_ms if info.max_timestamp_ms >= 0 else info.modified_ms
 
 
 def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
-    """Of topics that had the same name one after the other, the one that is not deleted, and was written last.
+    """Return the latest topic of several that had the same name: the one that is not deleted and was written last.
 
     Args:
         topics: the roots of their logs, at least one each.
@@ -247,7 +250,7 @@ def newest_topic(topics: Mapping[TopicId, Sequence[Root]]) -> TopicId:
     live = {found: roots for found, roots in topics.items() if any(root.change != ChangeKind.DELETE for root in roots)}
     asked = live or topics
     written_ms = {found: max(map(_written_ms, roots)) for found, roots in asked.items()}
-    if min(written_ms.values()) < 0:  # where one holds no segment any more, the commits tell
+    if min(written_ms.values()) < 0:  # if one has no segment, the times of the commits decide
         written_ms = {found: max(root.created_ms for root in roots) for found, roots in asked.items()}
     return max(written_ms, key=written_ms.__getitem__)
 
@@ -257,10 +260,10 @@ def _written_ms(root: Root) -> int:
 
 
 def object_keys(entries: Iterable[StoredSegment]) -> set[str]:
-    """Every object that an entry names."""
+    """Return the keys of all objects that the entries name."""
     return {key for entry in entries for key in entry.keys}
 
 
 def stand_in(prefix: str, version: int) -> str:
-    """The commit id of a root that nobody can read any more."""
+    """Return the commit id that stands for a root that is lost."""
     return sha256_of(f"{prefix}{version}".encode())[:32]

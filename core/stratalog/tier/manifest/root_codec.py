@@ -1,8 +1,8 @@
-"""Manifest roots as bytes, chained by hash: one complete root a commit.
+"""Manifest roots as bytes, chained by hash: each commit writes one complete root.
 
-A root is canonical JSON (sorted keys, no spaces, ASCII) under ``manifest/{version, 20 digits}``; its hash is that of
-these bytes. Roots are created only-if-absent and never change. Its first field is the hash of all others: the newest root
-has no successor that could tell that it is damaged.
+A root is canonical JSON (sorted keys, no spaces, ASCII) under ``manifest/{version, 20 digits}``. Its hash is that of
+these bytes. Roots are created only-if-absent and never change. A root's first field is the hash of all other fields,
+because the latest root has no successor whose parent hash could reveal damage.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from stratalog.tier.manifest.root import (
 
 FORMAT: Final = "stratalog-manifest"
 FORMAT_VERSION: Final = 3
-AUTHENTICATED_VERSION: Final = 4  # of roots with a MAC, and of no others
-UNSEALED_VERSION: Final = 2  # what was written before roots had a hash of themselves: read, and never written
+AUTHENTICATED_VERSION: Final = 4  # of roots with a MAC only
+UNSEALED_VERSION: Final = 2  # roots of earlier releases without a hash of themselves: read, never written
 _SEAL: Final = b'{"body_sha256":"'  # no other field comes before it in canonical bytes
 _SEAL_END: Final = b'",'
 _HASH_DIGITS: Final = 64
@@ -58,10 +58,10 @@ def next_root(
     leader_epoch: int,
     created_ms: int,
 ) -> Root:
-    """The root that follows ``head`` (None: the first one of a log); the pages that it names are stored.
+    """Return the root that follows ``head`` (None: the first root of a log), after storing its new pages.
 
     Raises:
-        StorageError: the change would break what roots promise; a bug of the caller.
+        StorageError: the change would break the invariants of roots; a bug of the caller.
         StoreError: a page cannot be read or stored.
     """
     before = head.root if head else None
@@ -98,12 +98,12 @@ def next_root(
 
 
 def encode_root(root: Root) -> bytes:
-    """The canonical bytes of a root, sealed."""
+    """Return the canonical bytes of a root, with their hash as the first field."""
     return sealed(_body(root))
 
 
 def content_hash(root: Root) -> str:
-    """The hash of a root that is about to get the digits of its MAC, as ``Head.content_sha256``."""
+    """Return the hash that a root's MAC is computed from, as ``Head.content_sha256``."""
     return sha256_of(_body(root))
 
 
@@ -141,7 +141,7 @@ def _body(root: Root) -> bytes:
 
 
 def new_root(root: Root) -> bytes:
-    """The bytes of a root that is about to be committed, as ``encode_root``; StorageError if no reader would take them."""
+    """Return the bytes of a new root, as ``encode_root``; raise StorageError if no reader would accept them."""
     data, key = encode_root(root), manifest_key(root.prefix, root.version)
     return readable(
         data, lambda made, _: parse_root(made, root.log, root.topic_id, root.version, limit_bytes=len(made)), key
@@ -149,7 +149,7 @@ def new_root(root: Root) -> bytes:
 
 
 def sealed(body: bytes) -> bytes:
-    """A root's canonical bytes with their hash, which becomes the first field."""
+    """Return a root's canonical bytes with their hash as the first field."""
     return b"".join((_SEAL, sha256_of(body).encode(), _SEAL_END, memoryview(body)[1:]))
 
 
@@ -157,9 +157,9 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
     """Parse and check the root read from the key of ``version``.
 
     Raises:
-        CorruptManifestError: too large, not the bytes that were written, no JSON, not what a root is, or of another log or
-            version; names the key.
-        UnknownComponentError: another format, unsupported here.
+        CorruptManifestError: the data is too large, damaged, not JSON, not a root, or of another log or version; the
+            error names the key.
+        UnknownComponentError: the root has another format, which is not supported.
     """
     key = manifest_key(log_prefix(log, topic_id), version)
     if len(data) > limit_bytes:
@@ -194,9 +194,9 @@ def parse_root(data: bytes, log: TopicPartition, topic_id: TopicId, version: int
 
 
 def _unsealed(data: bytes, key: str) -> bytes | None:
-    """The bytes that the hash at the front of a root is of; None if there is none.
+    """Return the bytes that the hash at the front of a root covers; None if there is no such hash.
 
-    Whatever the format: a root that is damaged must not be taken for one of a newer release.
+    The hash is checked for every format: a damaged root must not look like one of a newer release.
     """
     if not data.startswith(_SEAL):
         return None

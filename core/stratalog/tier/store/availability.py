@@ -1,7 +1,7 @@
-"""Whether a tier can be used: an engine may be opened while the store is away, and goes on with it when it is back.
+"""Availability of a tier: an engine can be opened while the store is unavailable, and uses the store again later.
 
-A store is never written to before a probe has shown what it keeps of its promises. An engine that was opened without
-one probes when it first needs the tier again, and not more often than every few seconds, whoever asks.
+No store is written to before a probe has tested its promises. An engine that was opened without the store probes it
+when it next needs the tier, but not more often than every few seconds.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from stratalog.model.events import TierAvailable, TierUnavailable
 from stratalog.tier.store.probe import ProbeResult
 
 _LOGGER: Final = logging.getLogger(__name__)
-RETRY_MS: Final = 5_000  # from the end of one try to the next
+RETRY_MS: Final = 5_000  # from the end of one probe to the next
 
 
 class TierReach:
-    """What is known of a tier's store. Thread-safe.
+    """Availability of a tier's store. Thread-safe.
 
     Args:
-        uri: of the store, for texts.
-        clock: says when to try again.
-        probe: tries the store out.
-        probed: what the probe at opening said; None if the store was away.
-        away: what that failed with.
-        may_be_away: whether logs may be opened without the store.
+        uri: of the store, for messages.
+        clock: decides when to probe again.
+        probe: probes the store.
+        probed: result of the probe at opening; None if the store was unavailable.
+        away: the error of that probe.
+        may_be_away: True if logs may be opened without the store.
 
     Attributes:
-        shared: whether several writers may work on the store.
-        reason: why not, "" if they may.
+        shared: True if several writers may use the store.
+        reason: why they may not, "" if they may.
     """
 
     def __init__(
@@ -60,27 +60,27 @@ class TierReach:
 
     @property
     def away(self) -> StoreError | None:
-        """What the store failed with, or did wrong, so that the tier is not used; None while it is."""
+        """The error or broken promise because of which the tier is not used; None while it is used."""
         return self._away
 
     @property
     def is_trying(self) -> bool:
-        """Whether somebody is trying the store out now; of a store that says nothing that takes the whole deadline."""
+        """True if a thread is probing the store now; without an answer this takes the whole deadline."""
         return self._trying.locked()
 
     def listen(self, tell: Callable[[TierUnavailable | TierAvailable], None]) -> None:
-        """Tell of changes from now on, and of an outage that there is."""
+        """Report changes of availability to ``tell`` from now on, and at once an outage that exists."""
         self._tell = tell
         if self._away is not None:
             tell(TierUnavailable(uri=self._uri, reason=str(self._away)))
 
     def check(self) -> None:
-        """Raise what ``unavailable`` returns unless the tier can be used; asks the store nothing."""
+        """Raise the error of ``unavailable`` unless the tier can be used; sends no request."""
         if self._away is not None:
             raise self.unavailable()
 
     def unavailable(self) -> StoreError:
-        """What to raise when something of the tier is wanted that cannot be had."""
+        """Return the error to raise when an operation needs the tier and cannot use it."""
         away = self._away
         if isinstance(away, StoreUntrustedError):
             return StoreUntrustedError(away.reason, away.key)
@@ -91,11 +91,11 @@ class TierReach:
         )
 
     def serve_without(self) -> None:
-        """Let logs be opened without the store from now on: what it holds of the others has been taken over."""
+        """Allow logs to be opened without the store, because the logs that only it holds have been taken over."""
         self._may_be_away = True
 
     def may_open_without(self, error: StoreError) -> bool:
-        """Whether a log may open though the store failed so: then the tier is not used before it was probed again."""
+        """Return True if a log may open after this error; the tier is then unused until the next successful probe."""
         if isinstance(error, TierUnavailableError):
             return self._may_be_away
         if not self._may_be_away or not error.retriable:
@@ -105,11 +105,11 @@ class TierReach:
         return True
 
     def reach(self) -> None:
-        """Try the store out again, if it was away; one thread at a time, the others learn what it found.
+        """Probe the store again if it was unavailable; one thread probes, the others use its result.
 
         Raises:
-            TierUnavailableError: it is still away, or was a moment ago.
-            StoreUntrustedError: it does not keep what it promises.
+            TierUnavailableError: the store is still unavailable, or was a short time ago.
+            StoreUntrustedError: the store breaks its promises.
         """
         if self._away is not None:
             with self._trying:

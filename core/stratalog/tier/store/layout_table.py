@@ -1,4 +1,4 @@
-"""The layouts an engine can write and read, each opened at first use."""
+"""The layouts that an engine can write and read, each opened at first use."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from stratalog.spi.layouts import (
 from stratalog.spi.objects import ObjectInfo
 from stratalog.spi.providers import Provider, Section
 
-_STEP_BYTES: Final = 64 << 20  # each one begun gives a layout its deadline once more
+_STEP_BYTES: Final = 64 << 20  # each begun step gives a layout its deadline once more
 
 
 class GuardedAuthenticator(ManifestAuthenticator):
-    """The authenticator of a layout, guarded in the same way.
+    """A guarded authenticator of a layout.
 
     Args:
-        found: called.
-        guard: of the calls.
+        found: the authenticator to call.
+        guard: guards the calls.
     """
 
     def __init__(self, found: ManifestAuthenticator, guard: Guard) -> None:
@@ -41,13 +41,13 @@ class GuardedAuthenticator(ManifestAuthenticator):
         self.unauthenticated = guard.typed("authenticator", found.unauthenticated, Unauthenticated)
 
     def key_id(self) -> str:
-        """As ``ManifestAuthenticator.key_id``."""
+        """Return the same as ``ManifestAuthenticator.key_id``."""
         with self._guard.calling("key_id"):
             key_id = self._found.key_id()
         return self._guard.typed("key_id", key_id, str)
 
     def mac(self, key_id: str, data: bytes) -> bytes:
-        """As ``ManifestAuthenticator.mac``."""
+        """Return the same as ``ManifestAuthenticator.mac``."""
         with self._guard.calling("mac"):
             made = self._found.mac(key_id, data)
         if len(self._guard.typed("mac", made, bytes)) != MAC_BYTES:
@@ -55,52 +55,52 @@ class GuardedAuthenticator(ManifestAuthenticator):
         return made
 
     def is_required(self, label: str) -> bool:
-        """As ``ManifestAuthenticator.is_required``."""
+        """Return the same as ``ManifestAuthenticator.is_required``."""
         with self._guard.calling("is_required"):
             needed = self._found.is_required(label)
         return self._guard.typed("is_required", needed, bool)
 
 
 class GuardedLayout(TierLayout):
-    """A layout whose errors are ours, and whose results have the type that they should have.
+    """A layout that raises only stratalog's errors, and whose results are checked for their types.
 
     Args:
-        layout: called.
-        guard: of the calls.
+        layout: the layout to call.
+        guard: guards the calls.
 
     Attributes:
-        guard: the same.
+        guard: same as the argument.
     """
 
     def __init__(self, layout: TierLayout, guard: Guard) -> None:
         self._layout, self.guard = layout, guard
 
     def write(self, source: SegmentSource, sink: ObjectSink, section: Section | None) -> StoredSegment:
-        """As ``TierLayout.write``."""
+        """Write as ``TierLayout.write``."""
         times = 1 + source.info.size_bytes // _STEP_BYTES
         stored = self.guard.call("write", lambda: self._layout.write(source, sink, section), times=times)
         return self.guard.typed("write", stored, StoredSegment)
 
     def read(self, segment: StoredSegment, start: int, end: int, fetch: RangeReader) -> Iterator[memoryview]:
-        """As ``TierLayout.read``."""
+        """Read as ``TierLayout.read``."""
         with self.guard.calling("read"):
             for piece in self._layout.read(segment, start, end, fetch):
                 yield memoryview(piece)  # raises if it is no buffer
 
     def read_index(self, segment: StoredSegment, kind: FileKind, fetch: RangeReader) -> bytes | None:
-        """As ``TierLayout.read_index``."""
+        """Read as ``TierLayout.read_index``."""
         with self.guard.calling("read_index"):
             data = self._layout.read_index(segment, kind, fetch)
         return None if data is None else self.guard.typed("read_index", data, bytes)
 
     def authenticator(self) -> ManifestAuthenticator | None:
-        """As ``TierLayout.authenticator``, guarded."""
+        """Return the guarded result of ``TierLayout.authenticator``."""
         with self.guard.calling("authenticator"):
             found = self._layout.authenticator()
             return None if found is None else GuardedAuthenticator(found, self.guard)
 
     def rewrapped(self, segment: StoredSegment) -> StoredSegment:
-        """As ``TierLayout.rewrapped``; an entry that differs in more than the notes of the layout is refused."""
+        """Return the result of ``TierLayout.rewrapped``; refuse it if more than the layout's own notes has changed."""
         renewed = self.guard.call("rewrapped", lambda: self._layout.rewrapped(segment))
         self.guard.typed("rewrapped", renewed, StoredSegment)
         if renewed is not segment and (
@@ -110,7 +110,7 @@ class GuardedLayout(TierLayout):
         return renewed
 
     def discover(self, objects: Sequence[ObjectInfo], fetch: RangeReader) -> Iterator[StoredSegment]:
-        """As ``TierLayout.discover``."""
+        """Return the checked results of ``TierLayout.discover``."""
         with self.guard.calling("discover"):
             for stored in self._layout.discover(objects, fetch):
                 yield self.guard.typed("discover", stored, StoredSegment)
@@ -119,40 +119,40 @@ class GuardedLayout(TierLayout):
 class LayoutTable:
     """Layouts by the names that topics use and the labels that manifests hold. Thread-safe.
 
-    Names and labels that nothing installed offers raise UnknownComponentError, as the catalogue does.
+    If no installed layout has a name or label, UnknownComponentError is raised, as by the catalogue.
 
     Args:
-        catalogue: those on offer.
-        opener: opens one; called at most once a name.
+        catalogue: the installed layouts.
+        opener: opens a layout; called at most once for each name.
     """
 
     def __init__(self, catalogue: Catalogue[TierLayout], opener: Callable[[Provider[TierLayout]], TierLayout]) -> None:
         self._catalogue, self._opener = catalogue, opener
         self._opened: dict[str, GuardedLayout] = {}  # under _lock
-        self._labelled: dict[str, GuardedLayout] = {}  # by label, those asked for so far: each read asks
+        self._labelled: dict[str, GuardedLayout] = {}  # by label, those used so far: each read needs one
         self._lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
-        """The names of all layouts that are installed."""
+        """Return the names of all installed layouts."""
         return tuple(offer.provider.name for offer in self._catalogue)
 
     def label(self, name: str) -> str:
-        """``name@version`` of the layout called ``name``, as it writes."""
+        """Return the ``name@version`` that the layout called ``name`` writes."""
         return self._catalogue.by_name(name).label
 
     def by_name(self, name: str) -> GuardedLayout:
-        """The layout called ``name``."""
+        """Return the layout called ``name``."""
         return self._open(self._catalogue.by_name(name))
 
     def by_label(self, label: str) -> GuardedLayout:
-        """The layout that reads what ``label`` (``name@version``) wrote."""
+        """Return the layout that reads segments with this ``label`` (``name@version``)."""
         found = self._labelled.get(label)
         if found is None:
             found = self._labelled[label] = self._open(self._catalogue.by_label(label))
         return found
 
     def all(self) -> tuple[GuardedLayout, ...]:
-        """Every layout that can be opened with the settings there are: one may lack its keys."""
+        """Return every layout that opens with the current settings; a layout may lack its keys."""
         found = list[GuardedLayout]()
         for offer in self._catalogue:
             with contextlib.suppress(ConfigError, PluginError):

@@ -1,4 +1,4 @@
-"""Trying out whether a store creates atomically, before a log's history depends on it."""
+"""Probe if a store creates atomically, before a log's history depends on it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _TRIES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Whether several writers may share the store; ``reason`` says why not, "" if they may.
+    """Result of a probe: ``shared`` is True if several writers may share the store, otherwise ``reason`` says why not.
 
-    ``breaks_promise``: it declares that it creates atomically, and does not.
+    ``breaks_promise`` is True if the store declares atomic creation and does not provide it.
     """
 
     shared: bool
@@ -30,14 +30,14 @@ class ProbeResult:
 
 
 def probe(store: TierStore, env: Env) -> ProbeResult:
-    """Create one key twice; the second time must be refused. Leaves nothing behind.
+    """Create one key twice; the second creation must be refused. Leaves no object behind.
 
-    A store that says nothing is given up when ``store.deadline.ms`` are over, and once more that long for the removal.
+    If the store does not answer, the probe ends after ``store.deadline.ms``, and the removal after the same time again.
 
-    A store that does not declare CREATE is tried once, for the permission to write and delete.
+    A store that does not declare CREATE is only probed once, for the permission to write and delete.
 
     Raises:
-        StorePermissionError: the credentials do not allow to write or delete.
+        StorePermissionError: the credentials do not allow writes or deletes.
         StoreError: the store failed, or its bucket is missing.
     """
     key = probe_key(uuid.UUID(int=env.chance.getrandbits(128), version=4))
@@ -59,7 +59,7 @@ def _broken(reason: str) -> ProbeResult:
 
 
 def _create(store: TierStore, env: Env, key: str, data: bytes) -> Created:
-    """Create until the answer is known; after a lost reply EXISTS may be our own success."""
+    """Create until the answer is known; after a lost reply, EXISTS may mean that we created it."""
     clock = env.clock
     end_ns = clock.monotonic_ns() + store.deadline_ms * 1_000_000
     for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""Decide which objects are read back before a manifest may name them, or local data may go for them."""
+"""Decide which objects are read back before a manifest names them or their local data is deleted."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ class Verification:
 
     Args:
         mode: ``auto``, ``first``, ``always`` or ``never``.
-        trusts_store: True if the store comes with stratalog, and checks checksums of uploads or keeps files of this system.
+        trusts_store: True if the store comes with stratalog, and checks checksums of uploads or keeps files of this
+            system.
     """
 
     def __init__(self, mode: str, *, trusts_store: bool) -> None:
@@ -29,7 +30,7 @@ class Verification:
 
         Args:
             kind: of object: the label of a layout, or the name of a kind of manifest object.
-            is_bundled: True if what writes such objects comes with stratalog.
+            is_bundled: True if the writer of such objects comes with stratalog.
         """
         if self._mode == AUTO and is_bundled and self._trusts_store:
             return False

@@ -1,4 +1,4 @@
-"""How many requests a store was asked, by kind: what a tier costs."""
+"""Counts of requests to a store, by kind; they determine the cost of a tier."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 
 @dataclass(frozen=True, slots=True)
 class RequestMetrics:
-    """One kind of request. Each try counts; ``moved_bytes`` are those of successful ones."""
+    """Counts of one kind of request. Each try counts; ``moved_bytes`` are those of successful tries."""
 
     requests: int = 0
     failures: int = 0
@@ -24,7 +24,7 @@ class RequestMetrics:
 
 @dataclass(frozen=True, slots=True)
 class StoreMetrics:
-    """All requests of one store since it was opened; subtract an earlier snapshot to see what lies between.
+    """All requests of one store since it was opened; subtract an earlier snapshot to get the requests between the two.
 
     ``puts`` are uploads, ``creates`` the create-only-if-absent requests.
     """
@@ -37,7 +37,7 @@ class StoreMetrics:
 
     @property
     def requests(self) -> int:
-        """Of every kind."""
+        """The number of requests of all kinds."""
         return sum(getattr(self, found.name).requests for found in fields(self))
 
     def __sub__(self, earlier: Self) -> StoreMetrics:
@@ -52,23 +52,23 @@ class RequestCounter:
         self._requests = self._failures = self._retries = self._moved_bytes = 0  # under _lock
 
     def succeeded(self, moved_bytes: int) -> None:
-        """A try went well."""
+        """Count a successful try."""
         with self._lock:
             self._requests += 1
             self._moved_bytes += moved_bytes
 
     def failed(self) -> None:
-        """A try went wrong."""
+        """Count a failed try."""
         with self._lock:
             self._requests += 1
             self._failures += 1
 
     def repeated(self) -> None:
-        """The next try is a repetition."""
+        """Count a retry."""
         with self._lock:
             self._retries += 1
 
     def snapshot(self) -> RequestMetrics:
-        """The counts now."""
+        """Return the current counts."""
         with self._lock:
             return RequestMetrics(self._requests, self._failures, self._retries, self._moved_bytes)

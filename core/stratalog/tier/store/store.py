@@ -1,7 +1,8 @@
-"""What stands between the tier and any object store: deadline, retry, budget, size check, counters.
+"""The layer between the tier and an object store: deadlines, retries, retry budget, size checks, counters.
 
-A store makes one try a call. Here a call is given a deadline from the engine's settings, repeated while that helps,
-and counted. A budget shared by all calls stops retries when a store is down, so that they do not multiply the load.
+A store makes one try for each call. This layer gives each call a deadline from the engine's settings, retries it if
+that can help, and counts it. All calls share a retry budget: when a store is down, it prevents retries from multiplying
+the load.
 """
 
 from __future__ import annotations
@@ -30,15 +31,13 @@ from stratalog.spi.objects import ByteSource, Capability, Created, ObjectInfo, O
 from stratalog.tier.store.read_back import Verification
 from stratalog.tier.store.request_metrics import RequestCounter, StoreMetrics
 
-LIST_LIMIT: Final = 1000  # keys a page, S3's own
-DELETE_LIMIT: Final = 1000  # keys a request, S3's own
-UPLOAD_STEP_BYTES: Final = 64 << 20  # each one begun gives an upload one more deadline
-_SLACK: Final = (
-    16  # a sixteenth on top for what a layout stores beside the bytes of a file, authentication tags for one
-)
+LIST_LIMIT: Final = 1000  # keys a page, as in S3
+DELETE_LIMIT: Final = 1000  # keys a request, as in S3
+UPLOAD_STEP_BYTES: Final = 64 << 20  # each begun step gives an upload one more deadline
+_SLACK: Final = 16  # a layout may store 1/16 more than the bytes of a file, for example for authentication tags
 _FIRST_PAUSE_MS: Final = 50
 _LONGEST_PAUSE_MS: Final = 5_000
-_GRACE_MS: Final = 1_000  # a store that keeps its deadline returns, late as its thread may be
+_GRACE_MS: Final = 1_000  # for a store that keeps its deadline while its thread is late
 _BUDGET_RETRIES: Final = 32.0
 _BUDGET_REFILL: Final = 0.1
 
@@ -51,20 +50,20 @@ class _Request(Protocol[T_co]):
 
 
 class _ShortReadError(StoreError):
-    """Fewer or more bytes than asked came back; worth another try, because a broken connection looks like this."""
+    """A read returned fewer or more bytes than asked for; retried, because a broken connection looks like this."""
 
     retriable: ClassVar[bool] = True
 
 
 class RetryBudget:
-    """Retries that all calls of a store share: each takes one, each success gives back a tenth. Thread-safe."""
+    """Retries that all calls of a store share: each retry uses one, each success adds a tenth. Thread-safe."""
 
     def __init__(self, retries: float = _BUDGET_RETRIES) -> None:
         self._most = self._left = retries
         self._lock = threading.Lock()
 
     def take(self) -> bool:
-        """Whether one more retry is allowed."""
+        """Use one retry; return False if none is left."""
         with self._lock:
             if self._left < 1:
                 return False
@@ -72,13 +71,13 @@ class RetryBudget:
             return True
 
     def succeeded(self) -> None:
-        """Tell of a success."""
+        """Add a tenth of a retry."""
         with self._lock:
             self._left = min(self._most, self._left + _BUDGET_REFILL)
 
 
 class _Taken:
-    """Bytes to upload, and the most of them that a store has taken in one pass."""
+    """Bytes to upload, and the most of them that a store has read in one pass."""
 
     def __init__(self, source: ByteSource) -> None:
         self._source = source
@@ -86,11 +85,11 @@ class _Taken:
 
     @property
     def size_bytes(self) -> int:
-        """How many there are."""
+        """The number of bytes."""
         return self._source.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All bytes from the start."""
+        """Return all bytes from the start."""
         taken = 0
         for chunk in self._source.chunks(chunk_bytes):
             taken += len(chunk)
@@ -100,27 +99,27 @@ class _Taken:
 
 @dataclass(slots=True)
 class _Call:
-    """One call under way: when it must be over, and how often it was repeated."""
+    """One call in progress: its end time, and the number of its retries."""
 
     end_ns: int
     retries: int = 0
 
 
 class TierStore:
-    """An object store as the tier uses it: no deadlines to pass, sizes checked. Takes over the store. Thread-safe.
+    """An object store as the tier uses it, with deadlines and checked sizes. Owns the store. Thread-safe.
 
     Args:
-        store: what makes the requests; closed by ``close``.
+        store: makes the requests; closed by ``close``.
         env: clock and chance.
-        config: ``store.deadline.ms`` bounds one call, ``store.retries`` its repetitions. An upload gets the deadline
-            once more for each 64 MiB.
-        limits: they bound one exact read, as sizes in manifests and footers may be forged.
-        guard: of the calls into the store; one of a store that nobody vouches for by default.
+        config: ``store.deadline.ms`` limits one call, ``store.retries`` its retries. An upload gets the deadline once
+            more for each 64 MiB.
+        limits: bound one exact read, because sizes in manifests and footers may be forged.
+        guard: guards the calls into the store; by default that of a store that does not come with stratalog.
 
     Attributes:
         deadline_ms: of one call.
-        guard: the same.
-        verification: decides what is read back after it was written.
+        guard: same as the argument.
+        verification: decides which objects are read back after a write.
     """
 
     def __init__(
@@ -147,20 +146,20 @@ class TierStore:
 
     @property
     def uri(self) -> str:
-        """Where it is, without secrets."""
+        """The store's location, without secrets."""
         return self._store.uri
 
     @property
     def capabilities(self) -> Capability:
-        """What the store declares."""
+        """The capabilities that the store declares."""
         return self._store.capabilities
 
     def metrics(self) -> StoreMetrics:
-        """What was asked of the store so far."""
+        """Return the counts of requests so far."""
         return StoreMetrics(**{kind: counter.snapshot() for kind, counter in self._counters.items()})
 
     def sent(self) -> Mapping[str, int]:
-        """Requests by the store's own names, as ``ObjectStore.sent``: what is billed."""
+        """Return the billed requests by the store's own names, as ``ObjectStore.sent``."""
         return self._store.sent()
 
     def put(self, key: str, source: ByteSource) -> ObjectInfo:
@@ -168,7 +167,7 @@ class TierStore:
 
         Raises:
             CorruptObjectError: the store kept another number of bytes.
-            StoreError: it failed, or still failed after the last try; the object may be there.
+            StoreError: the store failed, also after the last retry; the object may be stored.
         """
         taken = _Taken(source)
 
@@ -188,10 +187,10 @@ class TierStore:
         return info
 
     def check_kept(self, kind: str, key: str, data: Buffer) -> None:
-        """Read a small object back if ``tier.verify`` says so, after it was written.
+        """Read a small object back after its write, if ``tier.verify`` says so.
 
         Raises:
-            PluginError: the store gives other bytes.
+            PluginError: the store returns other bytes.
             StoreError: the store failed.
         """
         if not self.verification.is_due(kind, is_bundled=True):
@@ -201,7 +200,7 @@ class TierStore:
         self.verification.passed(kind)
 
     def create(self, key: str, data: Buffer) -> Created:
-        """Create an object only if the key is free. A lost reply is UNKNOWN, and is not repeated here."""
+        """Create an object only if the key is free. After a lost reply return UNKNOWN, without a retry."""
 
         def request(*, deadline_ns: int) -> Created:
             return self.guard.typed("create", self._store.create(key, data, deadline_ns=deadline_ns), Created)
@@ -209,7 +208,7 @@ class TierStore:
         return self._call("creates", "create", request, lambda _: len(data), overdue=Created.UNKNOWN)
 
     def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
-        """Bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it is not there."""
+        """Return bytes [start, end) of an object, fewer if it ends before; ObjectNotFoundError if it does not exist."""
 
         def request(*, deadline_ns: int) -> bytes:
             return self.guard.typed("read", self._store.read(key, start, end, deadline_ns=deadline_ns), bytes)
@@ -217,12 +216,12 @@ class TierStore:
         return self._call("reads", "read", request, len)
 
     def read_exactly(self, key: str, start: int, end: int) -> bytes:
-        """Bytes [start, end) of an object, all of them.
+        """Return all of the bytes [start, end) of an object.
 
         Raises:
-            CorruptObjectError: the object is shorter, also when asked again; or more is asked for than any small file of a
-                segment may have.
-            ObjectNotFoundError: it is not there.
+            CorruptObjectError: the object is shorter, also after a retry; or the range is longer than any small file of
+                a segment may be.
+            ObjectNotFoundError: the object does not exist.
         """
         if start >= end:
             return b""
@@ -246,21 +245,22 @@ class TierStore:
             raise CorruptObjectError(error.reason, key, start) from error
 
     def is_at_hand(self, key: str, start: int, end: int) -> bool:
-        """As ``ObjectStore.is_at_hand``."""
+        """Return the same as ``ObjectStore.is_at_hand``."""
         return self._store.is_at_hand(key, start, end)
 
     def read_at_hand(self, key: str, start: int, into: memoryview) -> bool:
-        """As ``ObjectStore.read_at_hand``; counted as a read if it was one."""
+        """Read as ``ObjectStore.read_at_hand``; a successful read is counted."""
         if not self._store.read_at_hand(key, start, into):
             return False
         self._counters["reads"].succeeded(len(into))
         return True
 
     def list(self, prefix: str, *, after: str = "", limit: int = LIST_LIMIT) -> Sequence[ObjectInfo]:
-        """One page of objects; fewer than ``limit`` means that there are no more.
+        """Return one page of objects; fewer than ``limit`` means that there are no more.
 
         Raises:
-            StoreError: the store failed, or its keys do not ascend above ``after``: page after page would be the same.
+            StoreError: the store failed, or its keys do not ascend above ``after``, which would repeat the same page
+                for ever.
         """
 
         def request(*, deadline_ns: int) -> Sequence[ObjectInfo]:
@@ -275,7 +275,7 @@ class TierStore:
         return found
 
     def list_all(self, prefix: str, *, after: str = "") -> Iterator[ObjectInfo]:
-        """All objects, page by page as they are consumed."""
+        """Return all objects, page by page as they are consumed."""
         while True:
             page = self.list(prefix, after=after)
             yield from page
@@ -284,14 +284,14 @@ class TierStore:
             after = page[-1].key
 
     def delete(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
-        """Delete objects; a missing one is success. What went wrong, by key; those that may be retried were."""
+        """Delete objects; return errors by key. A missing object is success; retriable errors were retried."""
         failed: dict[str, StoreError] = {}
         for first in range(0, len(keys), DELETE_LIMIT):
             failed.update(self._delete_page(keys[first : first + DELETE_LIMIT]))
         return failed
 
     def unfinished(self, prefix: str) -> Sequence[UnfinishedUpload]:
-        """Uploads under this prefix that were begun and neither ended nor aborted, as ``ObjectStore.unfinished``."""
+        """Return uploads under this prefix that were neither completed nor aborted, as ``ObjectStore.unfinished``."""
 
         def request(*, deadline_ns: int) -> Sequence[UnfinishedUpload]:
             found = self._store.unfinished(prefix, deadline_ns=deadline_ns)
@@ -301,7 +301,7 @@ class TierStore:
         return self._call("lists", "unfinished", request, lambda _: 0)
 
     def abort(self, upload: UnfinishedUpload) -> None:
-        """Delete the parts of an upload; one that is gone is fine."""
+        """Delete the parts of an upload; a missing upload is success."""
 
         def request(*, deadline_ns: int) -> None:
             self._store.abort(upload, deadline_ns=deadline_ns)
@@ -309,7 +309,7 @@ class TierStore:
         self._call("deletes", "abort", request, lambda _: 0)
 
     def close(self) -> None:
-        """Close the store. Twice is fine."""
+        """Close the store. A second call does nothing."""
         self.guard.call("close", self._store.close, wait_ms=self.deadline_ms)
 
     def _delete_page(self, keys: Sequence[str]) -> Mapping[str, StoreError]:
@@ -357,7 +357,7 @@ class TierStore:
                 return answer
 
     def _asked(self, method: str, request: _Request[T], deadline_ns: int, overdue: T | None) -> T:
-        """Make one try; a store that ignores its deadline is left behind, and answers ``overdue`` or StoreTimeoutError."""
+        """Make one try; if the store ignores its deadline, return ``overdue`` or raise StoreTimeoutError."""
         wait_ms = (deadline_ns - self._env.clock.monotonic_ns()) / 1_000_000 + _GRACE_MS
         try:
             return self.guard.call(method, lambda: request(deadline_ns=deadline_ns), wait_ms=wait_ms)
@@ -369,14 +369,14 @@ class TierStore:
             raise StoreTimeoutError(error.reason, self.uri) from error
 
     def _try_deadline_ns(self, kind: str, call: _Call) -> int:
-        """Half of the time left, so that one silent connection leaves time for another; an upload gets it all."""
+        """Return half of the time left, which leaves time for another try; an upload or last try gets all of it."""
         if kind == "puts" or call.retries >= self._retries:
             return call.end_ns
         now = self._env.clock.monotonic_ns()
         return now + max(0, call.end_ns - now) // 2
 
     def _may_repeat(self, call: _Call, error: StoreError) -> bool:
-        """Wait before the next try, as long as the store asks for at least; False if there is none."""
+        """Wait before the next try, at least as long as the store asks for; return False if there is no next try."""
         if call.retries >= self._retries:
             return False
         longest = min(_LONGEST_PAUSE_MS, _FIRST_PAUSE_MS << call.retries)
@@ -390,5 +390,5 @@ class TierStore:
 
 
 def is_of_store(error: StorageError) -> bool:
-    """Whether the store as a whole fails, so that whatever else is asked of it fares the same; and not one log or object."""
+    """Return True if the store as a whole fails, and every other request would fail, too; not one log or object."""
     return isinstance(error, StoreError) and not isinstance(error, ObjectNotFoundError)

@@ -1,8 +1,8 @@
-"""Copying closed segments of a Kafka broker's log directory into a tier, without a lock and without a write there.
+"""Copies of closed segments of a Kafka broker's log directory into a tier, without locks or writes in the directory.
 
-The broker may run. What lies below its high watermark checkpoint never changes but by cleaning, so an archive goes on
-where the tier ends, and what the broker deletes afterwards stays in the tier. Whatever the broker does to a file while
-it is read shows (``tier/upload/closed_segment.py``); such a log is looked at again in the next pass.
+The broker may run. Only cleaning changes records below its high watermark checkpoint. Therefore an archive continues
+where the tier ends, and segments that the broker deletes afterwards stay in the tier. Changes that the broker makes to
+a file during the read are detected (``tier/upload/closed_segment.py``); the next pass tries such a log again.
 
 Source: apache/kafka ReplicaManager.checkpointHighWatermarks, LogManager, LocalLog.
 """
@@ -46,26 +46,26 @@ from stratalog.tier.upkeep.collect import CollectReport
 from stratalog.tier.upload.closed_segment import SegmentReader
 
 _NOTHING_CONFIRMED: Final = 0
-_IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: names the space of derived topic ids
+_IDS: Final = uuid.UUID("6f0f5d0e-3c5b-5a0e-9d55-6d1f1b0c7a41")  # persistent: namespace of derived topic ids
 
 
 class ArchiveGapError(StorageError):
-    """The broker deleted segments before they were archived. Archive on behind the gap (``skip_gaps``), or start anew."""
+    """The broker deleted segments before they were archived. Skip the gap (``skip_gaps``), or start a new archive."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLog:
-    """What one pass did for one log.
+    """Result of one pass for one log.
 
     Attributes:
         log: its name.
-        directory: the log directory that it was found in.
-        segments: how many were committed.
+        directory: the log directory of the log.
+        segments: the number of committed segments.
         size_bytes: of their ``.log`` files.
-        tier_end: where the archive ends now.
-        high_watermark: of the broker's last checkpoint.
-        skipped_offsets: how many offsets of the archive are a gap that was made now.
-        error: why it went no further, None if it did not need to.
+        tier_end: the end offset of the archive now.
+        high_watermark: from the broker's last checkpoint.
+        skipped_offsets: the number of offsets in a gap of the archive that this pass made.
+        error: why the pass stopped early; None if it did not.
     """
 
     log: TopicPartition
@@ -80,13 +80,13 @@ class ArchivedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlan:
-    """What goes into an archive, and how.
+    """Selection of topics for an archive, and settings for it.
 
     Attributes:
         config: the settings of its topics: ``tier.layout`` and the sections of layouts.
-        wants: asked with the name of a topic.
-        skip_gaps: go on behind offsets that the broker deleted before they were archived.
-        wait_for: told the size (bytes) of each segment before it begins; may wait.
+        wants: called with the name of a topic; True if it is archived.
+        skip_gaps: continue behind offsets that the broker deleted before they were archived.
+        wait_for: called with the size (bytes) of each segment before its upload; may wait.
     """
 
     config: TopicConfig
@@ -100,20 +100,20 @@ class Archiver:
 
     Args:
         stores: the log directories, opened for reading.
-        tier: where the segments go.
+        tier: receives the segments.
         parts: components to read logs with.
-        plan: what goes, and how.
+        plan: selection and settings.
     """
 
     def __init__(self, stores: Sequence[SegmentStore], tier: Tier, parts: Components, plan: ArchivePlan) -> None:
         self._stores, self._tier, self._parts, self._plan = stores, tier, parts, plan
-        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # of logs of which nothing waits
-        self._written: dict[TierLogName, int] = {}  # logs with commits since they were collected, and their epochs
+        self._settled: dict[tuple[str, TopicPartition], _Standing] = {}  # of logs without waiting segments
+        self._written: dict[TierLogName, int] = {}  # logs with commits since their last collection, and their epochs
 
     def run(self) -> Iterator[ArchivedLog]:
-        """One pass over everything, log by log; what failed goes on in the next pass.
+        """Make one pass over all logs, log by log; the next pass continues where one failed.
 
-        Logs whose high watermark has not moved since nothing waited are left out.
+        A log is skipped if nothing was waiting in it and its high watermark has not moved since.
 
         Raises:
             LogDirNotFoundError: a log directory is missing.
@@ -134,7 +134,7 @@ class Archiver:
                 yield from self._archive(store, log, folder, state, bound)
 
     def collect(self, housekeeping: Housekeeping) -> CollectReport:
-        """Delete what the tier no longer needs of logs that this archiver has written to since the last time.
+        """Delete unneeded objects of the logs that this archiver has written to since the last collection.
 
         Raises:
             StoreError, CorruptManifestError: as ``Housekeeping.collect``.
@@ -170,9 +170,9 @@ class Archiver:
 
 @dataclass(frozen=True, slots=True)
 class _Standing:
-    """What must be the same as after the last pass for a log to be passed over.
+    """State of a log after a pass; the next pass skips the log if the state is the same.
 
-    The high watermark alone would not do: a topic that was deleted and made again may have reached that of the old one.
+    The high watermark alone is not enough: a topic that was deleted and created again may have reached the same one.
     """
 
     topic_id: TopicId
@@ -188,7 +188,7 @@ class _OneLog:
         self._files, self._remote, self._parts, self._plan = files, remote, parts, plan
         self._bound, self._log_start = bound, log_start
         self._skipped_offsets = 0
-        self.leader_epoch: int | None = None  # in which this pass began to write
+        self.leader_epoch: int | None = None  # the epoch that this pass writes in
 
     def run(self) -> ArchivedLog:
         before: RemoteView | None = None
@@ -200,8 +200,8 @@ class _OneLog:
         return self._told(before, None)
 
     def _told(self, before: RemoteView | None, error: StorageError | None) -> ArchivedLog:
-        """What became of it; what was committed before an error counts."""
-        if before is None:  # not even the tier's head could be read
+        """Return the result of the pass, including commits before an error."""
+        if before is None:  # the tier's head could not be read
             return ArchivedLog(self._remote.log, "", error=error)
         now = self._remote.view()
         new = [segment for segment in now.segments.from_offset(before.end_offset) if segment.size_bytes]
@@ -222,7 +222,7 @@ class _OneLog:
             return
         with ExitStack() as opened:
             segments = open_pieces(self._files, self._parts, opened, names=names)
-            epochs = read_epochs(self._files)  # after the names: what it says of closed segments is complete
+            epochs = read_epochs(self._files)  # read after the names: it is complete for closed segments
             start = tiered.end_offset if tiered.version else max(self._log_start, segments[0].base_offset)
             waiting = [found for found in segments[:-1] if start < found.end_offset <= self._bound]
             if waiting:
@@ -250,7 +250,7 @@ class _OneLog:
     def _sources(
         self, start: int, tier_end: int, waiting: Sequence[Segment], epochs: EpochCache
     ) -> Iterator[SegmentSource]:
-        """The segments one by one, each checked when its turn comes; a gap before them as one that holds nothing."""
+        """Return the segments one by one, each checked when it is needed; a gap before them as an empty segment."""
         log, topic_id = self._remote.log, self._remote.topic_id
         if waiting[0].base_offset > start:
             yield _nothing(log, topic_id, start, waiting[0].base_offset, epochs, self._parts.env.clock)
@@ -260,9 +260,9 @@ class _OneLog:
             yield reader.source(segment, max(tier_end, segment.base_offset))
 
     def _check_lineage(self, tiered: RemoteView, epochs: EpochCache) -> None:
-        """Whether the tier's last record was written by the same leader as the broker's at that offset.
+        """Raise unless the tier's last record and the broker's at that offset have the same leader epoch.
 
-        Two logs that went apart never come together again, so the last offset tells.
+        Two logs that have diverged never become equal again. Therefore the last offset is enough.
         """
         last = tiered.end_offset - 1
         ours, theirs = epochs.at(last), EpochCache(tiered.leader_epochs).at(last)
@@ -274,12 +274,12 @@ class _OneLog:
 
 
 def derived_topic_id(topic: str) -> TopicId:
-    """The id of a topic whose broker keeps none (before Kafka 2.8): the same for the same name, always."""
+    """Return a topic id derived from the name, for brokers without topic ids (before Kafka 2.8)."""
     return TopicId.from_uuid(uuid.uuid5(_IDS, topic))
 
 
 def _may_wait(names: Collection[str], tier_end: int, bound: int) -> bool:
-    """Whether a folder may hold a closed segment that a tier lacks, as far as names tell."""
+    """Return True if file names allow a closed segment that the tier lacks."""
     found = (parse_segment_file(name) for name in names)
     bases = sorted({name.base_offset for name in found if name and name.suffix == LOG_SUFFIX})
     return any(tier_end < end <= bound for _, end in pairwise(bases))
@@ -299,7 +299,7 @@ class _NoBytes:
 def _nothing(
     log: TopicPartition, topic_id: TopicId, start: int, end: int, epochs: EpochCache, clock: Clock
 ) -> SegmentSource:
-    """A segment without records, as cleaning leaves one: stands for offsets that nobody has any more."""
+    """Return a segment without records, as cleaning leaves one, for offsets that no longer exist anywhere."""
     here = epochs.between(start, end)
     info = SegmentInfo(log, topic_id, start, end, 0, -1, clock.now_ms(), here)
     return SegmentSource(info, _NoBytes(), {FileKind.LEADER_EPOCHS: format_epochs(here)})

@@ -1,7 +1,7 @@
-"""Copying the segments of a log from its tier into a folder, as Kafka lays them out; the tier is only read.
+"""Copies of a log's segments from its tier into a folder, in Kafka's file layout; the tier is only read.
 
-A segment's ``.log`` gets its name last, when its hash is that of the manifest and everything beside it is durable: what
-bears the name is whole, and is not fetched again by who repeats the copy.
+A segment's ``.log`` gets its name last: after its hash matched the manifest and all files beside it are durable. A file
+with that name is complete, and a repeated copy skips it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stratalog.spi.segment_store import LogFiles
 from stratalog.tier.read.fetcher import RemoteSegment
 from stratalog.tier.tier_log import TierLog
 
-UNFINISHED: Final = ".restoring"  # behind ``.log``: neither Kafka nor an engine takes it for a segment
+UNFINISHED: Final = ".restoring"  # after ``.log``: neither Kafka nor an engine reads it as a segment
 PIECE_BYTES: Final = 4 << 20
 _INDEXES: Final = (
     (FileKind.OFFSET_INDEX, OFFSET_INDEX_SUFFIX),
@@ -45,18 +45,18 @@ _INDEXES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What is copied of one log.
+    """Plan of the copy of one log.
 
     Attributes:
         source: the log in the tier.
         topic_id: of its topic there.
-        target: what it is called where it goes.
-        view: the state of the tier that is copied.
-        log_end: the first offset that does not come along.
-        leader_epoch: the highest that the tier knows of.
-        segments: how many hold records below it.
+        target: the name of the copy.
+        view: the state of the tier to copy.
+        log_end: exclusive end offset of the copy.
+        leader_epoch: the highest one in the tier.
+        segments: the number of segments with records below ``log_end``.
         size_bytes: of their ``.log`` files.
-        requests: about how many the store is asked.
+        requests: the approximate number of requests to the store.
     """
 
     source: TopicPartition
@@ -70,18 +70,18 @@ class RestorePlan:
     requests: int
 
     def parts(self) -> Iterator[RemoteSegment]:
-        """The segments, ascending; the list is read as it is taken."""
+        """Return the segments, ascending; the list is read as it is consumed."""
         return segments_below(self.view, self.log_end)
 
 
 def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: int, chunk_bytes: int) -> RestorePlan:
-    """Count what is to be copied; the list of segments is read once.
+    """Return the plan of a copy; the list of segments is read once.
 
     Args:
         remote: the log in the tier.
-        target: what it shall be called.
+        target: the name of the copy.
         view: the state of the tier.
-        log_end: the first offset to leave behind; not outside what the tier has.
+        log_end: exclusive end offset of the copy; within the offsets of the tier.
         chunk_bytes: how much one request fetches.
     """
     told = remote.root.leader_epoch if remote.root is not None else NO_EPOCH
@@ -95,7 +95,7 @@ def planned(remote: TierLog, target: TopicPartition, view: RemoteView, log_end: 
 
 
 def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
-    """Those with offsets that readers may ask for, below ``log_end``."""
+    """Return the segments that hold offsets of [log start, ``log_end``)."""
     for segment in view.segments.from_offset(view.log_start):
         if segment.base_offset >= log_end:
             return
@@ -104,29 +104,29 @@ def segments_below(view: RemoteView, log_end: int) -> Iterator[RemoteSegment]:
 
 
 def write_epochs_of(plan: RestorePlan, files: LogFiles, only_epoch: int | None) -> None:
-    """Store where leader epochs begin, or that all is in one; a cut takes what lies behind it."""
+    """Store the start offsets of leader epochs, or ``only_epoch`` for all; truncation removes those above the end."""
     one = () if only_epoch is None else (EpochEntry(only_epoch, plan.view.log_start),)
     store_epochs(files, LEADER_EPOCHS_FILE, one or plan.view.leader_epochs)
 
 
 def copy_segments(plan: RestorePlan, files: LogFiles, on_bytes: Callable[[int], None], only_epoch: int | None) -> int:
-    """Put all segments of a log into its folder, durable on return; how many were not there.
+    """Copy all segments of a log into its folder, durable on return; return the number of segments copied now.
 
     Args:
-        plan: which.
-        files: the folder, which holds nothing but what was copied before, and what a log that was opened there has left.
-        on_bytes: told of each piece of a ``.log`` that is there.
-        only_epoch: the leader epoch that all batches tell; None is that of the tier.
+        plan: the plan of the copy.
+        files: the folder; holds only files of an earlier copy, and files that opening the log there has left.
+        on_bytes: called with the size of each piece of a ``.log`` that is copied or already there.
+        only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 
     Raises:
-        As ``copy_segment``.
+        The errors of ``copy_segment``.
     """
     bases = {segment.base_offset for segment in plan.parts()}
     there = dict[str, int]()
     for file in files.list():
         named = parse_segment_file(file.name)
         if named is not None and named.base_offset not in bases and named.suffix != SNAPSHOT_SUFFIX:
-            files.remove(file.name)  # begun behind a cut by a restore that did not end: within what comes again
+            files.remove(file.name)  # left above the end by an unfinished restore; the segment is copied again
         else:
             there[file.name] = file.size_bytes
     return sum(copy_segment(segment, files, there, on_bytes, only_epoch) for segment in plan.parts())
@@ -139,17 +139,17 @@ def copy_segment(
     on_bytes: Callable[[int], None],
     only_epoch: int | None,
 ) -> bool:
-    """Put one segment into a folder, durable on return; False if it is there already.
+    """Copy one segment into a folder, durable on return; return False if it is there already.
 
     Args:
         segment: in the tier.
-        files: the folder, which holds nothing but what was copied before.
+        files: the folder; holds only files of an earlier copy.
         there: the sizes (bytes) of its files, by name.
-        on_bytes: told of each piece of the ``.log`` that is there.
-        only_epoch: the leader epoch that all batches tell; None is that of the tier.
+        on_bytes: called with the size of each piece of the ``.log`` that is copied or already there.
+        only_epoch: leader epoch to write into all batches; None keeps those of the tier.
 
     Raises:
-        CorruptObjectError: the bytes are not those that the manifest names; the segment is not there.
+        CorruptObjectError: the bytes do not match the manifest; the segment was not copied.
         StoreError: the store failed or refused.
         DiskFullError, LogDirError: the folder cannot be written.
     """
@@ -157,7 +157,7 @@ def copy_segment(
     if there.get(name) == segment.size_bytes:
         on_bytes(segment.size_bytes)
         return False
-    for kind, suffix in _INDEXES:  # empty ones too: Kafka complains of a segment that lacks one
+    for kind, suffix in _INDEXES:  # empty ones too: Kafka logs an error if a segment lacks one
         files.replace_small(segment_file(segment.base_offset, suffix), segment.read_file(kind))
     for kind, suffix, offset in (
         (FileKind.TRANSACTION_INDEX, TRANSACTION_INDEX_SUFFIX, segment.base_offset),
@@ -198,10 +198,10 @@ def _copy_log(
 
 
 def check_bound(log: TopicPartition, view: RemoteView, log_end: int) -> int:
-    """The offset itself, if the tier has the log up to it.
+    """Return ``log_end`` if the tier has the log up to it.
 
     Raises:
-        StorageError: the log does not reach so far, or begins above it.
+        StorageError: the log ends below it, or begins above it.
     """
     if not view.log_start <= log_end <= view.end_offset:
         raise StorageError(f"the tier has {log} from offset {view.log_start} to {view.end_offset}, not up to {log_end}")

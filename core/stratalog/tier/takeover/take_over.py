@@ -1,7 +1,7 @@
-"""Taking over a log whose directory is lost: what its tier says of where it goes on, in the next leader epoch.
+"""Takeover of a log whose directory is lost: the tier gives the offset to continue at, in the next leader epoch.
 
-The epoch is claimed first, by a root: from then on the writer before is fenced, and the end of the tier cannot move.
-Only then is anything read of where the log ends.
+A root first claims the epoch. From then on the previous writer is fenced, and the end of the tier cannot move. Only
+then is the log's end read.
 
 Source: KIP-405, building a follower's auxiliary state: leader epochs and producer snapshot of the last remote segment.
 """
@@ -33,7 +33,7 @@ from stratalog.tier.tier import TierLogName
 from stratalog.tier.tier_log import TierLog
 
 FIRST_OWN_EPOCH: Final = 1
-"""Of a log that the tier has nothing of: above that in which a topic's first engine writes."""
+"""Leader epoch of a log of which the tier has nothing: above the first epoch in which a topic's first engine writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class AttachedLog:
     Attributes:
         log: its name.
         topic_id: of its topic, as before.
-        leader_epoch: the one in which it goes on; the writer before is fenced.
+        leader_epoch: the new epoch; the previous writer is fenced.
         log_start: the first offset that readers may ask for.
-        log_end: the offset of the next record: where the tier ends.
-        high_watermark: of the log at the last commit of the writer before. What it had acknowledged from ``log_end`` on was
-            on its disk alone, and is lost; these offsets are given out again, in the new epoch.
-        epochs: where leader epochs start, the new one included.
-        producers: with a state at ``log_end``.
-        topic: what the tier knows of the topic; None if it was never told.
-        told_ms: when the writer before committed for the last time.
+        log_end: the offset of the next record: the end offset of the tier.
+        high_watermark: of the log at the previous writer's last commit. Records that it acknowledged from ``log_end``
+            on were only on its disk and are lost; these offsets are assigned again, in the new epoch.
+        epochs: start offsets of leader epochs, the new one included.
+        producers: producers with a state at ``log_end``.
+        topic: facts about the topic in the tier; None if there are none.
+        told_ms: when the previous writer made its last commit.
     """
 
     log: TopicPartition
@@ -67,17 +67,17 @@ class AttachedLog:
 
     @property
     def lost(self) -> int:
-        """How many offsets the writer before is known to have given out that are not in the tier; there may be more."""
+        """The known number of offsets that the previous writer assigned and the tier lacks; there may be more."""
         return max(self.high_watermark - self.log_end, 0)
 
     @property
     def open_transactions(self) -> int:
-        """How many transactions have records in the tier and no marker there."""
+        """The number of transactions with records but no marker in the tier."""
         return sum(found.transaction_first_offset >= 0 for found in self.producers)
 
     @property
     def offsets(self) -> LogOffsets:
-        """The bounds of the log as it is opened."""
+        """The bounds of the opened log."""
         return LogOffsets(
             log_start=self.log_start,
             local_log_start=self.log_end,
@@ -89,16 +89,16 @@ class AttachedLog:
 
 
 def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, uri: str) -> list[TierLogName]:
-    """The logs of the tier that are meant.
+    """Return the logs of the tier that ``wanted`` names.
 
     Args:
         names: all logs of the tier that are not deleted.
-        wanted: topics, or ``TOPIC-ID`` as the tier's keys begin, for a topic that is there under several ids; None is
+        wanted: topics; or ``TOPIC-ID``, as the tier's keys begin, for a topic that exists under several ids; None is
             all.
         uri: of the tier, for error texts.
 
     Raises:
-        AttachError: a topic is not there, or it is there under several ids.
+        AttachError: a topic does not exist, or it exists under several ids.
     """
     listed = sorted(names)
     left = set(wanted or ())
@@ -119,16 +119,16 @@ def chosen_logs(names: Iterable[TierLogName], wanted: Collection[str] | None, ur
 
 
 def has_log(remote: TierLog) -> bool:
-    """Whether the tier holds the log: something was committed of it, and it was neither deleted nor taken out again."""
+    """Return True if the tier holds the log: it has a root, and was neither deleted nor removed from the tier."""
     return remote.root is not None and remote.root.change not in EMPTYING
 
 
 def take_over(remote: TierLog, parts: Components) -> AttachedLog:
-    """Fence the writer of a log, and tell where it goes on. Can be repeated: each time the epoch is one higher.
+    """Fence the writer of a log, and return where to continue. Each repetition raises the epoch by one.
 
     Raises:
-        FencedEpochError: somebody else takes it over at the same moment.
-        CorruptManifestError, CorruptBatchError, CorruptObjectError: what the tier holds is damaged.
+        FencedEpochError: another process takes the log over at the same time.
+        CorruptManifestError, CorruptBatchError, CorruptObjectError: the data in the tier is damaged.
         StoreError: the store failed or refused.
     """
     before = remote.root
@@ -151,9 +151,9 @@ def take_over(remote: TierLog, parts: Components) -> AttachedLog:
 
 
 def untiered(found: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
-    """The partitions of which the tier has nothing yet, where it knows how many a topic has: they begin at offset 0.
+    """Return the partitions that a topic has and the tier does not hold; they begin at offset 0.
 
-    Without them keys would go to other partitions than before.
+    Without these partitions, keys would be assigned to other partitions than before.
     """
     topics = dict[str, list[AttachedLog]]()
     for log in found:
@@ -169,10 +169,10 @@ def untiered(found: Iterable[AttachedLog]) -> Iterator[AttachedLog]:
 
 
 def write_folder(files: LogFiles, found: AttachedLog) -> None:
-    """Make the folder of a log hold what is needed to go on, durable on return: no records, and all that is known of them.
+    """Write the files that the log needs to continue without records; durable on return.
 
     Raises:
-        DiskFullError, LogDirError: the folder is not complete.
+        DiskFullError, LogDirError: the folder is incomplete.
     """
     store_topic_id(files, found.topic_id)
     store_epochs(files, LEADER_EPOCHS_FILE, found.epochs)
@@ -183,5 +183,5 @@ def write_folder(files: LogFiles, found: AttachedLog) -> None:
 
 
 def is_empty_folder(files: LogFiles) -> bool:
-    """Whether a log's folder holds no record: what an attach that was interrupted leaves."""
+    """Return True if a log's folder holds no record, as an interrupted attach leaves it."""
     return not any(file.size_bytes for file in files.list() if LOG_SUFFIX in file.name)

@@ -1,8 +1,8 @@
-"""Closed segments of a folder that somebody else owns: checked, and read on their way to a tier.
+"""Closed segments of a folder that another process owns: checked, and read for upload to a tier.
 
-Nothing here locks, writes, renames or deletes. The owner may do all of that meanwhile, so what is read is taken only if
-it is whole: every batch passes its CRC and its offsets ascend, once when the segment is looked at and once more while
-its bytes go out, and the file has the size and the time that it had before.
+This module never locks, writes, renames or deletes a file. The owner may do all of that meanwhile. Therefore the data
+is used only if it is sound: every batch passes its CRC and offsets ascend, both at the first check and again during the
+upload, and the file still has its earlier size and time.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _DISPOSABLE: Final = (IndexRole.OFFSET, IndexRole.TIME)
 class ClosedSegment:
     """A closed segment, or its end from one of its batches on as a segment of its own. A ReadableSegment.
 
-    Kafka's cleaner may have joined what a tier has already with what it lacks: then only the rest goes.
+    Kafka's cleaner may have joined records that a tier has with records that it lacks: then only the rest is copied.
 
     Args:
         whole: the segment as it is on disk; borrowed.
-        base_offset: the first offset that is wanted; that of the segment, or of a batch in it.
+        base_offset: the first offset to copy; that of the segment, or of a batch in it.
     """
 
     def __init__(self, whole: Segment, base_offset: int) -> None:
@@ -57,12 +57,12 @@ class ClosedSegment:
 
     @property
     def end_offset(self) -> int:
-        """The first offset after it."""
+        """The exclusive end offset of the segment."""
         return self._whole.end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Of the part that is wanted."""
+        """The size of the part to copy."""
         return self._whole.size_bytes - self._start
 
     @property
@@ -72,17 +72,17 @@ class ClosedSegment:
 
     @property
     def files(self) -> LogFiles:
-        """The folder that it is in."""
+        """The folder of the segment."""
         return self._whole.files
 
     @property
     def modified_ms(self) -> int:
-        """When the file was last written, as it was first seen."""
+        """The time when the file was last written, as it was first seen."""
         return self._seen[1]
 
     @property
     def age_from_ms(self) -> int:
-        """What retention by time goes by."""
+        """The segment's time for retention."""
         return self._whole.age_from_ms
 
     @property
@@ -91,15 +91,15 @@ class ClosedSegment:
         return self._whole.label
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``; SegmentGoneError if the file went away."""
+        """Return up to ``size_bytes`` from ``position``; raise SegmentGoneError if the file is gone."""
         return self._whole.read(self._start + position, size_bytes)
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same; bytes in memory need no pinning."""
+        """Return the same bytes as ``read``; bytes in memory need no pinning."""
         return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """The entries of an index: the file's if they fit the log, else made again from the log."""
+        """Return the entries of an index: those of the file if they fit the log, otherwise rebuilt from the log."""
         if not self._start:
             return self._whole.index_entries(role)
         if role is IndexRole.TRANSACTION:
@@ -107,7 +107,7 @@ class ClosedSegment:
         return rebuilt_entries(self, role, self._parts)
 
     def stored_transactions(self) -> bytes | None:
-        """The transaction index as the file has it; None if that does not fit the log."""
+        """Return the transaction index of the file; None if it does not fit the log."""
         try:
             entries = self._whole.stored_entries(IndexRole.TRANSACTION)
             index = self._parts.indexes[IndexRole.TRANSACTION]
@@ -117,7 +117,7 @@ class ClosedSegment:
         return self._own_transactions(entries)
 
     def _own_transactions(self, entries: bytes) -> bytes:
-        """Of the whole segment's aborted transactions those that end in the part that is wanted: its index names them."""
+        """Return the aborted transactions that end in the part to copy, from the entries of the whole segment."""
         index = self._parts.indexes[IndexRole.TRANSACTION]
         found = index.reader(entries, self._whole.base_offset)
         first = next(
@@ -126,13 +126,13 @@ class ClosedSegment:
         return entries[first * index.entry_bytes :]
 
     def forget(self) -> bool:
-        """Nothing is cached."""
+        """Return False: nothing is cached."""
         return False
 
     def check_unchanged(self) -> None:
         """Raise SegmentGoneError if another file, or a changed one, has the segment's name now.
 
-        A file that is gone is no change: whoever has read all of it has what was there.
+        A deleted file is not a change: the reader has already read all of it.
         """
         try:
             now = self._whole.files.open_segment(self._name)
@@ -147,21 +147,21 @@ class ClosedSegment:
 
 @dataclass(frozen=True, slots=True)
 class CheckedBytes:
-    """The bytes of a closed segment as a ``ByteSource``: only whole batches whose CRC is right are handed out."""
+    """The bytes of a closed segment as a ``ByteSource``, which returns only whole batches with a correct CRC."""
 
     segment: ClosedSegment
     parts: Components
 
     @property
     def size_bytes(self) -> int:
-        """Of the segment."""
+        """The size of the segment."""
         return self.segment.size_bytes
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """All batches from the start.
+        """Return all batches from the start.
 
         Raises:
-            SegmentGoneError: the file went away or was changed; read it again later.
+            SegmentGoneError: the file was deleted or changed; read it again later.
         """
         try:
             for chunk in walk(self.segment, 0, self.parts, read_bytes=chunk_bytes, below=self.segment.end_offset):
@@ -174,13 +174,13 @@ class CheckedBytes:
 
 
 class SegmentReader:
-    """Makes sources of the closed segments of one log, in order, carrying the producers' state along.
+    """Makes sources of the closed segments of one log, in order, and updates the producers' state.
 
     Args:
         files: the log's folder.
         log: its name.
         topic_id: of its topic.
-        epochs: as the folder's checkpoint has them.
+        epochs: from the folder's checkpoint.
         parts: the log's components.
     """
 
@@ -191,11 +191,11 @@ class SegmentReader:
         self._producers: ProducerState | None = None  # at the end of the last segment, if it is known
 
     def source(self, whole: Segment, base_offset: int) -> SegmentSource:
-        """Check a segment from ``base_offset`` on, and say what goes to the tier.
+        """Check a segment from ``base_offset`` on, and return the source to upload.
 
         Raises:
-            SegmentGoneError: its owner took it away or changed it; look again later.
-            CorruptBatchError: a batch is bad, or its leader epoch is not what the checkpoint says.
+            SegmentGoneError: its owner deleted or changed it; try again later.
+            CorruptBatchError: a batch is bad, or its leader epoch differs from the checkpoint.
             StorageError: no batch begins at ``base_offset``.
         """
         segment = ClosedSegment(whole, base_offset)
@@ -225,7 +225,7 @@ class SegmentReader:
         return SegmentSource(info, CheckedBytes(segment, self._parts), files)
 
     def _checked(self, segment: ClosedSegment) -> Recovered:
-        """Read a segment once; raise what is wrong with it."""
+        """Read a segment once; raise its damage if there is any."""
         if self._producers is None or self._producers.end_offset != segment.base_offset:
             self._producers = self._stored_producers(segment.base_offset)
         state = self._producers or ProducerState()
@@ -239,7 +239,7 @@ class SegmentReader:
         return found
 
     def _stored_producers(self, offset: int) -> ProducerState | None:
-        """The producers' state below ``offset``, if that is known for certain."""
+        """Return the producers' state below ``offset``, None if it is not known for certain."""
         if offset == 0:
             return ProducerState()
         data = self._stored_snapshot(offset)
@@ -248,7 +248,7 @@ class SegmentReader:
         return ProducerState.restored(decode_snapshot(data, ""), offset)
 
     def _stored_snapshot(self, offset: int) -> bytes | None:
-        """The bytes of the snapshot at ``offset`` if there is a good one."""
+        """Return the bytes of the snapshot at ``offset``, None if there is no valid one."""
         name = segment_file(offset, SNAPSHOT_SUFFIX)
         data = self._files.read_small(name)
         if data is None:
@@ -272,7 +272,7 @@ class SegmentReader:
 
 
 class _Noted:
-    """Takes note of the batches of a segment: what they do to the producers, and whether their epochs are right."""
+    """Applies the batches of a segment to the producers' state, and checks their leader epochs."""
 
     def __init__(self, state: ProducerState, epochs: EpochCache, segment: ClosedSegment, parts: Components) -> None:
         self._state, self._epochs, self._segment, self._parts = state, epochs, segment, parts
@@ -286,7 +286,7 @@ class _Noted:
         return replay_table(self._state, chunk.data, table, self._parts)
 
     def _check_epoch(self, chunk: Chunk, table: BatchTable, row: int) -> None:
-        """Where the epoch changes, the checkpoint must know; it may have forgotten what lies below the log start."""
+        """Check a change of epoch against the checkpoint, which may lack epochs below the log start."""
         offset, epoch = table.base_offset[row], table.leader_epoch[row]
         told = self._epochs.at(offset)
         if NO_EPOCH not in (epoch, told) and told != epoch:
@@ -298,10 +298,10 @@ class _Noted:
 
 
 def _position_of(segment: Segment, offset: int) -> int:
-    """Where the first batch at or above ``offset`` begins (bytes).
+    """Return the position of the first batch that begins at or above ``offset`` (bytes).
 
     Raises:
-        StorageError: ``offset`` lies inside a batch.
+        StorageError: ``offset`` is inside a batch.
     """
     for chunk in walk(segment, 0, segment.parts, check_crc=False):
         for batch in chunk.batches():

@@ -1,4 +1,4 @@
-"""How fast segments may go to a tier."""
+"""Limit of the rate at which segments are copied to a tier."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ _NS_PER_SECOND: Final = 1_000_000_000
 
 
 class CopyRate:
-    """Bytes a second, for all logs together. Thread-safe.
+    """Limit in bytes a second, for all logs together. Thread-safe.
 
-    A segment is counted whole when it begins, and the next one waits until the rate has caught up: what one upload does
-    inside is the store's business, and its deadline does not suffer.
+    A whole segment is counted when its upload begins. The next upload waits until the rate allows it. The limit does
+    not slow a running upload, because that would use up its deadline.
 
     Source: apache/kafka RLMQuotaManager, which does the same over windows.
 
     Args:
-        bytes_per_second: None is no bound.
+        bytes_per_second: None means no limit.
         clock: tells the time and sleeps.
     """
 
     def __init__(self, bytes_per_second: int | None, clock: Clock) -> None:
         self._rate, self._clock = bytes_per_second, clock
         self._lock = threading.Lock()
-        self._free_ns = clock.monotonic_ns()  # when the bytes begun so far are paid for; under _lock
+        self._free_ns = clock.monotonic_ns()  # when the bytes begun so far fit the rate; under _lock
         self._waited_ns = 0
 
     @property
     def waited_ms(self) -> int:
-        """How long uploads have waited so far, together."""
+        """The total time that uploads have waited."""
         return self._waited_ns // 1_000_000
 
     def take(self, size_bytes: int, is_wanted: Callable[[], bool]) -> bool:
-        """Wait until a segment of this size may begin.
+        """Wait until the upload of a segment of this size may begin.
 
         Args:
             size_bytes: of the segment.
-            is_wanted: asked about once a second; False ends the wait.
+            is_wanted: called about once a second; False ends the wait.
 
         Returns:
-            Whether it may begin; False if nobody wants it any more.
+            True if the upload may begin; False if ``is_wanted`` returned False.
         """
         if self._rate is None:
             return is_wanted()

@@ -1,8 +1,8 @@
-"""Putting segments that were made anew in the place of committed ones: objects first, then the root that names them.
+"""Replacement of committed segments by rewritten ones: objects first, then the root that names them.
 
-One commit does it, as a whole or not at all. The objects that it replaces stay for the collector, so that readers of older
-roots finish undisturbed. A commit is decided on the head as it is then: what retention has taken meanwhile stays gone, and
-where an entry is not the one that was read, what was made of it is left out.
+One commit makes all replacements or none. The collector deletes the replaced objects later, so readers of older roots
+can finish. The commit is decided on the head at that time. Segments that retention removed meanwhile stay removed. If
+an entry is not the one that was read, its replacement is left out.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from stratalog.tier.store.store import TierStore
 from stratalog.tier.upload.uploader import Offloader, claimed
 
 MOST_ENTRIES: Final = PAGE_ITEMS
-"""How many replacements one commit should hold at most: of a change of more the memory, and what a crash repeats, would grow."""
+"""The most replacements for one commit; a larger change would need more memory and more repeated work after a crash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Entries that follow each other, and the one that stands for the same offsets from now on."""
+    """Consecutive entries, and the one entry that replaces them at the same offsets."""
 
     old: tuple[StoredSegment, ...]
     new: StoredSegment
 
 
 class Replacer:
-    """Replaces segments of one log in one leader epoch. For one thread; commits take turns with those of other duties.
+    """Replaces segments of one log in one leader epoch. For one thread; its commits exclude those of other duties.
 
     Args:
-        store: where the objects go.
-        offloader: uploads, in the layout of today.
+        store: receives the objects.
+        offloader: uploads with the topic's current layout.
         pages: of the log's manifest.
         prefix: of the log in the tier.
-        leader_epoch: of the writer; goes into keys and roots, and fences.
+        leader_epoch: of the writer; part of keys and roots; fences other writers.
         commit: publishes a change under a leader epoch, as ``Committer.commit``.
     """
 
@@ -56,10 +56,10 @@ class Replacer:
         self.leader_epoch, self._commit = leader_epoch, commit
 
     def begin(self) -> Root | None:
-        """The head; the leader epoch begins in the tier if it has not yet, so that the writer before is fenced.
+        """Return the head; begins the leader epoch in the tier if needed, which fences the previous writer.
 
         Raises:
-            FencedEpochError: another writer owns the log: nothing needs to be uploaded.
+            FencedEpochError: another writer owns the log: uploads would be useless.
             StoreError: the store failed.
         """
 
@@ -74,7 +74,7 @@ class Replacer:
         return self._offloader.upload(source, self._prefix, self.leader_epoch)
 
     def discard(self, unnamed: Sequence[StoredSegment]) -> None:
-        """Delete uploads that no root will ever name. What cannot be deleted is left for the collector."""
+        """Delete uploads that no root will ever name. The collector deletes later what cannot be deleted now."""
         keys = sorted(key for entry in unnamed for key in entry.keys)
         self._offloader.uploads.deleted(keys, self._store.delete(keys))
 
@@ -86,13 +86,13 @@ class Replacer:
         *,
         first_dirty_offset: int | None = None,
     ) -> tuple[Replacement, ...]:
-        """Commit replacements, ascending; those that took place. The others were overtaken, and are discarded.
+        """Commit replacements, ascending; return those that took effect. The others are outdated and are discarded.
 
-        ``first_dirty_offset`` is taken over only if nothing but the log start has overtaken any.
+        ``first_dirty_offset`` is committed only if outdated replacements are all below the log start.
 
         Raises:
-            FencedEpochError: another writer owns the log; the uploads are left for the collector.
-            StoreTimeoutError: whether it was committed shows when the head is asked for again.
+            FencedEpochError: another writer owns the log; the collector deletes the uploads.
+            StoreTimeoutError: read the head again to find out if the replacements were committed.
             Others: as ``Committer.commit``.
         """
         placing = _Placing(replacements, kind, reason, first_dirty_offset, self._pages)
@@ -107,7 +107,7 @@ class Replacer:
 
 
 class _Placing:
-    """One decision to replace; keeps what the last decided change was about."""
+    """One decision to replace; keeps the replacements of the last decided change."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Placing:
         self.placed: tuple[Replacement, ...] = ()
 
     def decide(self, root: Root | None) -> Change | None:
-        """What to commit on top of ``root``; a ``Decide``."""
+        """Return the change to commit on top of ``root``; a ``Decide``."""
         self.placed = ()
         if root is None or not root.segments:
             return None
@@ -143,7 +143,7 @@ class _Placing:
         )
 
     def _placeable(self, root: Root) -> Iterator[tuple[int, Replacement]]:
-        """By base offset, the replacements whose old entries are what the root has there."""
+        """Return by base offset the replacements whose old entries are exactly those of the root."""
         if not self._wanted:
             return
         there = walk(root, self._pages, self._wanted[0].old[0].info.base_offset)
@@ -165,7 +165,7 @@ class _Placing:
         return self.placed[0].old[0].info.base_offset, self.placed[-1].old[-1].info.end_offset
 
     def _spliced(self, root: Root, kept: dict[int, Replacement]) -> Iterator[StoredSegment]:
-        """All entries of the bounds as they are from now on."""
+        """Return all entries within the bounds after the replacement."""
         bounds = self._bounds()
         if bounds is None:
             return

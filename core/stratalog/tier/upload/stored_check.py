@@ -1,6 +1,7 @@
 """Compare a stored segment with the bytes that the layout was given, before a manifest names the segment.
 
-A layout and a store may claim anything. Evicting a segment from local disk on a wrong claim would lose the segment.
+A layout and a store may return wrong results. Evicting a segment from local disk after a wrong result would lose the
+segment.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from stratalog.spi.stored import stored_from_json, stored_to_json
 from stratalog.tier.store.layout_table import GuardedLayout
 from stratalog.tier.store.store import TierStore
 
-STEP_BYTES: Final = 4 << 20  # of a log that is read back at once
+STEP_BYTES: Final = 4 << 20  # largest part of a log to read back at once
 
 
 class GivenSegment:
     """A segment as a layout is given it, hashed as the layout reads it.
 
     Attributes:
-        source: what to give to the layout.
+        source: the source to give to the layout.
     """
 
     def __init__(self, source: SegmentSource) -> None:
@@ -41,15 +42,16 @@ class GivenSegment:
         return self._log.sha256
 
     def check_claims(self, stored: StoredSegment, sizes: Mapping[str, int], layout: GuardedLayout) -> None:
-        """Compare what the layout claims with what the layout was given and has put.
+        """Compare the layout's claims with its input and with the objects that it put.
 
         Args:
             stored: the entry that the layout returned.
             sizes: of the objects that the layout put, by key.
-            layout: names itself in errors.
+            layout: named in errors.
 
         Raises:
-            PluginError: the entry is malformed, of another segment, has another hash, or names what was not put.
+            PluginError: the entry is malformed, of another segment, has another hash, or names an object that was not
+                put.
         """
         with layout.guard.calling("write"):
             wrong = _malformed(stored) or self._contradiction(stored, sizes)
@@ -82,18 +84,18 @@ class GivenSegment:
 def read_back(
     stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
 ) -> None:
-    """Read a segment through its layout, past all caches, and compare every byte.
+    """Read a segment through its layout, without caches, and compare every byte.
 
     Args:
         stored: the entry of the segment.
         sha256: of the ``.log`` file.
         files: the small files.
-        store: where the objects are.
+        store: holds the objects.
         layout: reads them.
 
     Raises:
-        PluginError: the bytes are others, or could not be read: nothing may rely on the segment.
-        StoreError: the store failed; nothing is known of the segment.
+        PluginError: the bytes differ, or could not be read: the segment must not be relied on.
+        StoreError: the store failed; nothing is known about the segment.
     """
     span = f"segment [{stored.info.base_offset}, {stored.info.end_offset}) of {stored.info.log}"
     try:
@@ -108,7 +110,7 @@ def _difference(
     stored: StoredSegment, sha256: str, files: Mapping[FileKind, bytes], store: TierStore, layout: GuardedLayout
 ) -> str:
     digest, size_bytes = hashlib.sha256(), stored.info.size_bytes
-    step = min(STEP_BYTES, store.limits.fetch_chunk_bytes)  # more than that no reader asks for at once
+    step = min(STEP_BYTES, store.limits.fetch_chunk_bytes)  # readers ask for no more at once
     for start in range(0, size_bytes, step):
         end = min(start + step, size_bytes)
         came = 0
@@ -128,12 +130,12 @@ def _difference(
 
 
 def check_renewed(old: StoredSegment, renewed: StoredSegment, store: TierStore, layout: GuardedLayout) -> None:
-    """Read a segment back by an entry that replaces another one with the same objects.
+    """Read a segment back through an entry that replaces another one with the same objects.
 
     Raises:
         PluginError: the new entry gives other bytes, or none: it must not be committed.
         CorruptObjectError: the old entry cannot be read, either.
-        StoreError: the store failed; nothing is known of the new entry.
+        StoreError: the store failed; nothing is known about the new entry.
     """
     files: dict[FileKind, bytes] = {
         kind: data
@@ -147,7 +149,7 @@ class PutObjects:
     """Hashes of the objects of one segment, to find out after an error whether the store kept them.
 
     Args:
-        store: where they were put.
+        store: holds the objects.
     """
 
     def __init__(self, store: TierStore) -> None:
@@ -160,7 +162,7 @@ class PutObjects:
         return made
 
     def check(self) -> None:
-        """Raise PluginError that names the store if an object that was put is another one by now."""
+        """Raise PluginError that names the store if an uploaded object has changed."""
         for key, source in self._sources.items():
             digest = hashlib.sha256()
             try:
@@ -174,7 +176,7 @@ class PutObjects:
 
 def _malformed(stored: StoredSegment) -> str:
     """Return why a manifest could not hold the entry, or ""."""
-    slices: Iterable[tuple[object, object]] = stored.slices.items()  # no annotation binds a plugin
+    slices: Iterable[tuple[object, object]] = stored.slices.items()  # a plugin may ignore annotations
     if not all(isinstance(kind, FileKind) and isinstance(place, ObjectSlice) for kind, place in slices):
         return "returned slices that are not ObjectSlice by FileKind"
     try:

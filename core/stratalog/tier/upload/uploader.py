@@ -1,4 +1,4 @@
-"""Moving closed segments to the tier: objects first, then the root that names them."""
+"""Upload of closed segments to the tier: objects first, then the root that names them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from stratalog.tier.upload.uploads import Uploads
 
 @dataclass(frozen=True, slots=True)
 class OffloadReport:
-    """What one call moved: the entries committed, in order; ``skipped`` segments were in the tier already."""
+    """Result of one call: the committed entries, in order; ``skipped`` segments were in the tier already."""
 
     committed: tuple[StoredSegment, ...] = ()
     skipped: int = 0
 
     @property
     def size_bytes(self) -> int:
-        """Of the ``.log`` files committed."""
+        """The size of the committed ``.log`` files."""
         return sum(entry.info.size_bytes for entry in self.committed)
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where the log stands when segments are offloaded; the committed offsets never fall below earlier ones."""
+    """State of the log when segments are offloaded; committed offsets never fall below earlier ones."""
 
     leader_epoch: int
     log_start: int
@@ -49,9 +49,9 @@ class Standing:
 
 
 class Sink:
-    """Where a layout puts the objects of one segment: new keys of one base offset and epoch.
+    """Receives the objects of one segment from a layout, under new keys of one base offset and epoch.
 
-    ``put_objects``, if given, hashes what is put.
+    ``put_objects``, if given, hashes the objects.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class Sink:
         self._prefix, self._base_offset, self._leader_epoch = prefix, base_offset, leader_epoch
         self._next: dict[str, str] = {}  # by suffix
         self.sizes: dict[str, int] = {}  # of each object that was stored, by key
-        self.tried: list[str] = []  # keys of which the store was told, whatever came of it
+        self.tried: list[str] = []  # keys sent to the store, whatever the result
         self._ended = False
 
     def key(self, suffix: str = "seg") -> str:
-        """The key that the next ``put`` with this suffix will use."""
+        """Return the key that the next ``put`` with this suffix will use."""
         if suffix not in self._next:
             unique = upload_id(self._env.clock.now_ms(), self._env.chance.getrandbits(80))
             self._next[suffix] = segment_key(self._prefix, self._base_offset, self._leader_epoch, unique, suffix)
@@ -82,7 +82,8 @@ class Sink:
     def put(self, source: ByteSource, suffix: str = "seg") -> ObjectInfo:
         """Upload one object; a layout calls this from one thread.
 
-        ClosedError: the call of the layout was given up, or has returned.
+        Raises:
+            ClosedError: the layout's call has returned, or took too long.
         """
         if self._ended:
             raise ClosedError("the segment is not stored any more: its layout took too long, or has returned")
@@ -94,16 +95,16 @@ class Sink:
         return dataclasses.replace(info, key=key)
 
     def discard(self) -> None:
-        """Delete what was put, because no root will name it. What cannot be deleted is left for the collector.
+        """Delete the uploaded objects, because no root will name them. The collector deletes the rest.
 
-        Of an upload that failed parts may have stayed, so the collector looks in any case.
+        A failed upload may have left parts, so the collector searches in any case.
         """
         self._ended = True
         self._store.delete(self.tried)
         self._uploads.leave([*self.tried, *self._next.values()])
 
     def close(self) -> None:
-        """No further object comes: keys that were asked for and not used are nobody's."""
+        """Accept no further object, and remove the keys that were asked for and not used."""
         self._ended = True
         self._uploads.end(self._next.values())
 
@@ -111,17 +112,17 @@ class Sink:
 class Offloader:
     """Uploads segments of one log with one layout, and commits each before the next.
 
-    Doing it again is safe at every point: a range that the head covers is skipped, and an upload that was not
-    committed is made again under a new key.
+    A repetition is safe at every point. A range that the head covers is skipped. An upload that was not committed is
+    repeated under a new key.
 
     Args:
-        store: where the objects go.
+        store: receives the objects.
         env: clock and chance.
         label: ``name@version`` of the layout.
-        layout: how a segment becomes objects.
+        layout: turns a segment into objects.
         section: the topic's settings of the layout, if it has any.
         commit: publishes a change under a leader epoch, as ``Committer.commit``.
-        uploads: told of every key.
+        uploads: records every key.
     """
 
     def __init__(
@@ -138,21 +139,21 @@ class Offloader:
         self._label, self._layout, self._section = label, layout, section
 
     def offload(self, head: Root | None, prefix: str, sources: Iterable[SegmentSource], at: Standing) -> OffloadReport:
-        """Move segments, in order; the iterable is consumed one by one, so that it may open files late.
+        """Upload and commit segments, in order; the iterable is consumed one by one, so it can open files late.
 
         Args:
-            head: the root that was the head a moment ago.
+            head: a recent head.
             prefix: of the log in the tier.
             sources: closed, durable segments, ascending.
             at: the log's epoch and bounds.
 
         Returns:
-            What was committed and what was skipped; nothing of it is undone by a later error.
+            The committed entries and the number of skipped segments; a later error undoes none of them.
 
         Raises:
             FencedEpochError: another writer owns the log.
             StorageError: a segment leaves a gap, overlaps the tier's end, reaches past the high watermark, or has other
-            leader epochs than the tier has at its offsets.
+                leader epochs than the tier has at its offsets.
             StoreError: the store failed; call again with the same segments.
         """
         committed: list[StoredSegment] = []
@@ -170,7 +171,7 @@ class Offloader:
             except BaseException:
                 self.uploads.leave(stored.keys)
                 raise
-            if head is not None and stored in head.entries:  # the newest entries stand in the root
+            if head is not None and stored in head.entries:  # the root itself holds the newest entries
                 committed.append(stored)
                 self.uploads.end(stored.keys)
             else:
@@ -179,14 +180,14 @@ class Offloader:
         return OffloadReport(tuple(committed), skipped)
 
     def upload(self, source: SegmentSource, prefix: str, leader_epoch: int) -> StoredSegment:
-        """Store a segment under new keys; no root names it yet, and nothing stays if that fails.
+        """Store a segment under new keys, without a root that names it; if that fails, delete its objects.
 
-        What the layout claims is compared with what it was given; by ``tier.verify`` the segment is also read back.
+        The claims of the layout are compared with its input. If ``tier.verify`` says so, the segment is also read back.
 
         Raises:
             StorageError: the segment cannot be read.
-            ConfigError: a small file of it is above ``limits.index.bytes``: it could not be read back.
-            PluginError: the layout failed, or did not store what it was given, or the store did not keep it.
+            ConfigError: a small file of the segment is above ``limits.index.bytes``: it could not be read back.
+            PluginError: the layout failed, or did not store its input, or the store did not keep it.
             StoreError: the store failed.
         """
         base_offset = source.info.base_offset
@@ -212,7 +213,7 @@ class Offloader:
         try:
             given.read_back(stored, self._store, self._layout)
         except PluginError:
-            put_objects.check()  # raises if it was the store
+            put_objects.check()  # raises if the store is the cause
             raise
         self._store.verification.passed(self._label)
 
@@ -221,7 +222,7 @@ _CLAIM_REASON: Final = "a new leader epoch begins"
 
 
 def claimed(root: Root | None, reason: str) -> Change | None:
-    """Raise the epoch of a log, and nothing else, so that the writer before stops at its next commit."""
+    """Return a change that only begins a new epoch, which stops the previous writer at its next commit."""
     if root is None:
         return None
     return Change(
@@ -234,9 +235,9 @@ def claimed(root: Root | None, reason: str) -> Change | None:
 
 
 def created(at: Standing) -> Decide:
-    """Make a log known to its tier before its first segment is there; a log that is known stays as it is.
+    """Return a decision to make a log known to its tier before its first segment; a known log does not change.
 
-    A log that was taken out of the tier (``clear``) is not known until this commit.
+    A log that left the tier (``clear``) is unknown until this commit.
     """
 
     def decide(root: Root | None) -> Change | None:
@@ -256,12 +257,12 @@ def created(at: Standing) -> Decide:
 
 
 def is_unknown(root: Root | None) -> bool:
-    """True if a tier with this head does not list the log among those that it holds."""
+    """True if a tier with this head does not list the log."""
     return root is None or root.change == ChangeKind.CLEAR
 
 
 def cutting(offset: int, reason: str) -> Decide:
-    """Take out what stands from ``offset`` on, unless nothing does."""
+    """Return a decision to remove the segments from ``offset`` on, if there are any."""
 
     def decide(root: Root | None) -> Change | None:
         if root is None or root.end_offset <= offset:
@@ -283,7 +284,7 @@ def cutting(offset: int, reason: str) -> Decide:
 
 
 def _adding(stored: StoredSegment, at: Standing) -> Decide:
-    """Add an entry behind the last one, unless it is there."""
+    """Return a decision to append an entry, unless the tier has it already."""
 
     def decide(root: Root | None) -> Change | None:
         if _is_covered(root, stored.info, at):
@@ -304,17 +305,17 @@ def _adding(stored: StoredSegment, at: Standing) -> Decide:
 
 
 def _is_covered(root: Root | None, info: SegmentInfo, at: Standing) -> bool:
-    """Whether nothing of the segment is missing in the tier; what lies below the log start is not missing."""
+    """Return True if the tier has the whole segment; offsets below the log start are not needed."""
     if root is not None and root.segments and info.base_offset < root.end_offset:
         _check_lineage(root, info)
     return info.end_offset <= max(at.log_start, root.end_offset if root else 0)
 
 
 def _check_lineage(root: Root, info: SegmentInfo) -> None:
-    """Whether the tier's records at the segment's offsets are the segment's, as far as leader epochs tell.
+    """Raise unless leader epochs show that the tier's records at the segment's offsets are those of the segment.
 
-    Two leaders can have written different records at the same offsets; whoever skips a segment because the tier has
-    its range must not mistake the other's records for its own.
+    Two leaders can have written different records at the same offsets. A segment must not be skipped if the tier has
+    the records of the other leader.
     """
     start, end = max(info.base_offset, root.start_offset), min(info.end_offset, root.end_offset)
     offset = parted_at(info.leader_epochs, root.leader_epochs, start, end)
@@ -325,7 +326,7 @@ def _check_lineage(root: Root, info: SegmentInfo) -> None:
 def parted_error(
     log: TopicPartition, offset: int, ours: Sequence[EpochEntry], theirs: Sequence[EpochEntry]
 ) -> StorageError:
-    """What whoever leads a log is told if its tier has other records than it from ``offset`` on."""
+    """Return the error for the leader of a log whose tier has other records from ``offset`` on."""
     return StorageError(
         f"{log} and its tier have different records from offset {offset} on: leader epoch {EpochCache(ours).at(offset)} "
         f"here, {EpochCache(theirs).at(offset)} there; attach again to go on with what the tier has, or set "
@@ -334,7 +335,7 @@ def parted_error(
 
 
 def _check_joins(root: Root | None, info: SegmentInfo, at: Standing) -> None:
-    """Whether the segment goes on where the tier ends."""
+    """Raise unless the segment begins where the tier ends."""
     span = f"segment [{info.base_offset}, {info.end_offset}) of {info.log}"
     if info.end_offset > at.high_watermark:
         raise StorageError(f"{span} reaches past the high watermark {at.high_watermark}: it is not offloaded")

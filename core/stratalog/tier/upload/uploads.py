@@ -1,4 +1,4 @@
-"""Which objects this process is uploading: nobody may take them for leftovers."""
+"""The objects that this process is uploading; the collector must not delete them as orphans."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable
 
 
 class Uploads:
-    """The keys that this process chose for objects of one log, until it is settled whether a root names them. Thread-safe.
+    """Keys that this process chose for objects of one log, until it is certain if a root names them. Thread-safe.
 
-    What is not among them, was put under our leader epoch and is named by no root, was left by a process that is no more.
+    An object under our leader epoch that no root names and that is not among these keys is an orphan of an earlier
+    process.
     """
 
     def __init__(self) -> None:
@@ -18,38 +19,38 @@ class Uploads:
         self._left = False
 
     def begin(self, key: str) -> None:
-        """A key was chosen."""
+        """Add a chosen key."""
         with self._lock:
             self._keys.add(key)
 
     def end(self, keys: Iterable[str]) -> None:
-        """A root names these, or they are deleted."""
+        """Remove keys that a root names now, or whose objects are deleted."""
         with self._lock:
             self._keys.difference_update(keys)
 
     def leave(self, keys: Iterable[str]) -> None:
-        """These are given up: no root will name them, and whether they are there nobody knows."""
+        """Remove keys that no root will name; their objects may or may not be in the store."""
         with self._lock:
             self._keys.difference_update(keys)
             self._left = True
 
     def deleted(self, keys: Iterable[str], failed: Collection[str]) -> None:
-        """These are given up and were deleted, but for those that ``failed``."""
+        """Remove keys whose uploads failed and whose objects were deleted, except ``failed``, which may still exist."""
         self.end(keys)
         if failed:
             self.leave(failed)
 
     def under_way(self) -> Collection[str]:
-        """The keys now."""
+        """Return the current keys."""
         with self._lock:
             return frozenset(self._keys)
 
     @property
     def has_left(self) -> bool:
-        """Whether something was given up since ``looked``."""
+        """True if ``leave`` was called after the last call of ``looked``."""
         return self._left
 
     def looked(self) -> None:
-        """From now on the store is looked through for what was given up."""
+        """Reset ``has_left``, because the store is searched for orphans from now on."""
         with self._lock:
             self._left = False
