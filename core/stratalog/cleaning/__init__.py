@@ -1,1 +1,1 @@
-"""What a cleanup policy sees, and how its plan is carried out."""
+"""Planning and execution of cleanup policies: retention, compaction, and erasure of keys."""

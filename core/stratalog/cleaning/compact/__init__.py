@@ -1,1 +1,1 @@
-"""Compact a log in two passes."""
+"""Compaction of a log in two passes."""

@@ -1,7 +1,7 @@
-"""Compacting logs: one round over a part of a log that is due.
+"""One round of compaction over one part of a log that is due.
 
-A policy that raises, or wants what cannot be, costs its log the compaction and nothing else: the log is left alone from
-then on, as one with a damaged segment is.
+If a policy raises an error or plans an impossible rewrite, only the compaction of that log ends. The log counts as
+uncleanable from then on, like a log with a damaged segment.
 
 Source: apache/kafka LogCleaner, LogCleanerManager.
 """
@@ -37,7 +37,7 @@ from stratalog.tier.tier_log import TierLog
 
 @dataclass(frozen=True, slots=True)
 class CleanerLimits:
-    """What one thread of the cleaner may use; see the settings ``log.cleaner.*``."""
+    """Limits for one thread of the cleaner; see the settings ``log.cleaner.*``."""
 
     memory_bytes: int
     load_factor: float
@@ -46,13 +46,13 @@ class CleanerLimits:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a round did, or would do, to one log.
+    """Result of one round, or of a dry run, over one log.
 
-    Offsets in [``start``, ``end``) were rewritten; the dirty ones begin at ``dirty_start``, and the next round begins at
-    ``end``: below the planned end if the filter's memory was full, which ``reason`` says. ``map_load`` is the share of
-    that memory that was filled. ``error`` is why nothing was done, or why it
-    ended early: the log is uncleanable then, or, if ``stopped``, tried again at the next round. ``part`` is as in the plan,
-    ``traffic`` is what came from the tier, and what went there.
+    The round rewrote offsets in [``start``, ``end``). The dirty offsets begin at ``dirty_start``, and the next round begins at
+    ``end``. ``end`` is below the planned end if the filter's memory was full; ``reason`` then says this. ``map_load`` is the
+    used share of that memory. ``error`` is the reason why the round did nothing or ended early. With ``error``, the log is
+    uncleanable, unless ``stopped`` is set: then the next round tries again. ``part`` is the same as in the plan. ``traffic``
+    counts the bytes downloaded from the tier and uploaded to it.
     """
 
     log: TopicPartition
@@ -78,7 +78,7 @@ def compact(
     check: Callable[[], None],
     now_ms: int,
 ) -> CompactionResult:
-    """One round over one log; what is wrong is in the result."""
+    """Run one round over one log; return an error in the result instead of raising it."""
     log, rewrite = plan.log, plan.rewrite
     assert rewrite is not None
     clock, ticket = log.parts.env.clock, log.cleaning.changes
@@ -103,7 +103,7 @@ def compact(
         stopped = str(closed)
     except StorageError as wrong:
         error = wrong
-    except Exception as wrong:  # noqa: BLE001 - a filter is a plugin's, and the other logs go on
+    except Exception as wrong:  # noqa: BLE001 - a filter is a plugin's; the round must continue with the other logs
         error = PluginError(f"compaction of {log.name} failed: {wrong!r}")
         error.__cause__ = wrong
     result = CompactionResult(
@@ -127,7 +127,7 @@ def compact(
 
 @dataclass(slots=True)
 class _Round:
-    """One round over one part of a log, and what is known of it however it ends."""
+    """One round over one part of a log, with the state that is kept even if the round fails."""
 
     plan: CompactionPlan
     job: RewriteJob
@@ -142,7 +142,7 @@ class _Round:
     traffic: Traffic = field(default_factory=Traffic)
 
     def run(self) -> None:
-        """Both passes, unless somebody else is at the same part."""
+        """Run both passes; raise RewriteStoppedError if another thread holds the lock of the same part."""
         self.end = self.job.dirty_start
         log, tier = self.plan.log, self.plan.tier
         lock = log.cleaning.busy if tier is None else log.cleaning.tier_busy
@@ -161,7 +161,7 @@ class _Round:
     def _local(self, filters: Sequence[RecordFilter], digests: SegmentDigests | None) -> int:
         log = self.plan.log
         check_settled(log)
-        log.flush()  # else a loss of power could take the marker of a transaction whose records outdate something here
+        log.flush()  # otherwise a power loss could lose the marker of a transaction whose records outdate records here
         rewriting = self._rewriting(LocalPart(log), filters, keeps_tombstones=has_older(log, self.job))
         rewriting.digests = digests
         return rewriting.run()
@@ -202,7 +202,7 @@ class _Round:
 
 
 def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
-    """Why a round is or was due, and if it ends before its bounds, why that is and what else there is."""
+    """Return why a round is or was due, and if it ends early, the cause and the alternative."""
     if end >= rewrite.end:
         return rewrite.reason
     return (
@@ -213,9 +213,9 @@ def reason_of(rewrite: Rewrite, end: int, limits: CleanerLimits) -> str:
 
 
 def check_settled(log: Log) -> None:
-    """Raise RewriteStoppedError while the tier may have, or be about to have, more than is known.
+    """Raise RewriteStoppedError while it is unknown whether the last commit to the tier took effect.
 
-    What would be rewritten here could be what was committed there; and tombstones would go above records that stay.
+    The round could otherwise rewrite segments that are already committed, and drop tombstones while older records stay.
     """
     if not log.settle_remote():
         raise RewriteStoppedError(
@@ -224,9 +224,9 @@ def check_settled(log: Log) -> None:
 
 
 def has_older(log: Log, job: RewriteJob) -> bool:
-    """Whether records come before those of a round: neither tombstones nor markers may go then.
+    """Return True if records exist before those of a round: the round may then drop neither tombstones nor markers.
 
-    A tier has them, or retention is about to delete them, and may yet be told otherwise.
+    A tier holds the older records, or retention has yet to delete them and may still keep them.
     """
     view = log.view()
     remote = view.remote
@@ -238,7 +238,7 @@ def has_older(log: Log, job: RewriteJob) -> bool:
 
 
 def job_of(log: Log, rewrite: Rewrite, limits: CleanerLimits, now_ms: int) -> RewriteJob:
-    """What filters are told of a round."""
+    """Return the description of a round that filters receive."""
     bounds = (rewrite.start, rewrite.end, rewrite.dirty_start)
     return RewriteJob(log.name, *bounds, now_ms, limits.memory_bytes, limits.load_factor, log.config)
 

@@ -1,4 +1,4 @@
-"""What a round notes of the segments it reads, so that later rounds can spare them."""
+"""Notes of a round about the segments that it reads, which let later rounds skip unchanged segments."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stratalog.spi.cleanup import RecordFilter
 
 
 class Notes:
-    """Of one group of segments, the digest of the segment that stands for it afterwards.
+    """Digest of the segment that replaces one group of segments.
 
-    There is none where the next round will drop or change something, as the marker of a transaction that is empty now,
-    nor of segments that the round has not looked at to their end.
+    No digest is written if the next round will drop or change something in the segment, for example the marker of a
+    transaction that is empty now. None is written either for a segment that the round has not read to its end.
 
     Args:
-        digests: where it is written; None: nowhere.
-        filters: of the round; all must make digests.
-        base_offset: of the group.
-        state: of the pass.
-        is_whole: whether filters judge all records of the group, and what stays is due at a time that is known.
+        digests: where the digest is written; None: nowhere.
+        filters: filters of the round; all must make digests.
+        base_offset: base offset of the group.
+        state: state of the pass.
+        is_whole: True if the filters judge all records of the group, and the due time of the kept records is known.
     """
 
     def __init__(
@@ -44,9 +44,10 @@ class Notes:
         self._writer = digests.begin(base_offset) if digests is not None and is_wanted and is_whole else None
 
     def look_at(self, table: BatchTable, looks: Looks, *, is_plain: bool = False) -> None:
-        """Told of every table; batches get the horizon if they need one and have none.
+        """Note the batches of a table; call once for every table.
 
-        ``is_plain`` says that none of them does, and that none stays empty.
+        Batches that need a delete horizon and have none get the one of ``looks``. ``is_plain`` says that no batch needs a
+        horizon and that no batch stays empty.
         """
         if self._digests is None or (is_plain and not is_special(table)):
             return
@@ -60,20 +61,20 @@ class Notes:
                 self._due_ms = min(self._due_ms, table.base_timestamp_ms[row] if has_one else looks.horizon_ms)
 
     def pass_over(self, found: Steady) -> None:
-        """A segment is not read: what comes behind is as if it had been."""
+        """Apply the effects of a segment that is not read, as if the pass had read it."""
         found.pass_over(self._state.met)
 
     def old_tombstones(self, *, stay: bool, is_last_kept: bool) -> None:
-        """Told of a table of a format without horizons: tombstones that ``stay`` go by the segment's time.
+        """Note a table of a format without horizons: tombstones that ``stay`` expire by the segment's time.
 
-        ``is_last_kept``: its last record stays for this round's sake alone.
+        ``is_last_kept`` says that the last record of the table stays only because it ends this round.
         """
         self._steady.has_old_tombstones |= stay
         if is_last_kept:
             self.abandon()
 
     def collect(self, *, end: bool) -> None:
-        """Take what filters have summed up so far."""
+        """Write the sections that the filters have completed so far."""
         if self._digests is None:
             return
         for found in self._filters:
@@ -82,7 +83,7 @@ class Notes:
                     self._writer.add(found.digest_kind, section)
 
     def take_over(self, digest: Digest) -> None:
-        """Add what is known of a segment that was not looked at."""
+        """Add the digest of a segment whose records the round did not read."""
         if self._writer is None or self._digests is None:
             return
         self._due_ms = min(self._due_ms, digest.due_ms)
@@ -91,7 +92,7 @@ class Notes:
             self._writer.add(kind, section)
 
     def seal(self) -> None:
-        """All were read: the digest is that of the segment that is there now."""
+        """Complete the digest after all records were read: it describes the segment that is stored now."""
         self.collect(end=True)
         if self._writer is not None:
             if self._steady:
@@ -99,7 +100,7 @@ class Notes:
             self._writer.seal(self._due_ms)
 
     def abandon(self) -> None:
-        """Write no digest."""
+        """Discard the digest; later calls write nothing."""
         if self._writer is not None:
             self._writer.abandon()
             self._writer = None

@@ -1,4 +1,4 @@
-"""Which batches stay though none of their records does.
+"""Choice of the batches that stay although all of their records are dropped.
 
 Source: apache/kafka Cleaner.cleanInto (discardBatchRecords, lastRecordsOfActiveProducers), MemoryRecords.RecordFilter.
 """
@@ -16,12 +16,15 @@ _NO_PRODUCER_BYTES: Final = NO_PRODUCER.to_bytes(8, "little", signed=True)
 def stay_empty(
     table: BatchTable, last_records: Mapping[int, tuple[int, int]], *, ends_round: bool
 ) -> list[bool] | None:
-    """Those that do: the last one of each producer that is known, and of the round; None if no batch of the table does.
+    """Return which batches stay without records: each known producer's last one, and the round's last one; or None.
 
     Args:
         table: of magic 2.
-        last_records: the last data offset, -1 if there is none, and the epoch of each producer that is known.
-        ends_round: whether the round ends with the table.
+        last_records: the last data offset (-1 if there is none) and the epoch of each known producer.
+        ends_round: True if the round ends with the table.
+
+    Returns:
+        One bool a row; None if no batch of the table stays without records.
     """
     ids = table.producer_id
     if ids.tobytes() == _NO_PRODUCER_BYTES * len(ids):
@@ -37,7 +40,7 @@ def stay_empty(
 
 
 def is_last(known: tuple[int, int] | None, last_offset: int, epoch: int, attributes: int) -> bool:
-    """Whether a batch is the last one of its producer, of whom this is known."""
+    """Return True if a batch is the last one of its producer, given the producer's known state."""
     if known is None:
         return False
     last_data_offset, last_epoch = known

@@ -1,7 +1,7 @@
-"""Files beside compacted segments that tell later rounds which of them need not be read.
+"""Digest files beside compacted segments, which let later rounds skip segments.
 
-What they say of records is the filters' own. Nothing here is needed: a file that is missing, damaged, or of another
-segment than the one that is there now costs its segment being read. docs/formats/digest.md has the bytes.
+The filters define the digest of the records. No digest is required: if a file is missing, damaged, or describes another
+segment than the present one, the round reads the segment. docs/formats/digest.md describes the bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_DIRECTORY_BYTES: Final = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class DigestSection:
-    """Where a section is (bytes), whose it is, and its CRC-32C."""
+    """Position and size of a section in the file (bytes), its kind, and its CRC-32C."""
 
     kind: str
     position: int
@@ -50,9 +50,10 @@ class DigestSection:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a file says: ``due_ms`` is when a tombstone of the segment has its time, ``secret`` that of its hashes.
+    """Content of a digest file.
 
-    ``steady`` is what it needs to find in a round besides, read with the sections.
+    ``due_ms`` is the time when the first tombstone of the segment expires. ``secret`` is the key of its hashes. ``steady``
+    is the state that a round must have before the segment; it is read with the sections.
     """
 
     identity: Identity
@@ -63,27 +64,27 @@ class Digest:
 
 
 class Digests(Protocol[S_contra]):
-    """The digests of a log, or of a part of it, for one round."""
+    """Digests of a log, or of a part of a log, for one round."""
 
     def sparing(self, segment: S_contra, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """The digest of a segment by which no filter drops anything of it, and no tombstone has its time; else None."""
+        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; else None."""
 
     def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
-        """What a digest holds, for that of the segment that its own and others become."""
+        """Return the kinds and bytes of a digest's sections, to write them into the digest of a merged segment."""
 
     def begin(self, base_offset: int) -> DigestWriter | None:
-        """Begin the digest of a segment; None if nothing is to be written."""
+        """Begin the digest of a segment; return None if no digest is to be written."""
 
 
 class SegmentDigests:
-    """The digests of one log's local part. Used by the thread of the round.
+    """Digests of one log's local part. Used by the thread of the round.
 
     Args:
-        log: whose.
-        writable: whether files may be written and removed.
+        log: the log.
+        writable: True if files may be written and removed.
 
     Attributes:
-        secret: what filters hash keys with: that of the files there are, or a new one.
+        secret: the secret with which filters hash keys: the secret of the existing files, or a new one.
     """
 
     def __init__(self, log: Log, *, writable: bool = True) -> None:
@@ -100,14 +101,14 @@ class SegmentDigests:
             digest = None if name.endswith(_NEW) else _read(self._files, name)
             if digest is not None and parsed.base_offset in bases:
                 self._found[parsed.base_offset] = digest
-            elif writable:  # left by a crash, or by whoever deleted its segment
+            elif writable:  # left by a crash, or its segment was deleted
                 self._files.remove(name)
         known = next(iter(self._found.values()), None)
         drawn = log.parts.env.chance.getrandbits(8 * _SECRET_BYTES).to_bytes(_SECRET_BYTES, "little")
         self.secret = drawn if known is None else known.secret
 
     def sparing(self, segment: Segment, filters: Sequence[RecordFilter], now_ms: int) -> Digest | None:
-        """The digest of a segment by which no filter drops anything of it, and no tombstone has its time; else None."""
+        """Return the digest of a segment if no filter drops any record of it and no tombstone expires; else None."""
         digest = self._found.get(segment.base_offset)
         if digest is None or self._files is None or digest.due_ms <= now_ms or digest.secret != self.secret:
             return None
@@ -128,25 +129,25 @@ class SegmentDigests:
         return digest
 
     def sections(self, digest: Digest) -> Iterator[tuple[str, Buffer]]:
-        """What a digest holds, for that of the segment that its own and others become."""
+        """Return the kinds and bytes of a digest's sections, to write them into the digest of a merged segment."""
         assert self._files is not None
         with contextlib.closing(self._files.open_segment(_name(digest.identity.base_offset))) as file:
             for section in digest.sections:
-                if section.kind == unchanged_segments.KIND:  # that of several is not theirs one behind the other
+                if section.kind == unchanged_segments.KIND:  # merged segments have one joined section, see Steady.join
                     continue
                 yield section.kind, file.read(section.position, section.size_bytes)
 
     def begin(self, base_offset: int) -> DigestWriter | None:
-        """Begin the file of a segment; None if nothing is to be written."""
+        """Begin the digest file of a segment; return None if no digest is to be written."""
         if self._files is None or not self.writable:
             return None
         return DigestWriter(self._log, self._files, base_offset, self.secret)
 
 
 class DigestWriter:
-    """Writes one file, which takes the place of an older one when it is complete. A full disk only ends it.
+    """Writer of one digest file, which replaces an older file when it is complete. A full disk only ends the digest.
 
-    Nothing is synced: what a power loss leaves does not have its checksums.
+    The writer syncs nothing: after a power loss the checksums of an incomplete file do not match.
     """
 
     def __init__(self, log: Log, files: LogFiles, base_offset: int, secret: bytes) -> None:
@@ -158,20 +159,20 @@ class DigestWriter:
         self._count = 0
 
     def add(self, kind: str, section: Buffer) -> None:
-        """Write a section; ``kind`` says whose it is."""
+        """Write a section; ``kind`` names the kind of filter that made it."""
         name = kind.encode("ascii")
         if self._append(section):
             self._directory += _SECTION.pack(memoryview(section).nbytes, crc32c(section), len(name)) + name
             self._count += 1
 
     def seal(self, due_ms: int) -> None:
-        """Complete the file: it is that of the segment that is there now."""
+        """Complete the file as the digest of the segment that is stored now."""
         segment = next((found for found in self._log.view().segments if found.base_offset == self._base), None)
         try:
             found = None if segment is None else Identity.of(segment)
         except SegmentGoneError:
             found = None
-        if found is None:  # truncated or deleted at this very moment
+        if found is None:  # truncated or deleted meanwhile
             self.abandon()
             return
         bounds = (found.base_offset, found.end_offset, found.size_bytes, found.modified_ms, found.tail_crc)
@@ -183,7 +184,7 @@ class DigestWriter:
             self._files.rename(self._name + _NEW, self._name)
 
     def abandon(self) -> None:
-        """Remove what was written; adding more does nothing."""
+        """Remove the written file; later calls of ``add`` do nothing."""
         self._is_given_up = True
         if self._file is not None:
             self._file.close()
@@ -198,7 +199,7 @@ class DigestWriter:
                 self._files.remove(self._name + _NEW)
                 self._file = self._files.open_segment(self._name + _NEW, create=True)
             self._file.append([data])
-        except (FileReplacedError, OutOfResourcesError):  # a digest saves time only, and the space is for records
+        except (FileReplacedError, OutOfResourcesError):  # a digest only saves time; free space is for records
             self.abandon()
             return False
         return True
@@ -209,7 +210,7 @@ def _name(base_offset: int) -> str:
 
 
 def _read(files: LogFiles, name: str) -> Digest | None:
-    """What a file says; None if it is not a digest, is damaged at its end, or went away with its segment."""
+    """Return the content of a file; None if it is not a digest, is damaged at its end, or was deleted meanwhile."""
     try:
         with contextlib.closing(files.open_segment(name)) as file:
             return unpack_digest(file.read, file.size_bytes)
@@ -218,12 +219,12 @@ def _read(files: LogFiles, name: str) -> Digest | None:
 
 
 def unpack_digest(read: Callable[[int, int], Buffer], size_bytes: int) -> Digest | None:
-    """Read what stands at the end of a file; None if that is no digest, or damaged. ``read`` takes position and size."""
+    """Read the trailer of a file; return None if it is no digest or is damaged. ``read`` receives position and size."""
     body = size_bytes - _TRAILER.size
     if body < 0:
         return None
     trailer = bytes(read(body, _TRAILER.size))
-    if len(trailer) != _TRAILER.size:  # cut off meanwhile
+    if len(trailer) != _TRAILER.size:  # truncated meanwhile
         return None
     directory_bytes, count, *bounds, due_ms, secret, crc, magic = _TRAILER.unpack(trailer)
     if magic != _MAGIC or directory_bytes > min(body, _MAX_DIRECTORY_BYTES):
@@ -234,7 +235,7 @@ def unpack_digest(read: Callable[[int, int], Buffer], size_bytes: int) -> Digest
         return None
     try:
         return Digest(Identity(*bounds), due_ms, secret, tuple(_sections(directory, count)))
-    except (struct.error, UnicodeDecodeError):  # its CRC is right, yet it was not written by us
+    except (struct.error, UnicodeDecodeError):  # the CRC is right, but stratalog did not write the file
         return None
 
 

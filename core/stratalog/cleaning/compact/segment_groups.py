@@ -1,4 +1,4 @@
-"""Which segments become one.
+"""Grouping of adjacent segments that compaction merges into one.
 
 Source: apache/kafka Cleaner.groupSegmentsBySize.
 """
@@ -21,12 +21,14 @@ _MEASURED: Final = (IndexRole.OFFSET, IndexRole.TIME)
 def groups_of(
     segments: Iterable[S], index_bytes: Callable[[S, IndexRole], int], config: TopicConfig
 ) -> Iterator[list[S]]:
-    """Runs of segments that fit one together, greedily: by bytes, by offset and time index, and by range of offsets.
+    """Yield runs of segments that fit into one segment, greedily.
+
+    The limits are the bytes, the sizes of the offset index and of the time index, and the range of offsets.
 
     Args:
-        segments: closed ones that follow each other.
-        index_bytes: the size of an index of a segment.
-        config: of the topic.
+        segments: adjacent closed segments.
+        index_bytes: returns the size of an index of a segment.
+        config: settings of the topic.
     """
     limits = (config.segment_bytes, config.segment_index_bytes, config.segment_index_bytes)
     group: list[S] = []
@@ -47,5 +49,5 @@ def groups_of(
 
 
 def _in_range(first: ReadableSegment, segment: ReadableSegment) -> bool:
-    """Whether the last offset that a segment may hold can be written relative to the base of the group."""
+    """Return True if the segment's last offset can be written relative to the base offset of the group."""
     return not segment.size_bytes or segment.end_offset - 1 - first.base_offset <= MAX_RELATIVE_OFFSET

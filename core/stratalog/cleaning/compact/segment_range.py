@@ -1,4 +1,4 @@
-"""What a round works on, a log or the part of it that one tier has, and what it tells of it."""
+"""Input of a compaction round (a log, or the part of it in one tier), and the statistics of the round."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ S = TypeVar("S", bound=ReadableSegment)
 
 
 class RewriteStoppedError(Exception):
-    """The log was changed below its end meanwhile, or is going away: what was done so far stays, the rest is not done."""
+    """The log was changed or is being closed during the round: finished work stays, the rest is not done."""
 
 
 @dataclass(slots=True)
 class RewriteStats:
-    """What a round read and wrote. Pass 1 reads the dirty range, pass 2 all segments but those that it spares.
+    """Counts of the work of a round. Pass 1 reads the dirty range, pass 2 all segments except the spared ones.
 
-    ``segments_spared`` of ``segments_before`` lose nothing, as their digests tell: their records were not looked at.
-    ``bytes_freed`` is how much smaller the new segments are than those that they replace; negative if they are larger.
+    ``segments_spared`` of the ``segments_before`` lose nothing according to their digests: the round did not look at their
+    records. ``bytes_freed`` is the size of the replaced segments minus the size of the new ones; it can be negative.
     """
 
     bytes_observed: int = 0
@@ -44,7 +44,7 @@ class RewriteStats:
 
 
 class Rewritable(Protocol[S]):
-    """A log, or the part of it that one tier has, as a round finds it when it begins."""
+    """A log, or the part of it in one tier, at the time when a round begins."""
 
     @property
     def name(self) -> TopicPartition:
@@ -52,36 +52,37 @@ class Rewritable(Protocol[S]):
 
     @property
     def parts(self) -> Components:
-        """What the log works with."""
+        """Components of the log."""
 
     @property
     def config(self) -> TopicConfig:
         """The topic's settings."""
 
     def from_offset(self, offset: int) -> Iterator[S]:
-        """Those that end above ``offset``, ascending; each is let go of when the next is asked for, since there may be many.
+        """Return the segments that end above ``offset``, ascending.
 
-        What follows them in the log comes too, as far as markers of their transactions may be there.
+        Each segment is released when the next one is requested, because there may be many. Segments that follow this part
+        in the log are included as far as they may hold markers of its transactions.
         """
 
     def producers(self) -> list[ProducerEntry]:
-        """The producers that are known of the log."""
+        """Return the known producers of the log."""
 
     def modified_ms(self, segment: S) -> int:
-        """When a segment was last written."""
+        """Return the time of the last write to a segment."""
 
     def index_bytes(self, segment: S, role: IndexRole) -> int:
-        """The size of an index of a segment."""
+        """Return the size of an index of a segment."""
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Begin a segment that shall take the place of others."""
+        """Begin a segment that replaces other segments."""
 
     def replace(self, made: CleanedSegment, old: Sequence[S], ticket: int) -> bool:
-        """Put a finished one there; False if the log has changed since, so that nothing was done."""
+        """Replace ``old`` by a finished segment; return False, and change nothing, if the log has changed meanwhile."""
 
 
 class LocalPart:
-    """The local part of a log, as it is now."""
+    """Local part of a log at the time of the call."""
 
     def __init__(self, log: Log) -> None:
         self.name, self.parts, self.config, self.segments = log.name, log.parts, log.config, log.view().segments
@@ -90,16 +91,16 @@ class LocalPart:
         self.producers, self.new_cleaned, self.replace = log.producers, log.new_cleaned, log.replace
 
     def from_offset(self, offset: int) -> Iterator[Segment]:
-        """Those that end above ``offset``, ascending."""
+        """Return the segments that end above ``offset``, ascending."""
         first = bisect_right(self.segments, offset, key=lambda segment: segment.end_offset)
         return iter(self.segments[first:])
 
     def modified_ms(self, segment: Segment) -> int:
-        """When its ``.log`` file was last written."""
+        """Return the time of the last write to the ``.log`` file."""
         return segment.log.modified_ms
 
     def index_bytes(self, segment: Segment, role: IndexRole) -> int:
-        """The size of an index file; the folder is listed once."""
+        """Return the size of an index file; the folder is listed only once."""
         if self._sizes is None:
             self._sizes = {found.name: found.size_bytes for found in segment.files.list()}
         return self._sizes.get(segment.file_name(segment.parts.indexes[role].suffix), 0)

@@ -1,4 +1,4 @@
-"""Holding compaction to so many bytes a second.
+"""Limit on the bytes that compaction reads and writes in a second.
 
 Source: apache/kafka Throttler, as LogCleaner uses it.
 """
@@ -15,10 +15,10 @@ _NS: Final = 1_000_000
 
 
 class Throttle:
-    """Counts bytes read and written by all threads of the cleaner together; waits when they were too many.
+    """Counter of the bytes that all threads of the cleaner read and write; makes them wait above the limit.
 
     Args:
-        clock: measures, and waits.
+        clock: measures the time, and waits.
         bytes_per_second: the limit.
     """
 
@@ -28,7 +28,7 @@ class Throttle:
         self._since_ns, self._bytes = clock.monotonic_ns(), 0
 
     def took(self, size_bytes: int) -> None:
-        """Tell of bytes; returns when the time that they may take is over."""
+        """Count bytes, and wait until they are within the limit."""
         with self._lock:
             self._bytes += size_bytes
             now_ns = self._clock.monotonic_ns()

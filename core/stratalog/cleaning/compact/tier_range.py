@@ -1,9 +1,9 @@
-"""The committed part of a log as a round of compaction finds it: local copies are read where there are any.
+"""Committed part of a log as the input of a compaction round.
 
-What is written anew goes into the tier.
+The round reads a local copy of a segment if there is one. It writes new segments into the tier.
 
-Order: the new objects; then local copies of what is replaced leave local disk; then the commit. So no local copy ever
-differs from what the tier has in its place, and whatever ends the process in between loses nothing: the tier has all of it.
+The order is: upload the new objects, delete the local copies of the replaced segments, commit. A local copy therefore never
+differs from the committed segment. A crash between these steps loses nothing, because the tier still holds all of it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _HASHED_BYTES: Final = 1 << 20
 
 @dataclass(slots=True)
 class Traffic:
-    """Bytes of ``.log`` files that came from the tier, and that went there."""
+    """Bytes of ``.log`` files that were downloaded from the tier and uploaded to it."""
 
     downloaded_bytes: int = 0
     uploaded_bytes: int = 0
 
 
 class TierSource:
-    """A committed segment. A ReadableSegment: its local copy is read while there is one."""
+    """A committed segment (a ReadableSegment), which reads its local copy while there is one."""
 
     __slots__ = ("_local", "_traffic", "remote")
 
@@ -57,60 +57,60 @@ class TierSource:
 
     @property
     def stored(self) -> StoredSegment:
-        """The manifest's entry."""
+        """Entry of the manifest."""
         return self.remote.stored
 
     @property
     def base_offset(self) -> int:
-        """The first offset it may hold."""
+        """First offset that the segment may hold."""
         return self.remote.base_offset
 
     @property
     def end_offset(self) -> int:
-        """The first offset after it."""
+        """First offset after the segment."""
         return self.remote.end_offset
 
     @property
     def size_bytes(self) -> int:
-        """Of the ``.log`` file."""
+        """Size of the ``.log`` file."""
         return self.remote.size_bytes
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The largest record timestamp, -1 if no record has one."""
+        """Largest record timestamp, -1 if no record has one."""
         return self.remote.max_timestamp_ms
 
     @property
     def age_from_ms(self) -> int:
-        """What retention by time goes by."""
+        """Timestamp from which time-based retention counts."""
         return self.remote.age_from_ms
 
     @property
     def label(self) -> str:
-        """The file that is read, or the object."""
+        """Name of the file or object that is read."""
         return self.remote.label if self._local is None else self._local.label
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``; errors as those of a segment in a tier."""
+        """Return up to ``size_bytes`` from ``position``; raises the errors of a segment in a tier."""
         if self._local is not None:
             try:
                 return self._local.read(position, size_bytes)
-            except SegmentGoneError:  # it left local disk meanwhile
+            except SegmentGoneError:  # the local copy was deleted meanwhile
                 self._local = None
         data = self.remote.read(position, size_bytes)
         self._traffic.downloaded_bytes += len(data)
         return data
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same; bytes in memory need no pinning."""
+        """Return up to ``size_bytes`` from ``position`` as a slice; bytes in memory need no pinning."""
         return FileSlice.of(self.read(position, size_bytes), position)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """The entries of an index, as the tier has them."""
+        """Return the entries of an index as stored in the tier."""
         return self.remote.index_entries(role)
 
     def forget(self) -> bool:
-        """Drop what is cached, as it may have been damaged on the way; a damaged copy is not read again."""
+        """Drop the cached bytes, which may have been damaged in transfer; do not read a damaged local copy again."""
         if self._local is None:
             return self.remote.forget()
         self._local = None
@@ -118,18 +118,20 @@ class TierSource:
 
 
 class TierPart:
-    """A ``Rewritable``. For one thread; what was made is committed by ``commit``, or given up by ``abandon``.
+    """Committed part of a log (a ``Rewritable``). For one thread.
+
+    ``commit`` commits the new segments; ``abandon`` deletes them.
 
     Args:
-        log: whose; it leads.
-        traffic: told of bytes.
-        replacer: puts segments in the place of others; None where nothing will be.
-        kind: of the commits.
-        reason: of the commits, for people.
-        notes: whether ``placed`` is kept.
+        log: the log; it must be the leader.
+        traffic: counts the bytes.
+        replacer: replaces segments; None if nothing will be replaced.
+        kind: kind of the commits.
+        reason: reason of the commits, for people.
+        notes: True if ``placed`` is filled.
 
     Attributes:
-        placed: what the commits replaced so far.
+        placed: replacements that were committed so far.
     """
 
     def __init__(
@@ -155,27 +157,27 @@ class TierPart:
         self._behind = [segment for segment in view.segments if segment.end_offset > self._end]
 
     def from_offset(self, offset: int) -> Iterator[ReadableSegment]:
-        """Those that end above ``offset``, ascending: the list of the tier's is read page by page."""
+        """Return the segments that end above ``offset``, ascending; the tier's list is read page by page."""
         for found in self._remote.segments.from_offset(offset):
             if isinstance(found, RemoteSegment):
                 yield TierSource(found, _copy_of(found, self._copies, self._doubt), self._traffic)
         yield from (segment for segment in self._behind if segment.end_offset > offset)
 
     def modified_ms(self, segment: ReadableSegment) -> int:
-        """When its ``.log`` file was last written."""
+        """Return the time of the last write to the ``.log`` file."""
         return _entry(segment).info.modified_ms
 
     def index_bytes(self, segment: ReadableSegment, role: IndexRole) -> int:
-        """The size of an index, as it is stored."""
+        """Return the stored size of an index."""
         place = _entry(segment).slices.get(INDEX_KINDS[role])
         return 0 if place is None else place.size_bytes
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Begin a segment beside the log: a layout must know what it uploads before it begins."""
+        """Begin a segment in a file beside the log: a layout must know all bytes before an upload begins."""
         return self._log.new_spooled(base_offset)
 
     def replace(self, made: CleanedSegment, old: Sequence[ReadableSegment], ticket: int) -> bool:
-        """Upload a finished segment, unless it is the very one that is there; errors as ``Replacer.upload``."""
+        """Upload a finished segment unless it equals the committed one; raises the errors of ``Replacer.upload``."""
         del ticket
         assert isinstance(made, SpooledSegment)
         entries = tuple(_entry(segment) for segment in old)
@@ -196,16 +198,16 @@ class TierPart:
         return True
 
     def commit(self, first_dirty_offset: int | None = None, *, always: bool = False) -> None:
-        """Put what was made in the place of what it was made of.
+        """Commit the new segments in place of the old ones.
 
         Args:
-            first_dirty_offset: how far the log is compacted now; None leaves that as it is.
-            always: even if nothing was made.
+            first_dirty_offset: offset up to which the log is compacted now; None keeps the committed value.
+            always: commit even if there is no new segment.
 
         Raises:
-            FencedEpochError: another writer owns the log, which takes no appends here any more.
-            RewriteStoppedError: the log leads in another epoch by now.
-            StoreError: the store failed; whether it was committed shows when the head is read again.
+            FencedEpochError: another writer owns the log. The log no longer accepts appends here.
+            RewriteStoppedError: the log leads in another epoch now.
+            StoreError: the store failed. Read the head again to find out whether the commit took effect.
         """
         if not self._made and first_dirty_offset is None and not always:
             return
@@ -213,7 +215,7 @@ class TierPart:
         if log.leader_epoch != replacer.leader_epoch:
             raise RewriteStoppedError(f"{log.name} is led in another epoch by now")
         self._evict()
-        made, self._made = self._made, []  # what becomes of it is the root's to say from here on
+        made, self._made = self._made, []  # from here on only the committed root decides whether these are in use
         try:
             placed = replacer.replace(made, self._kind, self._reason, first_dirty_offset=first_dirty_offset)
             self.placed += placed if self._notes else ()
@@ -226,13 +228,13 @@ class TierPart:
             log.refresh_remote()
 
     def forget(self, label: str) -> None:
-        """Drop what is cached of the segment with this label."""
+        """Drop the cached bytes of the segment with this label."""
         for segment in self.from_offset(0):
             if segment.label == label:
                 segment.forget()
 
     def abandon(self) -> None:
-        """Delete what was uploaded and not committed."""
+        """Delete the objects that were uploaded and not committed."""
         made, self._made = self._made, []
         if made:
             self._writer().discard([found.new for found in made])
@@ -242,7 +244,7 @@ class TierPart:
         return self._replacer
 
     def _evict(self) -> None:
-        """Take local copies off local disk up to the end of what is about to be replaced, if that has any."""
+        """Delete local copies up to the end of the last one that is about to be replaced, if there is one."""
         spans = [(found.old[0].info.base_offset, found.old[-1].info.end_offset) for found in self._made]
         copies = [found for found in self._log.view().segments[:-1] if found.end_offset <= self._end]
         stale = [
@@ -259,7 +261,7 @@ class TierPart:
 def source_of(
     made: SpooledSegment, old: Sequence[ReadableSegment], parts: Components, config: TopicConfig
 ) -> SegmentSource:
-    """What stands for ``old`` from now on, with all that travels with it."""
+    """Return the source of the upload that replaces ``old``, with its indexes and other files."""
     infos = [_entry(segment).info for segment in old]
     epochs = merged_epochs(info.leader_epochs for info in infos)
     info = dataclasses.replace(
@@ -272,7 +274,7 @@ def source_of(
     files = {INDEX_KINDS[role]: bytes(entries) for role, entries in made.entries.items() if entries}
     last = old[-1]
     assert isinstance(last, TierSource)
-    snapshot = last.remote.read_file(FileKind.SNAPSHOT)  # what producers did below its end is as true as it was
+    snapshot = last.remote.read_file(FileKind.SNAPSHOT)  # compaction does not change the producers' state at its end
     if snapshot:
         files[FileKind.SNAPSHOT] = snapshot
     files[FileKind.LEADER_EPOCHS] = format_epochs(epochs)
@@ -291,10 +293,10 @@ def open_tier_part(
     *,
     notes: bool = False,
 ) -> TierPart:
-    """The committed part of a log as the tier has it now, to be rewritten; ``notes`` as of ``TierPart``.
+    """Return the committed part of a log as the tier has it now, for rewriting; ``notes`` as for ``TierPart``.
 
     Raises:
-        FencedEpochError: another writer owns the log, which takes no appends here any more.
+        FencedEpochError: another writer owns the log. The log no longer accepts appends here.
         StoreError: the store failed.
     """
     layout = log.config.tier_layout
@@ -307,7 +309,7 @@ def open_tier_part(
 
 
 def digest_of(made: SpooledSegment) -> str:
-    """The SHA-256 of the records, hex."""
+    """Return the SHA-256 of the records, hex."""
     found = hashlib.sha256()
     for piece in made.chunks(_HASHED_BYTES):
         found.update(piece)
@@ -315,12 +317,12 @@ def digest_of(made: SpooledSegment) -> str:
 
 
 def _entry(segment: ReadableSegment) -> StoredSegment:
-    assert isinstance(segment, TierSource)  # what is behind the tier's end is only looked at
+    assert isinstance(segment, TierSource)  # segments above the tier's end are only read
     return segment.stored
 
 
 def _copy_of(remote: RemoteSegment, local: Mapping[int, Segment], doubt: str) -> Segment | None:
-    """The local copy of a committed segment, if its bounds and size are those of the tier's, and it is not in doubt."""
+    """Return the local copy of a committed segment if bounds and size match and the copy is not in doubt; else None."""
     found = local.get(remote.base_offset)
     if found is None or (found.end_offset, found.size_bytes) != (remote.end_offset, remote.size_bytes):
         return None

@@ -1,4 +1,4 @@
-"""Which batches of transactions a pass over a log may drop, and which markers have nothing left to end.
+"""Choice of the transactional batches and markers that a pass over a log may drop.
 
 Source: apache/kafka CleanedTransactionMetadata.
 """
@@ -22,32 +22,32 @@ _SPECIAL: Final = CONTROL_BIT | TRANSACTIONAL_BIT
 
 
 def is_special(table: BatchTable) -> bool:
-    """Whether there is a batch of a transaction, or a marker."""
+    """Return True if the table has a batch of a transaction, or a marker."""
     return table.magic >= 2 and any(attributes & _SPECIAL for attributes in set(table.attributes))
 
 
 @dataclass(slots=True)
 class _Aborted:
-    """A transaction that a later marker aborts; ``seen`` is whether a batch of it was met."""
+    """A transaction that a later marker aborts; ``seen`` is True if the pass met a batch of it."""
 
     entry: AbortedTransaction
     seen: bool = False
 
 
 class AbortedAhead:
-    """The aborted transactions of a log, told of as a pass comes to their segments; each index is read once.
+    """Aborted transactions of a log, passed on when a pass reaches their segments. Each index is read once.
 
     Args:
-        segments: from the pass's first one on, ascending.
+        segments: segments from the first one of the pass on, ascending.
         parts: the log's components.
     """
 
     def __init__(self, segments: Iterator[ReadableSegment], parts: Components) -> None:
         self._segments, self._parts = segments, parts
-        self._stable = 0  # up to here all aborted transactions are known
+        self._stable = 0  # below this offset all aborted transactions are known
 
     def show(self, segment: ReadableSegment, to: TransactionPass) -> None:
-        """Tell of all with data in a segment, maybe of later ones too; segments in their order.
+        """Pass on all aborted transactions with data in a segment, and maybe later ones; call in order of segments.
 
         Source: apache/kafka TransactionIndex.collectAbortedTxns; the stop rule rests on the stored last stable offset.
         """
@@ -64,13 +64,13 @@ class AbortedAhead:
 
 @dataclass(slots=True)
 class TransactionPass:
-    """What one pass knows of transactions; it is told of every batch, in order.
+    """State of transactions during one pass, which must see every batch in order.
 
     Attributes:
         parts: the log's components.
-        keeps_markers: no marker may go, and each stays in the index: a tier may hold data of its transaction.
-        committed: the producers of whose committed transactions data was met, and no marker yet.
-        kept: the abort markers that stay, with the index entries of their transactions, by the marker's offset.
+        keeps_markers: True if all markers stay, also in the index, because a tier may hold data of their transactions.
+        committed: producers of committed transactions whose data was met, but not yet their marker.
+        kept: abort markers that stay, with the index entries of their transactions, by the marker's offset.
     """
 
     parts: Components
@@ -81,19 +81,19 @@ class TransactionPass:
     committed: set[int] = field(default_factory=set)
 
     def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Tell of aborted transactions before their first batch; the same one may be told of again."""
+        """Add aborted transactions before their first batch; the same one may be added again."""
         for entry in aborted:
             heapq.heappush(self._coming, (entry.first_offset, entry.last_offset, entry))
 
     def rows(self, table: BatchTable, data: Buffer) -> list[bool]:
-        """For each batch of a table whether it can be dropped: aborted data, or a marker whose transaction is empty."""
+        """Return True for each batch that can be dropped: aborted data, or a marker whose transaction is empty."""
         return [self._is_dropped(batch, data) for batch in table]
 
     def _is_dropped(self, batch: RecordBatch, data: Buffer) -> bool:
         while self._coming and self._coming[0][0] <= batch.last_offset:
             entry = heapq.heappop(self._coming)[2]
             if entry.last_offset < batch.base_offset:
-                continue  # its marker was passed over
+                continue  # the pass did not meet its marker
             self._aborted.setdefault(entry.producer_id, _Aborted(entry))
         if batch.is_control:
             return self._ends_nothing(batch, data)

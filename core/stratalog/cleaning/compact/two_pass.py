@@ -1,4 +1,4 @@
-"""Compacting a log in two passes: filters look at the dirty range, then every segment up to its end is written anew.
+"""Compaction in two passes: filters observe the dirty range, then every segment up to its end is rewritten.
 
 Source: apache/kafka Cleaner (doClean, buildOffsetMap, cleanSegments, cleanInto), MemoryRecords.RecordFilter.
 """
@@ -35,7 +35,7 @@ from stratalog.segment.framing import Chunk, walk
 from stratalog.segment.search import aborted_transactions, chunks_from, decode
 from stratalog.spi.cleanup import RecordFilter, RewriteJob
 
-_WRITTEN_BYTES: Final = 1 << 19  # at a time
+_WRITTEN_BYTES: Final = 1 << 19  # written at once
 
 
 @dataclass(slots=True)
@@ -44,17 +44,17 @@ class Rewriting(Generic[S]):
 
     Attributes:
         log: the log, or the part of it that is rewritten.
-        job: its bounds: closed segments from ``start`` on, up to ``end``, where no record may be dropped any more.
-        filters: all must say KEEP for a record to stay.
-        keeps_tombstones: a tier holds older segments, so neither tombstones nor markers may go.
-        read_bytes: how much is read at a time.
-        throttle: told of bytes.
-        check: called now and then; what it raises ends the round.
+        job: bounds of the round: closed segments from ``start`` up to ``end``; records from ``end`` on must stay.
+        filters: filters that must all return KEEP for a record to stay.
+        keeps_tombstones: True if a tier holds older segments: the round then drops neither tombstones nor markers.
+        read_bytes: bytes that are read at once.
+        throttle: counts the bytes.
+        check: called regularly; an error that it raises ends the round.
         ticket: ``CleaningState.changes`` of the log when the round began.
-        is_copied: a segment that stands alone is written anew from its beginning, even if it may lose nothing: reading it
-            twice costs more than that.
-        stats: what was done.
-        digests: tell which segments need not be read; None: all are. The job's secret is theirs.
+        is_copied: True if a group of one segment is always written from its beginning, even if it may lose nothing:
+            reading it twice would cost more.
+        stats: statistics of the round.
+        digests: digests of segments that need not be read; None: all are read. The job's secret is theirs.
     """
 
     log: Rewritable[S]
@@ -70,13 +70,13 @@ class Rewriting(Generic[S]):
     digests: Digests[S] | None = None
 
     def run(self) -> int:
-        """Both passes; the end (offset) of what is clean now.
+        """Run both passes; return the exclusive end offset of the clean part.
 
         Raises:
-            CorruptBatchError: an entry is damaged: nothing is dropped because of it, and segments before it are done.
-            DiskFullError: segments before are done.
-            PluginError: a filter takes nothing, or judges wrongly.
-            RewriteStoppedError: see there.
+            CorruptBatchError: an entry is damaged. Its segment loses nothing, and the segments before it are rewritten.
+            DiskFullError: the disk is full. The segments before are rewritten.
+            PluginError: a filter accepts no record, or returns wrong verdicts.
+            RewriteStoppedError: see the class.
         """
         try:
             end = self.observe()
@@ -88,7 +88,7 @@ class Rewriting(Generic[S]):
     # --- pass 1 ------------------------------------------------------------------------------------------------------
 
     def observe(self) -> int:
-        """The first pass alone: show the dirty range to the filters; where they had enough of it (offset). Errors as ``run``."""
+        """Run pass 1 alone: show filters the dirty range; return the offset where they stopped. Errors as for ``run``."""
         job, parts = self.job, self.log.parts
         transactions = TransactionPass(parts)
         following = self.log.from_offset(job.dirty_start)
@@ -111,7 +111,7 @@ class Rewriting(Generic[S]):
     def _observe_table(
         self, segment: S, chunk: Chunk, table: BatchTable, transactions: TransactionPass, seen: int
     ) -> int | None:
-        """None, or where the round ends because a filter is full."""
+        """Return None, or the offset at which the round ends because a filter is full."""
         dirty_start = self.job.dirty_start
         wanted = table
         if is_special(table):
@@ -147,7 +147,7 @@ class Rewriting(Generic[S]):
     # --- pass 2 ------------------------------------------------------------------------------------------------------
 
     def rewrite(self, end: int) -> None:
-        """The second pass alone, for filters that know all that the first has shown them, or would; errors as ``run``."""
+        """Run pass 2 alone, with filters that already know the records of pass 1; errors as for ``run``."""
         log, job = self.log, self.job
         clean = next(self._segments(max(job.dirty_start - 1, job.start), job.dirty_start), None)  # the last one
         legacy_horizon_ms = 0 if clean is None else log.modified_ms(clean) - log.config.delete_retention_ms
@@ -161,14 +161,14 @@ class Rewriting(Generic[S]):
             self._rewrite_group(group, _Pass(self, end, legacy_horizon_ms, last_records, transactions, notes, aborted))
 
     def _rewrite_group(self, group: Sequence[S], over: _Pass[S]) -> None:
-        """Make one segment of a group. One that stands alone and loses nothing stays as it is, and is not even written."""
+        """Make one segment of a group. A group of one segment that loses nothing is left as it is, without a write."""
         if len(group) > 1 or self._sparing(group[0], over) is None:
             self._rewrite_read(group, over)
         self.stats.segments_before += len(group)
         self.stats.segments_after += 1
 
     def _sparing(self, segment: S, over: _Pass[S]) -> Digest | None:
-        """The digest by which a segment whose turn it is need not be read, since nothing of it goes."""
+        """Return the digest of a segment that need not be read because it loses nothing; else None."""
         if self.digests is None or segment.end_offset > self.job.dirty_start:
             return None
         digest = self.digests.sparing(segment, self.filters, self.job.now_ms)
@@ -212,21 +212,21 @@ class Rewriting(Generic[S]):
 
     @property
     def fields(self) -> Fields:
-        """What the filters look at."""
+        """Fields that the filters read."""
         wanted = Fields.OFFSET
         for found in self.filters:
             wanted |= found.fields
         return wanted
 
     def step(self, size_bytes: int) -> None:
-        """Tell of bytes that were read."""
+        """Call ``check`` and count bytes that were read."""
         self.check()
         self.throttle.took(size_bytes)
 
 
 @dataclass(slots=True)
 class _Pass(Generic[S]):
-    """What pass 2 knows: where the filters' knowledge ends, and what must stay whatever they say."""
+    """State of pass 2: the end of the range that filters know, and what must stay regardless of their verdicts."""
 
     of: Rewriting[S]
     end: int
@@ -236,12 +236,12 @@ class _Pass(Generic[S]):
     notes: Notes
     aborted: AbortedAhead
     _expected: bool = False
-    _aborted_rows: Sequence[bool] | None = None  # of the table at hand, markers that end nothing among them
+    _aborted_rows: Sequence[bool] | None = None  # of the current table, including markers that end nothing
     _held: list[Buffer] = field(default_factory=list)
     _held_bytes: int = 0
 
     def copy(self, segment: S, made: CleanedSegment | None) -> CleanedSegment | None:
-        """Write what stays of a segment; ``made`` is begun, if it is None, where the segment loses something first."""
+        """Write the kept part of a segment; if ``made`` is None, begin it at the first loss. Return ``made``."""
         of, parts = self.of, self.of.log.parts
         after = segment.end_offset
         self.transactions.kept.clear()
@@ -271,7 +271,7 @@ class _Pass(Generic[S]):
         return made
 
     def passes_over(self, segment: S, digest: Digest) -> bool:
-        """Whether reading a segment would change nothing of it; then all is as if it had been read."""
+        """Return True if reading a segment would change nothing in it; then apply its effects as if it had been read."""
         steady, met = digest.steady, self.transactions.committed
         if not steady.holds(met, self.last_records, old_tombstones_stay=not self._is_old(segment)):
             return False
@@ -280,12 +280,12 @@ class _Pass(Generic[S]):
         return True
 
     def copy_spared(self, segment: S, digest: Digest, made: CleanedSegment) -> None:
-        """Write a segment of which nothing goes; bytes are checked, records are not looked at."""
+        """Write a segment that loses nothing; check the bytes, and do not look at the records."""
         of = self.of
         for chunk in walk(segment, 0, of.log.parts, read_bytes=of.read_bytes, below=segment.end_offset):
             of.step(chunk.data.nbytes)
             of.stats.bytes_read += chunk.data.nbytes
-            self._write(chunk.data[: chunk.end_position - chunk.position], made)  # a part of a batch may lie behind
+            self._write(chunk.data[: chunk.end_position - chunk.position], made)  # the rest may be a partial batch
         self._flush(made)
         self.notes.take_over(digest)
 
@@ -301,7 +301,7 @@ class _Pass(Generic[S]):
                 self._write(chunk.data[table.position[0] : last - chunk.position], made)
 
     def _write(self, data: Buffer, made: CleanedSegment) -> None:
-        """Of what stays of a chunk there may be little: it is written with what follows it."""
+        """Hold data to write it with what follows, because the kept part of a chunk may be small."""
         if len(data):
             self._held.append(data)
             self._held_bytes += len(data)
@@ -309,7 +309,7 @@ class _Pass(Generic[S]):
                 self._flush(made)
 
     def _flush(self, made: CleanedSegment) -> None:
-        """Write what is held; before the transactions are those of another segment."""
+        """Write the held data; must happen before ``transactions`` changes to those of another segment."""
         if not self._held:
             return
         data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
@@ -319,7 +319,7 @@ class _Pass(Generic[S]):
         self._held, self._held_bytes = [], 0
 
     def _retained(self, segment: S, chunk: Chunk, table: BatchTable) -> Buffer:
-        """The batches of a table without what goes."""
+        """Return the batches of a table without the dropped records."""
         formats = self.of.log.parts.formats
         found = formats.get(table.magic) or formats.of(table.magic, segment.label, chunk.position + table.position[0])
         verdicts = self._verdicts(segment, chunk, table)
@@ -345,10 +345,10 @@ class _Pass(Generic[S]):
             raise CorruptBatchError(error.reason, segment.label, chunk.position + error.position) from error
         if len(pieces) == 1 and not isinstance(pieces[0], memoryview):
             return pieces[0]
-        return b"".join(pieces)  # a view would hold the chunk until it is written
+        return b"".join(pieces)  # a view would keep the chunk in memory until it is written
 
     def _verdicts(self, segment: S, chunk: Chunk, table: BatchTable) -> list[Buffer]:
-        """One list of verdicts a batch."""
+        """Return one list of verdicts for each batch."""
         self._aborted_rows = None
         if not is_special(table):
             verdicts = list[Buffer](self._judged(segment, chunk, table))
@@ -369,14 +369,14 @@ class _Pass(Generic[S]):
         return verdicts
 
     def _below_end(self, segment: S, chunk: Chunk, row: BatchTable, count: int) -> int:
-        """How many of the ``count`` records of a batch the filters were asked about."""
+        """Return how many of the ``count`` records of a batch the filters judged."""
         if row.last_offset[0] < self.end or row.attributes[0] & CONTROL_BIT:
             return count
         decoded = decode(chunk, row, segment, self.of.log.parts, Fields.OFFSET)
         return sum(bisect_left(columns.offset, self.end) for columns in decoded)
 
     def _judged(self, segment: S, chunk: Chunk, table: BatchTable) -> Iterator[Buffer]:
-        """What the filters say of a table of data."""
+        """Return the filters' verdicts on a table of data."""
         of = self.of
         decoded = decode(chunk, table, segment, of.log.parts, of.fields)
         return by_batch(table, (judged(of.filters, columns, self.end) for columns in decoded))
@@ -402,5 +402,5 @@ class _Pass(Generic[S]):
         return verdicts
 
     def _is_old(self, segment: S) -> bool:
-        """Whether tombstones of formats without horizons have had their time."""
+        """Return True if tombstones of formats without horizons have expired."""
         return self.of.log.modified_ms(segment) <= self.legacy_horizon_ms and not self.of.keeps_tombstones

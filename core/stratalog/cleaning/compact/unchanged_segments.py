@@ -1,7 +1,8 @@
-"""What else than records a later round may change in a segment: transactions, batches without records, old tombstones.
+"""State other than records that a later round may change: transactions, batches without records, old tombstones.
 
-Whether something of these goes depends on what the round meets before the segment. So a digest says what that was: where it
-is so again, reading would leave the same bytes. It also says what reading would have told the round, for what comes behind.
+Whether a round changes such state depends on the batches that it meets before the segment. The digest therefore stores the
+state that the last round met. If a later round meets the same state, reading the segment would leave the same bytes. The
+digest also stores the state after the segment, which a round needs for the segments that follow.
 
 Source: apache/kafka CleanedTransactionMetadata, Cleaner.cleanInto (shouldRetainRecord, lastRecordsOfActiveProducers).
 """
@@ -29,13 +30,14 @@ _NEEDS, _NEEDED, _LEAVES = 1, 2, 4
 
 @dataclass(slots=True)
 class Steady:
-    """What one segment, or several that follow each other, need to find and leave behind.
+    """State that one segment, or several adjacent ones, must find before them, and state that they leave.
 
     Attributes:
-        needs: of producers of whom a commit marker comes first, whether data of its transaction must have been met before.
-        leaves: of all producers with transactions, whether data whose marker is yet to come has been met behind the segment.
+        needs: for each producer whose first transactional batch here is a commit marker: True if data of its transaction
+            must have been met before.
+        leaves: for each producer with transactions: True if data is met up to the segment's end whose marker follows later.
         empties: batches that stay without records: producer, last offset, epoch, attributes.
-        has_old_tombstones: there are some of V0 or V1, which go by the segment's time.
+        has_old_tombstones: True if the segment has tombstones of V0 or V1, which expire by the segment's time.
     """
 
     needs: dict[int, bool] = field(default_factory=dict)
@@ -47,12 +49,12 @@ class Steady:
         return bool(self.leaves or self.empties or self.has_old_tombstones)
 
     def holds(self, met: set[int], last_records: Mapping[int, tuple[int, int]], *, old_tombstones_stay: bool) -> bool:
-        """Whether a round finds what is needed.
+        """Return True if a round has the state that is needed.
 
         Args:
-            met: the producers of whose committed transactions it has met data and no marker.
-            last_records: of producers, as ``empties.stay_empty`` takes them.
-            old_tombstones_stay: whether those of V0 and V1 in the segment do.
+            met: producers of committed transactions whose data the round has met, but not their marker.
+            last_records: state of producers, as for ``empty_batches.stay_empty``.
+            old_tombstones_stay: True if tombstones of V0 and V1 in the segment stay.
         """
         if self.has_old_tombstones and not old_tombstones_stay:
             return False
@@ -61,12 +63,12 @@ class Steady:
         return all(is_last(last_records.get(producer), *rest) for producer, *rest in self.empties)
 
     def pass_over(self, met: set[int]) -> None:
-        """Tell a round what reading the segment would have."""
+        """Change the state of a round as reading the segment would have changed it."""
         met.difference_update(producer for producer, is_left in self.leaves.items() if not is_left)
         met.update(producer for producer, is_left in self.leaves.items() if is_left)
 
     def join(self, behind: Steady) -> None:
-        """Take what follows as well."""
+        """Add the state of the segment that follows."""
         for producer, needed in behind.needs.items():
             if producer not in self.leaves:
                 self.needs[producer] = needed
@@ -75,7 +77,7 @@ class Steady:
         self.has_old_tombstones |= behind.has_old_tombstones
 
     def encode(self) -> bytes:
-        """The bytes of a section; docs/formats/digest.md."""
+        """Return the bytes of a section; see docs/formats/digest.md."""
         head = _COUNTS.pack(self.has_old_tombstones, len(self.leaves), len(self.empties))
         producers = (
             _PRODUCER.pack(
@@ -88,7 +90,7 @@ class Steady:
 
     @classmethod
     def decode(cls, data: Buffer) -> Steady:
-        """Of bytes whose CRC is good."""
+        """Return the state that is encoded in bytes whose CRC was checked."""
         view = memoryview(data)
         old, producers, empties = _COUNTS.unpack_from(view)
         split = _COUNTS.size + producers * _PRODUCER.size
@@ -102,14 +104,15 @@ class Steady:
 
 
 class Looks(NamedTuple):
-    """What a pass knows of the batches of a table, row by row.
+    """Facts that a pass knows about the batches of a table, row by row.
 
     Attributes:
-        data: what positions are into.
-        verdicts: of their records.
-        stay_empty: which stay though no record does; None: none.
-        aborted: of which the transaction was aborted, markers that end nothing among them; None: there are no transactions.
-        horizon_ms: what those get that need one and have none.
+        data: bytes to which the table's positions refer.
+        verdicts: verdicts of the records.
+        stay_empty: True for each batch that stays without records; None: no batch does.
+        aborted: True for each batch of an aborted transaction and each marker that ends nothing; None: the table has no
+            transactions.
+        horizon_ms: delete horizon for batches that need one and have none.
     """
 
     data: Buffer
@@ -121,12 +124,12 @@ class Looks(NamedTuple):
 
 @dataclass(slots=True)
 class SteadyState:
-    """Follows what stays of the segments that a pass reads or passes over, as the next round will find it.
+    """Tracker of the state of segments after a pass, as the next round will find it.
 
     Attributes:
         parts: the log's components.
-        last_records: of producers, as ``empties.stay_empty`` takes them.
-        met: the producers of whose committed transactions there is data before here, and no marker.
+        last_records: state of producers, as for ``empty_batches.stay_empty``.
+        met: producers of committed transactions whose data is stored before this position, but not their marker.
     """
 
     parts: Components
@@ -134,7 +137,7 @@ class SteadyState:
     met: set[int] = field(default_factory=set)
 
     def look_at(self, table: BatchTable, looks: Looks, to: Steady) -> bool:
-        """Note what the batches of a table are when the pass is through; False if the next round will change one of them."""
+        """Note the batches of a table as the pass leaves them; return False if the next round will change one of them."""
         is_steady = True
         for row, words in enumerate(looks.verdicts):
             said = bytes(words)
@@ -146,15 +149,15 @@ class SteadyState:
                 is_steady &= self._kept(batch, looks.data, said, to)
             elif batch.is_control or looks.aborted is None or not looks.aborted[row]:
                 is_steady &= self._empty(batch, to)
-            else:  # it keeps the marker of its transaction
+            else:  # the empty batch keeps the marker of its transaction
                 is_steady = False
         return is_steady
 
     def _empty(self, batch: RecordBatch, to: Steady) -> bool:
-        """Of a transaction it counts as data; a marker in it ends nothing."""
+        """Note an empty batch. Inside a transaction it counts as data; an empty control batch ends nothing."""
         found = (batch.producer_id, batch.last_offset, batch.producer_epoch, batch.attributes)
         if batch.producer_id == NO_PRODUCER or not is_last(self.last_records.get(batch.producer_id), *found[1:]):
-            return False  # the last batch of the round
+            return False  # it stays only because it was the last batch of the round
         to.empties.append(found)
         if batch.is_transactional and not batch.is_control:
             self._meet(batch.producer_id, to, is_met=True)
@@ -170,7 +173,7 @@ class SteadyState:
         if not isinstance(control, EndMarker):
             return True
         if control.kind is ControlType.ABORT:
-            return KEEP not in words  # what it aborted is gone by the next round
+            return KEEP not in words  # the next round finds the transaction empty, because the aborted data is gone
         producer, was_met = batch.producer_id, batch.producer_id in self.met
         if producer not in to.leaves:
             to.needs[producer] = was_met

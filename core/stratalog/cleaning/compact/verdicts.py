@@ -1,4 +1,4 @@
-"""What filters say of records, batch by batch."""
+"""Verdicts of filters on records, batch by batch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEEP: Final = bytes((Verdict.KEEP,))
 DROP: Final = bytes((Verdict.DROP,))
 AT_HORIZON: Final = bytes((Verdict.DROP_AT_HORIZON,))
 _KNOWN: Final = bytes(Verdict)
-_WEIGHTS: Final = bytes((Verdict.KEEP, Verdict.DROP_AT_HORIZON, Verdict.DROP))  # the heavier word of several counts
+_WEIGHTS: Final = bytes((Verdict.KEEP, Verdict.DROP_AT_HORIZON, Verdict.DROP))  # the heaviest of several counts
 _TO_WEIGHT: Final = bytes.maketrans(_WEIGHTS, bytes(range(len(_WEIGHTS))))
 _TO_VERDICT: Final = bytes.maketrans(bytes(range(len(_WEIGHTS))), _WEIGHTS)
 AT_HORIZON_IS_OVER: Final = bytes.maketrans(AT_HORIZON, DROP)
@@ -25,12 +25,12 @@ AT_HORIZON_IS_KEPT: Final = bytes.maketrans(AT_HORIZON, KEEP)
 
 
 def judged(filters: Sequence[RecordFilter], records: RecordColumns, end: int) -> bytearray:
-    """One verdict a record: dropped if any filter says so.
+    """Return one verdict for each record: a record is dropped if any filter drops it.
 
-    Records from offset ``end`` on stay; as in Kafka the time to the horizon of tombstones among them begins all the same.
+    Records from offset ``end`` on stay. As in Kafka, the time to the delete horizon begins for tombstones among them too.
 
     Raises:
-        PluginError: a filter gives something else than one verdict a record.
+        PluginError: a filter returns an unknown verdict, or not exactly one for each record.
     """
     below = bisect_left(records.offset, end)
     wanted = records if below == records.count else records.take(0, below)
@@ -54,12 +54,12 @@ def _joined(one: bytearray, other: bytearray) -> bytearray:
 
 
 def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memoryview]:
-    """The verdicts of each row of a table, whose records came in pieces: runs of batches, or one wrapper each."""
+    """Yield the verdicts of each row of a table; ``judgements`` come in pieces: runs of batches, or one wrapper each."""
     pieces, counts = iter(judgements), table.record_count
     left = memoryview(b"")
     if min(counts, default=0) > 0:
         left = memoryview(next(pieces))
-        if sum(counts) == len(left):  # nearly always, if they are not compressed
+        if sum(counts) == len(left):  # nearly always true if the batches are not compressed
             ends = list(accumulate(counts))
             yield from map(left.__getitem__, map(slice, [0, *ends[:-1]], ends))
             return
@@ -67,16 +67,16 @@ def by_batch(table: BatchTable, judgements: Iterable[Buffer]) -> Iterator[memory
         if not count:
             yield left[:0]
             continue
-        while not left:  # batches without records may have come as pieces, too
+        while not left:  # batches without records may have their own empty piece
             left = memoryview(next(pieces))
         if count < 0:
-            count = len(left)  # noqa: PLW2901 - only what is inside a wrapper says how much that is
+            count = len(left)  # noqa: PLW2901 - only the content of a wrapper says how many records it has
         yield left[:count]
         left = left[count:]
 
 
 class OldVerdicts(NamedTuple):
-    """Verdicts for a table of V0 or V1: whether tombstones stay for now, and the last record for the round's end alone."""
+    """Verdicts for a table of V0 or V1. ``is_last_kept`` is True if the last record stays only because it ends the round."""
 
     words: list[Buffer]
     have_tombstones: bool
@@ -84,9 +84,9 @@ class OldVerdicts(NamedTuple):
 
 
 def of_old_format(verdicts: Sequence[Buffer], *, is_over: bool, ends_round: bool) -> OldVerdicts:
-    """Formats without horizons go by the segment's time. They have no empty batches: the round's last record stays.
+    """Return the verdicts for a format without horizons, where tombstones expire by the segment's time.
 
-    Kafka gives such a log up instead.
+    These formats have no empty batches, so the last record of the round stays. Kafka marks such a log uncleanable instead.
     """
     said = [bytes(words) for words in verdicts]
     have_tombstones = not is_over and any(AT_HORIZON in words for words in said)

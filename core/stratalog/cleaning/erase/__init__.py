@@ -1,1 +1,1 @@
-"""Erase the records of one key."""
+"""Erasure of the records of one key."""

@@ -1,7 +1,7 @@
-"""Forgetting a key in a tier: committed segments that hold it are replaced, and the history before that ends.
+"""Erasure of a key in a tier: committed segments that hold it are replaced, and the history before the erasure ends.
 
-What older roots name stays in the bucket for the collector's grace time, as readers may be under way; nobody is given it any
-more (``as_of`` refuses). ``tier.history.ms`` does not hold for it.
+Objects that older roots name stay in the bucket for the collector's grace time, because readers may be using them. New
+readers cannot reach these objects (``as_of`` refuses), even if ``tier.history.ms`` is longer.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _REASON = "erasure of a key"
 def erase_in_tier(
     log: Log, tier: TierLog, key: bytes, done: list[ErasedSegment], remnants: list[Remnant], *, dry_run: bool
 ) -> None:
-    """Forget a key in what a log that leads has committed; what is done by the time of an error is told.
+    """Erase a key from the committed part of a log that leads; finished work is reported even after an error.
 
     Raises:
-        FencedEpochError: another writer owns the log, which takes no appends here any more.
-        StorageError: a segment cannot be written, or the log leads in another epoch by now.
-        StoreError: the store failed: do it again.
+        FencedEpochError: another writer owns the log. The log no longer accepts appends here.
+        StorageError: a segment cannot be written, or the log leads in another epoch now.
+        StoreError: the store failed: erase again.
     """
     log.refresh_remote()
     if tier.root is None:
@@ -63,7 +63,7 @@ def erase_in_tier(
 
 
 def _holding(log: Log, part: TierPart, key: bytes, remnants: list[Remnant]) -> Iterator[tuple[TierSource, int]]:
-    """The committed segments that hold the key, with how many records; damaged ones are told of."""
+    """Yield the committed segments that hold the key and the number of its records; report damaged ones as remnants."""
     for segment in part.from_offset(0):
         if not isinstance(segment, TierSource):
             continue
@@ -84,7 +84,7 @@ def _told(segment: TierSource, count: int) -> ErasedSegment:
 
 
 def _left(log: Log, tier: TierLog, replaced: set[str]) -> Iterator[Remnant]:
-    """The objects that the head does not name, dropped from the caches of this process."""
+    """Yield the objects that the head does not name, and drop them from the caches of this process."""
     until_ms = log.parts.env.clock.now_ms() + GRACE_MS
     named = object_keys(tier.entries(0, log.offsets().log_end, tier.root))
     left = sorted(tier.stored_keys() - named)

@@ -1,8 +1,8 @@
-"""Forgetting a key: every segment that holds a record of it, on local disk and in the tier, is written anew without these.
+"""Erasure of a key: every segment that holds a record of it, on local disk and in the tier, is rewritten without it.
 
-Offsets, batch headers, markers and what is known of producers stay: a batch that loses all of its records stays as its
-header alone. Segments take each other's place as in compaction, so that a crash leaves each either as it was or without the
-key, and a second call goes on where the first ended. In the tier the commit that does it ends the history before it, too.
+Offsets, batch headers, markers and the producers' state stay: a batch that loses all of its records stays as a header alone.
+Segments are replaced as in compaction. A crash therefore leaves each segment either unchanged or without the key, and a second
+call continues the erasure. In the tier, the commit of the erasure also ends the history before it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _HASHED_BYTES: Final = 1 << 20
 
 
 def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = False) -> EraseResult:
-    """Forget a key of one log; ``dry_run`` only tells (digests after are "" then). The active segment is rolled first.
+    """Erase a key from one log. The active segment is rolled first if it holds the key.
 
-    Waits for a round of compaction, or an offload, that is under way.
+    Waits until a running round of compaction or offload has ended.
 
     Args:
-        log: whose.
+        log: the log.
         key: the whole key.
-        tier: what the log has in a tier, if anything.
-        dry_run: change nothing.
+        tier: the log's part in a tier; None if it has none.
+        dry_run: change nothing and only report; digests "after" are then "".
     """
     end = log.offsets().log_end
     done, remnants = list[ErasedSegment](), list[Remnant]()
@@ -40,7 +40,7 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
         try:
             with log.cleaning.busy:
                 if not log.settle_remote():
-                    raise StorageError(  # noqa: TRY301 - told in the result
+                    raise StorageError(  # noqa: TRY301 - reported in the result
                         f"whether the last commit to the tier of {log.name} took effect shows with the next one: offload, then "
                         "erase again"
                     )
@@ -61,7 +61,7 @@ def erase(log: Log, key: bytes, tier: TierLog | None = None, *, dry_run: bool = 
 def _erase_locally(
     log: Log, key: bytes, end: int, done: list[ErasedSegment], remnants: list[Remnant], *, dry_run: bool
 ) -> None:
-    """Those segments that local disk has alone; what is done by the time of an error is told."""
+    """Erase the key from the segments that only local disk has; finished work is reported even after an error."""
     remote_end = _remote_end(log)
     for segment in log.view().segments:
         if segment.base_offset < remote_end or segment.base_offset >= end:
@@ -79,7 +79,7 @@ def _erase_locally(
 def _active_holds(log: Log, key: bytes) -> bool:
     try:
         return bool(records_of(log, log.view().segments[-1], key))
-    except CorruptionError:  # nothing is dropped from it, and it is told of
+    except CorruptionError:  # nothing is dropped from the segment, and it is reported as damaged
         return False
 
 
@@ -89,7 +89,7 @@ def _remote_end(log: Log) -> int:
 
 
 def _in_tier(log: Log, key: bytes) -> Iterator[Remnant]:
-    """Committed segments that hold the key, and local copies of them."""
+    """Yield the committed segments that hold the key, and the local copies of them."""
     view = log.view()
     for segment in () if view.remote is None else view.remote.segments:
         try:
@@ -104,7 +104,7 @@ def _in_tier(log: Log, key: bytes) -> Iterator[Remnant]:
                 yield Remnant("local copy", local.label, reason="it is a copy of what the tier has")
 
 
-# --- writing anew ----------------------------------------------------------------------------------------------------
+# --- rewriting -------------------------------------------------------------------------------------------------------
 
 
 def _erased(log: Log, segment: Segment, key: bytes, count: int) -> ErasedSegment:

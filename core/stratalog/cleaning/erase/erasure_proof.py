@@ -1,7 +1,7 @@
-"""The proof of an erasure as JSON, and looking later whether it has come true.
+"""Proof of an erasure as JSON, and the later check that the key is gone.
 
-The key itself is not in it. Whoever has the key can tell that the proof is about it, by a slow hash with a salt of its own;
-a key that can be guessed can be guessed here too, one try in some hundredths of a second.
+The proof does not contain the key but a slow hash of it with a random salt, with which an owner of the key can check that the
+proof is about this key. A key that is easy to guess can also be guessed from the proof, at some hundredths of a second a try.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _SALT_BYTES: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class ErasureCheck:
-    """What is left of what a proof is about: ``remnants`` that are still there, and segments that still hold the key.
+    """Result of a check: ``remnants`` that still exist, and ``holding``, the segments that still hold the key.
 
-    A record of the key that was written after the erasure is none of its business.
+    Records of the key that were written after the erasure do not count.
     """
 
     topic: str
@@ -41,12 +41,12 @@ class ErasureCheck:
 
     @property
     def is_gone(self) -> bool:
-        """Whether nothing is left that is known of."""
+        """True if no known remnant is left."""
         return not self.remnants and not self.holding
 
 
 def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
-    """The proof as a JSON object, to be kept."""
+    """Return the proof as a JSON object."""
     salt = log.parts.env.chance.randbytes(_SALT_BYTES)
     return {
         "format": FORMAT,
@@ -67,10 +67,10 @@ def proof_of(result: EraseResult, log: Log, key: bytes) -> dict[str, object]:
 
 
 def check_erasure(proof: Mapping[str, object], log: Log, key: bytes, tier: TierLog | None) -> ErasureCheck:
-    """Look whether what may have held a key is gone, and read the log, both tiers of it, for records of the key.
+    """Check that all remnants are gone, and read the log, local and in the tier, for records of the key.
 
     Raises:
-        ConfigError: the proof is none, or of another key or topic.
+        ConfigError: the object is not a proof, or it is about another key or topic.
         StoreError: the store failed.
     """
     _check_about(proof, log, key)
@@ -121,14 +121,14 @@ def _remnant(value: object) -> Remnant:
 
 
 def _is_there(found: Remnant, log: Log, objects: set[str]) -> bool:
-    """Whether a remnant still is; segments of the log are read for themselves."""
+    """Return True if a remnant outside the log still exists; segments of the log are read separately."""
     if found.kind == "object":
         return found.where in objects
     return found.kind == "deleted file" and log.parts.env.files.stat(found.where) is not None
 
 
 def _stored(log: Log) -> Iterator[ReadableSegment]:
-    """Every segment of both tiers, copies included."""
+    """Yield every segment of the tier and of local disk, copies included."""
     view = log.view()
     if view.remote is not None:
         yield from view.remote.segments

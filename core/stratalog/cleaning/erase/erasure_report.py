@@ -1,4 +1,4 @@
-"""What was done to forget a key, and what may still hold it: the proof."""
+"""Report of an erasure: the rewritten segments, and the remnants that may still hold the key."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from stratalog.errors import StorageError
 from stratalog.model.names import TopicPartition
 
-GONE_BY_ITSELF: Final = frozenset({"deleted file", "object"})  # kinds of remnants that no reader is given
+GONE_BY_ITSELF: Final = frozenset({"deleted file", "object"})  # kinds of remnants that readers cannot reach
 
 
 @dataclass(frozen=True, slots=True)
 class ErasedSegment:
-    """A segment that was written anew; digests are those of its ``.log``, before and after.
+    """A segment that was rewritten; the digests are those of its ``.log`` before and after.
 
-    ``part`` is "local" or "tier"; in a tier other objects hold it now.
+    ``part`` is "local" or "tier". In a tier, the segment is stored in other objects afterwards.
     """
 
     base_offset: int
@@ -32,11 +32,16 @@ class ErasedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Remnant:
-    """What may still hold the key.
+    """A place that may still hold the key.
 
-    ``kind`` is "object" (of an older root, or never committed: goes with the first collection after ``until_ms``), "deleted
-    file" (goes at ``until_ms``, at an orderly stop at the latest), "tier" and "local copy" (this log does not lead: its leader
-    erases), or "damaged segment" (``reason`` says how). ``until_ms`` is -1 where nothing ends it by itself.
+    ``kind`` is one of:
+
+    - "object": an object of an older root, or never committed. The first collection after ``until_ms`` deletes it.
+    - "deleted file": is deleted at ``until_ms``, or earlier at an orderly stop.
+    - "tier" and "local copy": this log does not lead; the leader of the log erases the key.
+    - "damaged segment": ``reason`` describes the damage.
+
+    ``until_ms`` is -1 if the remnant does not go away by itself.
     """
 
     kind: str
@@ -47,9 +52,9 @@ class Remnant:
 
 @dataclass(frozen=True, slots=True)
 class EraseResult:
-    """What was done to one log. ``end`` is the log end when it began: later records of the key are none of its business.
+    """Result of an erasure in one log. ``end`` is the log end offset at its begin; later records of the key stay.
 
-    ``error`` is what ended it early; a second call goes on. ``made_ms`` is when it ended.
+    ``error`` is the error that ended the erasure early; a second call continues. ``made_ms`` is the time when it ended.
     """
 
     log: TopicPartition
@@ -61,11 +66,11 @@ class EraseResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether no reader can find the key below ``end``: only what nobody is given may still hold it."""
+        """True if no reader can find the key below ``end``: all remnants are out of the reach of readers."""
         return self.error is None and all(found.kind in GONE_BY_ITSELF for found in self.remnants)
 
     @property
     def gone_ms(self) -> int:
-        """From when on nothing holds it, if the tier is collected; -1 if something ends by no time."""
+        """Time from which nothing holds the key, if the tier is collected; -1 if a remnant stays for an unknown time."""
         untils = [found.until_ms for found in self.remnants]
         return -1 if not self.is_complete or -1 in untils else max(untils, default=self.made_ms)

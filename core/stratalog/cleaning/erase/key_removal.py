@@ -1,4 +1,4 @@
-"""A segment without the records of one key."""
+"""Removal of the records of one key from a segment."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _TO_VERDICT: Final = bytes.maketrans(b"\0\1", KEEP + DROP)
 
 
 def records_of(log: Log, segment: ReadableSegment, key: bytes, *, below: int | None = None) -> int:
-    """How many records of the key a segment holds; ``below`` an offset, if one is given.
+    """Return how many records of the key a segment holds; with ``below``, only records below that offset count.
 
     Raises:
-        CorruptionError: a batch, or what holds it, is damaged, and was not only on its way.
+        CorruptionError: a batch, or the file or object that holds it, is damaged, also when it is read a second time.
     """
     try:
         return _counted(log, segment, key, below)
@@ -48,7 +48,7 @@ def _counted(log: Log, segment: ReadableSegment, key: bytes, below: int | None) 
 
 
 def write_without(log: Log, segment: ReadableSegment, key: bytes, made: CleanedSegment) -> str:
-    """Write a segment without these records; the SHA-256 of what was written, hex. Errors as ``CleanedSegment.append``."""
+    """Write a segment without the key; return the written bytes' SHA-256, hex. Errors as ``CleanedSegment.append``."""
     ended = {entry.last_offset: entry for entry in transaction_index(segment, log.parts)}
     digest = hashlib.sha256()
     for chunk in walk(segment, 0, log.parts, below=segment.end_offset):
@@ -65,12 +65,12 @@ def write_without(log: Log, segment: ReadableSegment, key: bytes, made: CleanedS
 
 
 def _data_of(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable) -> Iterator[RecordColumns]:
-    """Offsets and keys of the records of a table but for markers."""
+    """Decode offsets and keys of a table's records, except markers."""
     return decode(chunk, without_markers(table), segment, log.parts, Fields.OFFSET | Fields.KEY)
 
 
 def _retained(log: Log, segment: ReadableSegment, chunk: Chunk, table: BatchTable, judged: Sequence[bytes]) -> bytes:
-    """The batches of a table without the records that have the key, as ``rows_of_key`` says; headers and markers stay."""
+    """Return a table's batches without the records that ``rows_of_key`` marks; batch headers and markers stay."""
     words = by_batch(without_markers(table), (found.translate(_TO_VERDICT) for found in judged))
     control_bit = CONTROL_BIT if table.magic >= CONTROL_MAGIC else 0
     verdicts: list[Buffer] = [

@@ -1,1 +1,1 @@
-"""Preview and explain what cleaning does."""
+"""Preview and explanation of cleaning."""

@@ -1,7 +1,7 @@
-"""Why each part of a log is there: what happens to it now or later, and because of which rule.
+"""Explanation of what happens to each part of a log, now or later, and because of which rule.
 
-The answers come from what carries the plans out: retention's dry run, a round of compaction that writes nothing, and the
-policies themselves, asked what they would want at a later time.
+The answers come from the code that cleans: a dry run of retention, a round of compaction that writes nothing, and the
+policies, which are asked for their plans at later times.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from stratalog.model.records import Fields
 from stratalog.spi.cleanup import CleanupPolicy, DeletePrefix, Keep, LogSummary, SegmentSummary
 from stratalog.tier.tier_log import TierLog
 
-HORIZON_MS: Final = 1000 * 365 * 86_400_000  # what nothing lets go within a thousand years is kept for good
-_LOOKED_AT: Final = 100  # segments whose time is looked for, the oldest first: each costs some 45 plans
+HORIZON_MS: Final = 1000 * 365 * 86_400_000  # a segment that is not deleted within a thousand years is kept for good
+_LOOKED_AT: Final = 100  # number of segments, oldest first, whose time is searched: each costs some 45 plans
 
 
 class Fate(StrEnum):
-    """What happens to a range at the next pass."""
+    """Fate of a range at the next pass."""
 
     DELETE = "delete"
     EVICT = "evict"
@@ -35,11 +35,11 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RangeFate:
-    """What happens to the segments that hold [start, end).
+    """Fate of the segments that hold [start, end).
 
-    ``when_ms`` is when they are deleted if nothing is written meanwhile: now for what goes now, None if nothing lets
-    them go, or if so many segments are before them that it was not looked for. ``freed_bytes`` come back at the next
-    pass: from all tiers, or from local disk alone for EVICT.
+    ``when_ms`` is the time of their deletion if no record is written meanwhile. It is the present time if the next pass
+    deletes them. It is None if no rule deletes them, or if too many older segments exist for a search.
+    ``freed_bytes`` is the space that the next pass frees: everywhere, or for EVICT on local disk alone.
     """
 
     start: int
@@ -54,7 +54,7 @@ class RangeFate:
 
 @dataclass(frozen=True, slots=True)
 class RecordFate:
-    """What happens to one record. ``newer_offset`` is that of the next record of its key, -1 if there is none."""
+    """Fate of one record. ``newer_offset`` is the offset of the next record with its key, -1 if there is none."""
 
     offset: int
     fate: Fate
@@ -64,7 +64,7 @@ class RecordFate:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """A log, range by range, and the records that were asked for."""
+    """Explanation of a log: its ranges, and the requested records."""
 
     ranges: tuple[RangeFate, ...]
     records: tuple[RecordFate, ...]
@@ -80,10 +80,10 @@ def explain(
     offset: int | None = None,
     key: bytes | None = None,
 ) -> Explanation:
-    """What the next passes do; of the log with ``offset`` or ``key`` only ranges with such records, and these records.
+    """Return what the next passes do; with ``offset`` or ``key``, only the records asked for and their ranges.
 
     Raises:
-        StorageError: what the passes would fail with.
+        StorageError: the passes would fail with this error.
     """
     asked = _offsets(log, offset, key)
     summary, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
@@ -106,7 +106,7 @@ def explain(
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What retention takes at the next pass."""
+    """Segments that retention removes at the next pass."""
 
     deleted: set[SegmentSummary]
     evicted: set[SegmentSummary]
@@ -116,13 +116,13 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What the next round of compaction does to a part of the log, if one is due."""
+    """The next round of compaction over a part of the log; ``seen`` is None if no round is due."""
 
     plan: CompactionPlan
     seen: RoundPreview | None
 
     def made_of(self, segment: SegmentSummary) -> PlannedSegment | None:
-        """What the round makes of a segment, and its neighbours perhaps; None if it leaves it alone."""
+        """Return the planned segment that replaces ``segment``, maybe with its neighbours; None if it stays as it is."""
         made = () if self.seen is None else self.seen.segments
         return next((one for one in made if one.start <= segment.base_offset < one.end), None)
 
@@ -159,7 +159,7 @@ def _ranges(
             when_ms = whens.get(segment.base_offset)
             found.append(_fate(segment, Fate.EVICT, when_ms, gone.reason, segment.size_bytes))
         elif made is not None and rewrite is not None:
-            if made.start == segment.base_offset:  # the others of its group are in the same range
+            if made.start == segment.base_offset:  # one range covers all segments of the group
                 one = _fate(segment, Fate.COMPACT, None, rewrite.reason, made.bytes_before - made.bytes_after)
                 found.append(replace(one, end=made.end, size_bytes=made.bytes_before))
             if made.end == segment.end_offset:
@@ -184,7 +184,7 @@ def _fate(segment: SegmentSummary, fate: Fate, when_ms: int | None, reason: str,
 
 
 def _whens(summary: LogSummary, policies: Mapping[str, CleanupPolicy], log: Log, now_ms: int) -> dict[int, int]:
-    """By base offset, when segments are deleted: policies are pure, so they can be asked about any time."""
+    """Return the deletion times of segments by base offset; policies are pure, so they can plan for any time."""
 
     def end(at_ms: int) -> int:
         plans = (policy.plan(summary, log.config, at_ms) for policy in policies.values())
@@ -210,7 +210,7 @@ def _whens(summary: LogSummary, policies: Mapping[str, CleanupPolicy], log: Log,
 
 
 def _offsets(log: Log, offset: int | None, key: bytes | None) -> dict[int, int]:
-    """The offsets of the records that are asked for, each with that of the next one of its key (-1: there is none)."""
+    """Return the requested records' offsets, each with that of the next record of the same key (-1: there is none)."""
     if offset is None and key is None:
         return {}
     wanted = key

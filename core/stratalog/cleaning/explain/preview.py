@@ -1,4 +1,4 @@
-"""A round of compaction that writes nothing: the same passes over the same log, and what they would leave is counted."""
+"""Preview of a compaction round: the same passes over the same log, which count what they would write."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ S = TypeVar("S", bound=ReadableSegment)
 
 @dataclass(frozen=True, slots=True)
 class PlannedSegment:
-    """One segment that a round makes in the place of others, which hold [start, end)."""
+    """One segment that a round would write in place of the segments that hold [start, end)."""
 
     start: int
     end: int
@@ -39,10 +39,10 @@ class PlannedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RoundPreview:
-    """What a round would do. Segments that lose nothing are not among ``segments``.
+    """Preview of a round. ``segments`` does not list segments that lose nothing.
 
-    ``kept`` are those of the watched offsets whose records would stay, of all that ``segments`` hold. ``reason`` is why
-    the round is due, and why it would end before all that is dirty, if so.
+    ``kept`` has the watched offsets in ``segments`` whose records would stay. ``reason`` is why the round is due. If the
+    round would not reach the end of the dirty range, ``reason`` also has the cause.
     """
 
     end: int
@@ -58,18 +58,18 @@ def preview(
     now_ms: int,
     watched: Sequence[int] = (),
 ) -> RoundPreview | None:
-    """Do the round that is planned without writing; None if none is. That of a tier's part downloads what it would.
+    """Run the planned round without writing; return None if no round is planned. For a tier's part this downloads.
 
     Args:
-        plan: of a log, or its tier's part.
-        policies: of its topic.
-        limits: of the round.
-        now_ms: when it would begin.
-        watched: offsets (ascending) whose fate is wanted.
+        plan: plan of a log, or of its part in the tier.
+        policies: policies of the topic.
+        limits: limits of the round.
+        now_ms: time when the round would begin.
+        watched: offsets (ascending) of the records whose fate is wanted.
 
     Raises:
-        SegmentGoneError: the log was changed meanwhile: ask again.
-        StorageError: what the round would fail with.
+        SegmentGoneError: the log was changed meanwhile: call again.
+        StorageError: the round would fail with this error.
     """
     rewrite = plan.rewrite
     if rewrite is None:
@@ -114,7 +114,7 @@ def _pretended(
 
 @dataclass(slots=True)
 class _Counted:
-    """Stands where a segment would be written."""
+    """Replacement for a segment to write, which only counts bytes and kept offsets."""
 
     parts: Components
     watched: Sequence[int]
@@ -139,14 +139,14 @@ class _Counted:
                 ]
 
     def finish(self, modified_ms: int) -> None:
-        """Nothing to finish."""
+        """Do nothing: nothing was written."""
 
     def discard(self) -> None:
-        """Nothing to remove."""
+        """Do nothing: nothing was written."""
 
 
 class _Pretended(Generic[S]):
-    """A part of a log that is read, and into which nothing is put."""
+    """A part of a log that can be read, and that never changes."""
 
     def __init__(self, part: Rewritable[S], watched: Sequence[int]) -> None:
         self.name, self.parts, self.config, self.from_offset = part.name, part.parts, part.config, part.from_offset
@@ -156,12 +156,12 @@ class _Pretended(Generic[S]):
         self.kept: list[int] = []
 
     def new_cleaned(self, base_offset: int) -> CleanedSegment:
-        """Something that counts."""
+        """Return an object that counts instead of writing."""
         del base_offset
         return cast(CleanedSegment, _Counted(self.parts, self._watched))
 
     def replace(self, made: CleanedSegment, old: Sequence[S], ticket: int) -> bool:
-        """Take note of what would be replaced."""
+        """Note the segments that a round would replace."""
         del ticket
         before = sum(segment.size_bytes for segment in old)
         self.made.append(PlannedSegment(old[0].base_offset, old[-1].end_offset, before, made.size_bytes))

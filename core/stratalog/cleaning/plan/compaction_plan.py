@@ -1,6 +1,6 @@
-"""What is to be compacted: which part of which log is due, as the policies of its topic say.
+"""Plans for compaction: the parts of logs that are due according to the policies of their topics.
 
-A policy that raises, or wants what cannot be, costs its log the compaction and nothing else.
+If a policy raises an error or plans an impossible rewrite, only the compaction of that log fails.
 
 Source: apache/kafka LogCleanerManager.
 """
@@ -21,11 +21,11 @@ from stratalog.tier.tier_log import TierLog
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What is to be done with one log.
+    """Plan of compaction for one part of a log.
 
-    ``rewrite`` is None if nothing is; ``reason`` then says why not. ``error`` is what keeps the log from being planned.
-    ``tier`` is None for what local disk has alone; for the part that is in a tier it is that, and a round downloads
-    ``download_bytes``: what has no local copy, and the dirty ones of these twice.
+    ``rewrite`` is None if nothing is due; ``reason`` then says why. ``error`` is the error that prevented a plan. ``tier`` is
+    None for the part that only local disk has; otherwise the plan is for the part in that tier. ``download_bytes`` is what a
+    round downloads: segments without a local copy, and the dirty ones of them a second time.
     """
 
     log: Log
@@ -37,17 +37,17 @@ class CompactionPlan:
 
     @property
     def part(self) -> str:
-        """Which one it is of: "local" or "tier"."""
+        """Part that the plan is for: "local" or "tier"."""
         return "local" if self.tier is None else "tier"
 
 
 def rewriters(policies: Mapping[str, CleanupPolicy]) -> dict[str, CleanupPolicy]:
-    """The policies that have a record filter. All of a topic's take part in each round, since they share a checkpoint."""
+    """Return the policies with a record filter. Each round uses all of a topic's, because they share a checkpoint."""
     return {name: policy for name, policy in policies.items() if has_filter(policy)}
 
 
 def compacted_to(plan: CompactionPlan) -> int:
-    """The offset up to which the part of a plan is compacted; -1 if it never was."""
+    """Return the offset up to which the part of a plan is compacted; -1 if it never was."""
     if plan.tier is not None:
         return plan.tier.view().first_dirty_offset
     dirty_start = plan.log.cleaning.dirty_start
@@ -63,18 +63,19 @@ def plan_parts(
     now_ms: int,
     asks_all: bool = False,
 ) -> list[CompactionPlan]:
-    """What a log's policies want of its local part, and of what is in its tier; nothing if none of them rewrites logs.
+    """Return the plans for a log's local part and for its part in the tier; none if no policy rewrites logs.
 
-    What is on its way to a tier is not rewritten before it is there: whoever finds nothing but the tier finds every record
-    below its end that was not outdated below that end.
+    Segments that will go to a tier are not rewritten before they are in the tier. A log that is restored from the tier alone
+    therefore holds every record below the tier's end that was not outdated below that end.
 
     Args:
-        log: whose.
-        policies: of its topic.
-        tier: what it has in a tier; None if it has none.
-        has_tier: whether closed segments go to a tier.
-        now_ms: when the round would begin.
-        asks_all: also ask where no policy has a record filter. Nothing is planned there; a Rewrite is an error.
+        log: the log.
+        policies: policies of its topic.
+        tier: the log's part in a tier; None if it has none.
+        has_tier: True if closed segments go to a tier.
+        now_ms: time when the round would begin.
+        asks_all: also ask policies for plans if none of them has a record filter. Then no rewrite is planned, and a Rewrite
+            is an error.
     """
     chosen, state = rewriters(policies), log.cleaning
     if not chosen:
@@ -97,7 +98,7 @@ def plan_parts(
 
 
 def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int) -> list[CompactionPlan]:
-    """A plan with an error if a log without record filters has a policy that is wrong; else nothing."""
+    """Return a plan with an error if a policy of a log without record filters is wrong; otherwise no plan."""
     if log.cleaning.uncleanable:
         return [CompactionPlan(log, None, f"uncleanable: {log.cleaning.uncleanable}")]
     try:
@@ -108,7 +109,7 @@ def _mistaken(log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool
 
 
 def _waiting(plan: CompactionPlan) -> CompactionPlan:
-    """The plan without its rewrite: what goes to the tier is compacted there."""
+    """Return the plan without its rewrite: segments that go to the tier are compacted there."""
     if plan.rewrite is None:
         return plan
     return replace(plan, rewrite=None, reason="on its way to the tier, where it is compacted")
@@ -117,7 +118,7 @@ def _waiting(plan: CompactionPlan) -> CompactionPlan:
 def _asked(
     log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, now_ms: int
 ) -> Sequence[Keep | Rewrite]:
-    """What those with a record filter want; PluginError names the policy that fails, or wants what cannot be."""
+    """Return the actions of the policies with a record filter; PluginError names the policy that fails or is wrong."""
     found, chosen = list[Keep | Rewrite](), rewriters(policies)
     for name, policy in policies.items():
         try:
@@ -131,7 +132,7 @@ def _asked(
             raise PluginError(f"policy {name}: {error}") from error
         except StorageError:
             raise
-        except Exception as error:  # a plugin may raise anything, and the other logs go on
+        except Exception as error:  # a plugin may raise anything, and the cleaner must continue with the other logs
             raise PluginError(f"cleanup policy {name} failed on {log.name}: {error!r}") from error
     return found
 
@@ -139,7 +140,7 @@ def _asked(
 def _joined(
     log: Log, summary: LogSummary, actions: Sequence[Keep | Rewrite], tier: TierLog | None, gone_to: int
 ) -> CompactionPlan:
-    """One plan of what the policies want of one part, above ``gone_to``, which retention deletes first."""
+    """Join the actions for one part into one plan, above ``gone_to``, the end of what retention deletes first."""
     tiered = [segment for segment in summary.segments if segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
     mine = [action for action in actions if (action.start < border) == (tier is not None)]
@@ -162,10 +163,10 @@ def _joined(
 
 
 def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence[SegmentSummary]) -> CompactionPlan:
-    """The plan for what is in a tier, which ends where the tier tells how all transactions ended.
+    """Return the plan for the part in a tier, which ends where the tier knows the outcome of every transaction.
 
-    What a later one wrote is left alone until the tier has its end, too: were local disk lost before that, the transaction
-    would count as aborted, and a value that it had outdated would be missing.
+    Segments above the first transaction whose outcome is not yet in the tier are left alone. If local disk were lost before,
+    that transaction would count as aborted, and a value that its records had outdated would be missing.
     """
     try:
         stable = stable_end(tier.view(), log.parts)
@@ -183,7 +184,7 @@ def _joined_in_tier(log: Log, joined: Rewrite, tier: TierLog, segments: Sequence
 
 
 def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
-    """Raise PluginError unless a rewrite has the bounds of closed segments of one part and leaves alone what it must."""
+    """Raise PluginError unless a rewrite spans whole closed segments of one part and ends within the allowed range."""
     tiered = [segment for segment in summary.segments if segment.is_remote]
     own = [segment for segment in summary.segments if not segment.is_remote]
     border = tiered[-1].end_offset if tiered else 0
@@ -201,6 +202,6 @@ def check_rewrite(summary: LogSummary, action: Rewrite) -> None:
 
 
 def filthiest(plans: Sequence[CompactionPlan]) -> CompactionPlan | None:
-    """The plan to carry out first."""
+    """Return the plan with the largest share of dirty bytes, to be carried out first; None if none is due."""
     due = [plan for plan in plans if plan.rewrite is not None]
     return max(due, key=lambda plan: 0.0 if plan.rewrite is None else plan.rewrite.dirty_ratio, default=None)

@@ -1,4 +1,4 @@
-"""What a cleanup policy sees of a log."""
+"""Summary of a log, as cleanup policies see it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from stratalog.tier.read.paged_segments import PagedSegments
 
 
 def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSummary:
-    """All segments of both tiers, oldest first.
+    """Return the summary of all segments, in the tier and local, oldest first.
 
     Args:
-        log: whose.
-        has_tier: whether closed segments go to a tier.
-        detailed_to: of a tier of very many segments, those of a page of the manifest that begins at or above this
-            offset stand as one: the page is not read.
+        log: the log.
+        has_tier: True if closed segments go to a tier.
+        detailed_to: in a tier with very many segments, a page of the manifest that begins at or above this offset counts as
+            one segment: the page is not read.
     """
     view = log.view()
     if view.remote is not None and isinstance(view.remote.segments, PagedSegments):
@@ -50,9 +50,9 @@ def summarise(log: LogReader, *, has_tier: bool, detailed_to: int = 0) -> LogSum
 
 
 def summarise_for_rewrite(log: Log, *, has_tier: bool) -> LogSummary:
-    """The same, with what ``max.compaction.lag.ms`` goes by, if the topic sets it: that is read from the segments.
+    """Return the summary with first timestamps, if the topic sets ``max.compaction.lag.ms``; they are in the segments.
 
-    Of those that only the tier has it is read of the first dirty one: a request, unless it was read lately.
+    Of segments that only the tier has, only the first dirty one is read, by one request unless it is cached.
     """
     found = summarise(log, has_tier=has_tier)
     if log.config.max_compaction_lag_ms == LONG_MAX:
@@ -78,19 +78,19 @@ def _with_first(summary: SegmentSummary, view: LogView, log: Log) -> SegmentSumm
 
 
 def evictable(summary: LogSummary) -> LogSummary:
-    """The local part of a log alone: what local retention decides over."""
+    """Return the summary of the local part of a log, for local retention."""
     return replace(summary, segments=tuple(segment for segment in summary.segments if segment.is_local))
 
 
 def _coarse(view: LogView, remote: PagedSegments, detailed_to: int) -> Iterator[SegmentSummary]:
-    """What only the tier has; a local segment hides its copy."""
+    """Yield the segments and pages that only the tier has; a local segment hides its copy in the tier."""
     local_start = view.segments[0].base_offset if view.segments else view.offsets.log_end
     for item in remote.coarse(detailed_to, local_start):
         page = item if isinstance(item, PageRef) else page_of(item)
         if page.base_offset >= local_start:
             return
         size_bytes = page.size_bytes
-        if page.end_offset > local_start:  # local disk has the rest, under other borders
+        if page.end_offset > local_start:  # the rest is on local disk, in segments with other bounds
             size_bytes = share_bytes(size_bytes, page.base_offset, page.end_offset, page.base_offset, local_start)
         yield SegmentSummary(
             base_offset=page.base_offset,

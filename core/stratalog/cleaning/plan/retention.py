@@ -1,4 +1,4 @@
-"""Carrying out what cleanup policies plan: they choose, this module deletes.
+"""Execution of cleanup policies' plans: the policies choose, and this module deletes.
 
 Order: the tier's manifest first, then local files, then the tier's objects. A local segment of a tiered log goes only
 when a manifest root names it or the log start has passed it.
@@ -22,11 +22,11 @@ from stratalog.tier.tier_log import TierLog
 
 @dataclass(frozen=True, slots=True)
 class RetentionResult:
-    """What one pass did, or would do, to one log.
+    """Result of one pass, or of a dry run, over one log.
 
-    ``deleted_*`` are gone from every tier, ``evicted_*`` from local disk alone. ``reasons`` are the policies' words.
-    ``rolled``: local retention wants the active segment gone, so it was closed: the tier can have it now, and the next
-    pass takes it off local disk.
+    ``deleted_*`` count what was deleted in the tier and on local disk, ``evicted_*`` what was deleted on local disk alone.
+    ``reasons`` come from the policies. ``rolled`` is True if local retention applied to the active segment and closed it: the
+    tier can then store the segment, and the next pass evicts it.
     """
 
     log: TopicPartition
@@ -41,7 +41,7 @@ class RetentionResult:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Everything below ``end`` goes; 0 is nothing."""
+    """End of a deletion: everything below ``end`` goes; 0 deletes nothing."""
 
     end: int
     reasons: tuple[str, ...]
@@ -50,9 +50,10 @@ class _Cut:
 def plan_retention(
     log: Log, policies: Mapping[str, CleanupPolicy], *, has_tier: bool, now_ms: int
 ) -> tuple[LogSummary, Sequence[Action], Sequence[Action]]:
-    """What the policies see and want: for the whole log, and for its local part.
+    """Return the log's summary, and the policies' actions for the whole log and for its local part.
 
-    Of a tier of very many segments they see the oldest one by one, as far as anything goes, and the rest page by page.
+    In a tier with very many segments, policies see the oldest segments one by one, as far as any is deleted, and pages for
+    the rest.
     """
     summary = summarise(log, has_tier=has_tier)
     while True:
@@ -65,9 +66,9 @@ def plan_retention(
 
 
 def deleted_to(log: Log, policies: Mapping[str, CleanupPolicy], summary: LogSummary, *, now_ms: int) -> int:
-    """The end (offset) of the segments that the next pass deletes; 0 if none, also if a policy fails: then none is."""
+    """Return the end offset of the segments that the next pass deletes; 0 if there are none or a policy fails."""
     if summary.has_tier and not log.is_leader:
-        return 0  # its leader says
+        return 0  # only the leader of the log deletes
     try:
         actions = _wanted(policies, summary, lambda policy: policy.plan(summary, log.config, now_ms))
     except StorageError:
@@ -89,7 +90,7 @@ def _planned(
 def _wanted(
     policies: Mapping[str, CleanupPolicy], summary: LogSummary, ask: Callable[[CleanupPolicy], Sequence[Action]]
 ) -> list[Action]:
-    """What all of them want. A policy that is wrong costs the log its pass and nothing else."""
+    """Return the actions of all policies. If a policy is wrong, only the pass over that log fails."""
     found = list[Action]()
     for name, policy in policies.items():
         try:
@@ -98,7 +99,7 @@ def _wanted(
             raise PluginError(f"{summary.log}: {error}") from error
         except StorageError:
             raise
-        except Exception as error:  # a plugin may raise anything, and the other logs go on
+        except Exception as error:  # a plugin may raise anything, and the cleaner must continue with the other logs
             raise PluginError(f"cleanup policy {name} failed on {summary.log}: {error!r}") from error
         for action in actions:
             try:
@@ -119,7 +120,7 @@ def _check_action(policy: CleanupPolicy, summary: LogSummary, action: object) ->
 
 
 def check_prefix(summary: LogSummary, action: DeletePrefix) -> None:
-    """Raise PluginError unless a deletion begins with the log and ends inside it."""
+    """Raise PluginError unless a deletion starts at the start of the log and ends inside the log."""
     start, end = summary.offsets.log_start, summary.offsets.log_end
     first = summary.segments[0].base_offset if summary.segments else start
     if action.start > max(first, start):
@@ -144,10 +145,10 @@ def check_filter(policy: CleanupPolicy, action: Rewrite) -> None:
 def apply_retention(
     log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool = False
 ) -> RetentionResult:
-    """One pass over one log.
+    """Run one pass over one log.
 
     Raises:
-        PluginError: a policy is wrong. Nothing was deleted, and unless this is a dry run, the log is uncleanable.
+        PluginError: a policy is wrong. Nothing was deleted. Unless this is a dry run, the log is now uncleanable.
     """
     try:
         return _applied(log, policies, tier, now_ms=now_ms, dry_run=dry_run)
@@ -161,7 +162,7 @@ def _applied(
     log: Log, policies: Mapping[str, CleanupPolicy], tier: TierLog | None, *, now_ms: int, dry_run: bool
 ) -> RetentionResult:
     before, total, local = plan_retention(log, policies, has_tier=tier is not None, now_ms=now_ms)
-    follows_tier = tier is not None and not log.is_leader  # its leader says what goes, from the tier too
+    follows_tier = tier is not None and not log.is_leader  # only the leader decides what is deleted, also in the tier
     whole = _cut(() if follows_tier else total, before.offsets.high_watermark)
     deleted = [
         segment
@@ -193,7 +194,7 @@ def _applied(
 
 
 def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, total: Sequence[Action]) -> None:
-    """Raise PluginError if a pass that changes nothing has deletions: each later pass would have the same ones."""
+    """Raise PluginError if the plan has deletions but the pass changes nothing: every later pass would be the same."""
     log_start = before.offsets.log_start
     prefixes = [action for action in total if isinstance(action, DeletePrefix)]
     if prefixes and all(action.end <= log_start for action in prefixes):
@@ -205,7 +206,7 @@ def _check_deletes(policies: Mapping[str, CleanupPolicy], before: LogSummary, to
 
 
 def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local: Sequence[Action]) -> bool:
-    """Whether the active segment is the next to leave local disk, and cannot before it is closed and sent.
+    """Return True if the active segment is the next to leave local disk, but must first be closed and uploaded.
 
     Source: apache/kafka UnifiedLog.deleteOldSegments (deletableSegments, shouldRoll).
     """
@@ -217,14 +218,14 @@ def _rolls(log: Log, before: LogSummary, deleted_to: int, remote_end: int, local
 
 
 def _cut(actions: Sequence[Action], limit: int) -> _Cut:
-    """How far the prefix deletions go, but never past ``limit``, whatever a policy wants."""
+    """Return the end of the prefix deletions, at most ``limit`` even if a policy wants more."""
     prefixes = [action for action in actions if isinstance(action, DeletePrefix)]
     end = max((min(action.end, limit) for action in prefixes), default=0)
     return _Cut(end, tuple(dict.fromkeys(action.reason for action in prefixes)))
 
 
 def relieve(log: Log) -> int:
-    """Take off local disk what the tier has, as far as ``local.hard.limit.bytes`` wants it; how many segments."""
+    """Evict local segments that the tier has until ``local.hard.limit.bytes`` has room; return how many."""
     end = _pressed(log, log.view().segments, _tier_end(log)).end
     gone = log.drop_local(end) if end else []
     for segment in gone:
@@ -233,15 +234,15 @@ def relieve(log: Log) -> int:
 
 
 def _tier_end(log: Log) -> int:
-    """How far the tier has the log's own records: others may stand behind, of a leader that was not followed."""
+    """Return the end of the log's own records in the tier; above it the tier may hold records of an unfollowed leader."""
     remote = log.view().remote
     return 0 if remote is None else remote.end_offset
 
 
 def _pressed(log: Log, segments: Sequence[Segment], remote_end: int) -> _Cut:
-    """The oldest local segments that the tier has, while there is more on local disk than there should be.
+    """Return the cut that evicts the oldest local segments that the tier has, while the local part is too large.
 
-    A quarter of the limit is kept free, so that appends meet it only when the tier takes nothing.
+    A quarter of the limit is kept free, so appends reach the limit only if the tier accepts no uploads.
     """
     limit = log.config.local_hard_limit_bytes
     left = sum(segment.size_bytes for segment in segments)
