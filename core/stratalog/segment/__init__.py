@@ -1,1 +1,1 @@
-"""One slice of a log: its files, how it grows, how it is searched, how it is recovered."""
+"""Segments of a log: their files, appending, searching, checking and recovery."""

@@ -1,4 +1,4 @@
-"""Growing the active segment: bytes, index entries, when to roll.
+"""Appends to the active segment: bytes, index entries, and the decision when to roll.
 
 Source: apache/kafka LogSegment.append, shouldRoll; the index rule per batch.
 """
@@ -23,7 +23,7 @@ from stratalog.spi.segment_store import IndexFile
 
 
 def roll_after_ms(config: TopicConfig) -> int:
-    """How long records may go into one segment: ``segment.ms``, or less where they have to be compacted before that.
+    """Return how long records may go into one segment: ``segment.ms``, or less if compaction is due earlier.
 
     Source: apache/kafka LogConfig.maxSegmentMs.
     """
@@ -33,16 +33,17 @@ def roll_after_ms(config: TopicConfig) -> int:
 
 
 class Appender:
-    """Writes to one active segment. Used under the log's lock alone.
+    """Writer of one active segment. Used only under the log's lock.
 
-    An empty segment gets its index files at once: what there is no room for is told before anything depends on it. Those
-    of one that was found are opened by the first append: of 10,000 logs that an engine opens, few are written to soon.
+    The index files of an empty segment are created at once, to report a lack of space before anything depends on them. The
+    index files of an existing segment are opened by the first append: of 10,000 logs that an engine opens, few are written
+    to soon.
 
     Args:
         segment: the active segment; borrowed.
-        config: of the topic, when the segment became active.
-        jitter_ms: taken off ``segment.ms`` for this segment.
-        is_idle: nothing will be appended: no index file is made.
+        config: settings of the topic when the segment became active.
+        jitter_ms: subtracted from ``segment.ms`` for this segment.
+        is_idle: True if nothing will be appended: no index file is created.
     """
 
     __slots__ = (
@@ -66,12 +67,12 @@ class Appender:
         self.segment, self._parts, self._config, self._jitter_ms = segment, parts, config, jitter_ms
         self._created_ms = parts.env.clock.now_ms()
         self._first_timestamp_ms: int | None = None
-        self._latest_ms: int | None = None  # what goes into the segment is no newer; None: the clock says, or not known
+        self._latest_ms: int | None = None  # latest timestamp before a roll; None: decided by the clock, or not known
         self._builders: tuple[IndexBuilder, ...] = ()  # one a role of ``parts.indexes``, in its order
-        self._growing: tuple[tuple[IndexBuilder, IndexFile], ...] = ()  # of plain batches; empty: to be listed again
-        self._is_full: bool | None = None  # whether any of them takes no further entry; None: one may have changed
-        self._room_bytes = -1  # up to this size the segment takes what is no newer than _latest_ms; -1: not known
-        self._is_ready = False  # whether all indexes are open
+        self._growing: tuple[tuple[IndexBuilder, IndexFile], ...] = ()  # for plain batches; empty: not known
+        self._is_full: bool | None = None  # True if an index accepts no further entry; None: an index may have changed
+        self._room_bytes = -1  # up to this size, batches not newer than _latest_ms fit without a roll; -1: not known
+        self._is_ready = False  # True if all indexes are open
         if not segment.size_bytes and not is_idle:
             self._open_indexes()
 
@@ -85,25 +86,25 @@ class Appender:
             builders.append(builder)
             entries += due
             if role in self.segment.indexes():
-                continue  # opened by a call that had no room for the next one
+                continue  # opened by an earlier call that then failed for lack of space
             if role is not IndexRole.TRANSACTION or entries:
                 self._open_index(role, found, entries)
         self._builders, self._is_ready = tuple(builders), True
         self._changed()
 
     def prepare(self) -> None:
-        """Open the indexes now and not with the first append: of a segment that was cut the closing entries are missing."""
+        """Open the indexes now instead of at the first append, because a truncated segment lacks its closing entries."""
         self._open_indexes()
 
     def should_roll(self, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> bool:
-        """Whether a set of this size, end and time must go to a new segment."""
+        """Return True if a record set with this size, last offset and timestamp must go to a new segment."""
         segment = self.segment
         if (
             segment.log.size_bytes + size_bytes <= self._room_bytes
             and max_timestamp_ms <= self._latest_ms  # type: ignore[operator]  # known where _room_bytes is
             and 0 <= last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
         ):
-            return False  # nearly always
+            return False  # the usual case
         if not self._is_ready:
             self._open_indexes()
         if segment.size_bytes:
@@ -115,22 +116,22 @@ class Appender:
 
     @property
     def is_full(self) -> bool:
-        """Whether an index takes no further entry."""
+        """True if an index accepts no further entry."""
         if self._is_full is None:
             self._is_full = any(builder.full for builder in self._builders)
         return self._is_full
 
     def _changed(self) -> None:
-        """Forget what was derived from settings, times and indexes: one of them may have changed."""
+        """Discard values derived from settings, times and indexes, because one of these may have changed."""
         self._is_full, self._room_bytes, self._growing = None, -1, ()
 
     def has_waited(self) -> bool:
-        """Whether the segment holds something and ``segment.ms`` has passed, by the clock, since its first record."""
+        """Return True if the segment is not empty and ``segment.ms`` has passed, by the clock, since its first record."""
         now_ms = self._parts.env.clock.now_ms()
         return bool(self.segment.size_bytes) and self._waited_ms(now_ms) > self._roll_ms()
 
     def configure(self, config: TopicConfig) -> None:
-        """Take new settings of the topic; the jitter stays as it was drawn."""
+        """Use new settings of the topic; the jitter stays the same."""
         self._config = config
         self._changed()
         if self._first_timestamp_ms is not None:
@@ -142,17 +143,17 @@ class Appender:
         batches: Sequence[RecordBatch],
         aborted: Mapping[int, AbortedTransaction] | None = None,
     ) -> None:
-        """Write batches behind each other; all or none.
+        """Write adjacent batches; all or none.
 
-        An index that is full takes no further entry: a search then scans a little further.
+        A full index gets no further entry: a search then scans a little further.
 
         Args:
             parts: the bytes.
-            batches: their headers, positions relative to the first byte.
-            aborted: transactions that abort markers among the batches end, by the marker's offset.
+            batches: their headers, with positions relative to the first byte.
+            aborted: transactions that end with abort markers among the batches, by the marker's offset.
 
         Raises:
-            DiskFullError: no space for the bytes or their index entries; nothing stays written.
+            DiskFullError: no space for the bytes or their index entries; nothing of them stays written.
             LogDirOfflineError: writing failed.
         """
         self._open_indexes()
@@ -173,7 +174,7 @@ class Appender:
         segment.end_offset = batches[-1].next_offset
 
     def append_batch(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """As ``append``, of one batch, with these offsets and this time, that ends no transaction."""
+        """Append one batch with these offsets and this timestamp, which ends no transaction; errors as for ``append``."""
         if not self._is_ready:
             self._open_indexes()
         segment, size = self.segment, len(data)
@@ -199,7 +200,7 @@ class Appender:
         segment.end_offset = last_offset + 1
 
     def _grow(self) -> tuple[tuple[IndexBuilder, IndexFile], ...]:
-        """The indexes that plain batches have entries in, with their builders: a transaction index has none."""
+        """Return the indexes with their builders that batches without transactions have entries in; keep the result."""
         opened = self.segment.indexes()
         self._growing = tuple(
             (builder, opened[role])
@@ -209,7 +210,7 @@ class Appender:
         return self._growing
 
     def append_table(self, data: Buffer, table: BatchTable) -> None:
-        """As ``append``, of batches behind each other that end no transaction: ``table`` is a scan of ``data`` from 0."""
+        """Append batches that end no transaction; ``table`` is a scan of ``data`` from 0. Errors as for ``append``."""
         self._open_indexes()
         segment = self.segment
         largest = segment.largest
@@ -232,13 +233,14 @@ class Appender:
         segment.end_offset = table.last_offset[-1] + 1
 
     def finish(self) -> None:
-        """Write the closing entries and seal the segment; whoever left one that nothing was added to has done so.
+        """Write the closing entries and seal the segment.
 
-        Who cut it has not, and is to ``prepare`` it.
+        If nothing was appended since the segment was opened, its closing entries are already in the files. After a truncation
+        they are not: call ``prepare`` first.
 
         Raises:
             OutOfResourcesError: no space or no descriptors for the closing entries; the segment is not sealed.
-            ClosedError: no descriptors to seal it; some of its indexes may be closed.
+            ClosedError: no descriptors to seal the segment; some of its indexes may be closed.
         """
         for role, builder in self._by_role() if self._is_ready else ():
             self._write_index(role, builder.finish())
@@ -259,12 +261,12 @@ class Appender:
         self._is_full, self._room_bytes = None, -1
 
     def _take_back(self, start: int) -> None:
-        """Cut what an append wrote from ``start`` on: its index entries did not go in.
+        """Truncate the bytes of a failed append from ``start`` on, whose index entries were not written.
 
-        Builders have seen those batches, so they begin again after the entries that are left.
+        The builders have seen these batches, so new builders begin after the remaining entries.
 
         Raises:
-            ClosedError: the system lacked descriptors or space for that: the files hold more than the log counts.
+            ClosedError: no descriptors or no space for the truncation: the files hold more than the log counts.
         """
         try:
             self._cut_to(start)
@@ -288,9 +290,9 @@ class Appender:
         return zip(self._parts.indexes, self._builders, strict=True)
 
     def _entries(self, role: IndexRole, found: IndexFormat[Any]) -> bytes:
-        """The entries to go on after: made again if a time index's last one is not true of the log.
+        """Return the entries to continue after; rebuild them if the last entry of a time index does not match the log.
 
-        It passes for sound if it fits the segment's bounds, but no later entry could follow it.
+        Such an entry fits the segment's bounds and passes the usual check, but no later entry could follow it.
         """
         segment, largest = self.segment, self.segment.largest
         entries = bytes(segment.index_entries(role))
@@ -302,10 +304,10 @@ class Appender:
         return entries
 
     def _begun(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> tuple[IndexBuilder, bytes]:
-        """The builder that goes on after ``entries``, and the entry bytes due at once.
+        """Return the builder that continues after ``entries``, and the entry bytes that must be written at once.
 
-        Entries may lack the segment's largest timestamp, which a time index has to know of before it says of later
-        batches that nothing before them is newer.
+        Entries may lack the segment's largest timestamp. A time index must have it before it gets an entry of a later batch,
+        which says that no earlier batch has a larger timestamp.
         """
         segment, largest = self.segment, self.segment.largest
         builder = found.builder(segment.base_offset, self._config, entries=entries)
@@ -322,13 +324,13 @@ class Appender:
     def _open_index(self, role: IndexRole, found: IndexFormat[Any], entries: bytes) -> IndexFile:
         name = self.segment.file_name(found.suffix)
         limit = self._config.segment_index_bytes // found.entry_bytes * found.entry_bytes
-        reserve = role is not IndexRole.TRANSACTION  # its entries are never left out, and zeros would be some
+        reserve = role is not IndexRole.TRANSACTION  # it never omits an entry, and reserved zeros would be entries
         index = self.segment.files.open_index(
             name, max_bytes=max(limit, len(entries)) if reserve else MAX_FILE_BYTES, writable=True, reserve=reserve
         )
         if (
             index.size_bytes != len(entries) or bytes(index.view()) != entries
-        ):  # it did not fit the log, or was left preallocated by a crash
+        ):  # the file did not fit the log, or a crash left it preallocated
             index.truncate(0)
             index.append(entries)
         self.segment.use_index(role, index)
@@ -336,7 +338,7 @@ class Appender:
         return index
 
     def _roll_ms(self) -> int:
-        return max(roll_after_ms(self._config) - self._jitter_ms, 0)  # settings may have changed since it was drawn
+        return max(roll_after_ms(self._config) - self._jitter_ms, 0)  # the jitter may exceed changed settings
 
     def _waited_ms(self, max_timestamp_ms: int) -> int:
         first = self._first_timestamp_ms
@@ -346,12 +348,12 @@ class Appender:
         return max_timestamp_ms - first if first >= 0 else self._parts.env.clock.now_ms() - self._created_ms
 
     def _begins_at(self, first_timestamp_ms: int) -> None:
-        """Note the time of the segment's first batch, -1 if it has none."""
+        """Note the timestamp of the segment's first batch, -1 if it has none."""
         self._first_timestamp_ms, self._room_bytes = first_timestamp_ms, -1
         self._latest_ms = first_timestamp_ms + self._roll_ms() if first_timestamp_ms >= 0 else None
 
     def _is_late(self, max_timestamp_ms: int) -> bool:
-        """Whether it is time for a new segment before what has this time."""
+        """Return True if a batch with this timestamp must go to a new segment because of ``segment.ms``."""
         if self._latest_ms is None:
             return self._waited_ms(max_timestamp_ms) > self._roll_ms()
         return max_timestamp_ms > self._latest_ms

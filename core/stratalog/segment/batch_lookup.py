@@ -1,4 +1,4 @@
-"""Raw batches from where an index says that they are. An index is a hint: what it says is checked."""
+"""Lookup of raw batches by an offset. The index entry is a hint: it is checked against the batches."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from stratalog.segment.readable import ReadableSegment, ReadOn
 from stratalog.segment.search import WINDOW_BYTES, agrees, find_batch
 from stratalog.spi.indexes import IndexRole
 
-_APART_BYTES: Final = 8 << 10  # entries further apart are those of large batches: each has one, as a rule
+_APART_BYTES: Final = 8 << 10  # entries further apart usually belong to large batches, one entry each
 _Wanted: TypeAlias = tuple[int, int, int, bool]
-"""Offset, at most so many bytes, bound, whether to check CRCs: as ``read_batches`` is asked for."""
+"""Offset, maximal bytes, bound, and True if CRCs are checked: the arguments of ``read_batches``."""
 LARGEST_BYTES: Final = (1 << 31) - 1  # of a segment
-_FIRST: Final = Struct(">q")  # an entry's first offset, as far as its header tells
+_FIRST: Final = Struct(">q")  # first offset of an entry, as its header has it
 
 
 def read_batches(
     segment: ReadableSegment, offset: int, parts: Components, *, max_bytes: int, bound: int, check_crc: bool
 ) -> tuple[FileSlice, int] | None:
-    """Whole batches from the first whose last offset is at or above ``offset``, in one read if the index tells the truth.
+    """Read whole batches from the first whose last offset is at or above ``offset``; one read if the index is right.
 
     Args:
         segment: local or in a tier.
-        offset: the first one that is wanted.
+        offset: the first wanted offset.
         parts: the log's components.
-        max_bytes: at most so many, but at least one batch.
-        bound: only batches that end below it: one that goes past it shows nothing of itself.
-        check_crc: compare each batch with its CRC.
+        max_bytes: maximal size of the result; at least one batch is read.
+        bound: only batches that end below it are returned.
+        check_crc: True to compare each batch with its CRC.
 
     Returns:
-        The batches, pinned, and the last offset in them; an empty piece if the first one goes past the bound. None if the
+        The batches, pinned, and the last offset in them; an empty piece if the first batch reaches the bound. None if the
         segment ends below ``offset``.
 
     Raises:
@@ -49,7 +49,7 @@ def read_batches(
         found = _read_at(segment, place, wanted, parts)
         if found is not None:
             _check_end(segment, *found, bound)
-            if max_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # else it is no reader that goes on
+            if max_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # a smaller read is not sequential
                 segment.left_at = OffsetPosition(found[1] + 1, found[0].position + len(found[0].data))
             return found
     careful = find_batch(segment, offset, parts)
@@ -64,7 +64,7 @@ def read_batches(
 
 
 def _check_end(segment: ReadableSegment, piece: FileSlice, last_offset: int, bound: int) -> None:
-    """No CRC covers an offset: one that is damaged upwards must neither be shown nor be taken for the end of all."""
+    """Raise CorruptBatchError if a batch reaches past the segment's end: no CRC covers its offsets."""
     end, position = segment.end_offset, piece.position
     if last_offset >= end or (not piece.size_bytes and end <= bound):
         piece.release()
@@ -74,7 +74,7 @@ def _check_end(segment: ReadableSegment, piece: FileSlice, last_offset: int, bou
 def _read_at(
     segment: ReadableSegment, place: Place, wanted: _Wanted, parts: Components
 ) -> tuple[FileSlice, int] | None:
-    """One read at a place; None if it does not show the batch, or what the index told is not true."""
+    """Read once at a place; return None if the read does not hold the batch, or the index entry is wrong."""
     position, lead_bytes, batch_bytes, told, _ = place
     piece = segment.slice(position, lead_bytes + max(wanted[1], batch_bytes))
     try:
@@ -92,14 +92,14 @@ def _read_at(
 
 
 def shows(data: memoryview, start: int, place: Place, offset: int) -> bool:
-    """True if the batch at ``start`` of ``data``, read at a place, is the one that holds the offset, not one after it."""
+    """Return True if the batch at ``start`` of ``data``, read at a place, holds the offset and is not one after it."""
     return start <= place.lead_bytes and not (place.is_guess and _FIRST.unpack_from(data, start)[0] > offset)
 
 
 def _picked(
     data: memoryview, segment: ReadableSegment, told: int | None, wanted: _Wanted, parts: Components
 ) -> tuple[int, int, int] | None:
-    """Which batches of ``data`` are wanted, as ``RecordFormat.pick``; by a table of all where that cannot say."""
+    """Return the wanted batches of ``data`` as ``RecordFormat.pick``; scan all batches if ``pick`` returns None."""
     offset, max_bytes, bound, check_crc = wanted
     base_offset = segment.base_offset
     if len(data) >= FRAME_BYTES:
@@ -123,7 +123,7 @@ def _picked(
 
 
 def _place_of(tables: Sequence[BatchTable], offset: int) -> tuple[int, int] | None:
-    """Table and row of the first batch whose last offset is at or above ``offset``."""
+    """Return table and row of the first batch whose last offset is at or above ``offset``."""
     for number, table in enumerate(tables):
         row = bisect_left(table.last_offset, offset)
         if row < len(table):
@@ -132,7 +132,7 @@ def _place_of(tables: Sequence[BatchTable], offset: int) -> tuple[int, int] | No
 
 
 def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bound: int) -> tuple[int, int, int]:
-    """Where batches begin and end (bytes) that fit and end below ``bound``, and their last offset; one fits always."""
+    """Return start and end (bytes) and last offset of the batches that fit below ``bound``; the first one always fits."""
     start = end = tables[number].position[row]
     last_offset = -1
     for table in tables[number:]:
@@ -152,17 +152,17 @@ def _cut(tables: Sequence[BatchTable], number: int, row: int, max_bytes: int, bo
 
 
 class Place(NamedTuple):
-    """Where to read, as an index has it: from the start of a batch, so much that one that is looked for comes whole."""
+    """Where to read according to an index: from the start of a batch, enough bytes for the whole wanted batch."""
 
     position: int
     lead_bytes: int
-    """From there to the batch that is looked for, at most."""
+    """Maximal distance from the position to the wanted batch."""
     batch_bytes: int
-    """Of that batch, at most."""
+    """Maximal size of the wanted batch."""
     told: int | None
     """The last offset of a batch near the position; None at the segment's start."""
     is_guess: bool = False
-    """Whether the batch may lie before the position."""
+    """True if the wanted batch may begin before the position."""
 
 
 _FIRST_BATCH: Final = Place(0, 0, WINDOW_BYTES, None)
@@ -170,7 +170,7 @@ _NEAR_START: Final = Place(0, WINDOW_BYTES, 0, None)
 
 
 def places(segment: ReadableSegment, offset: int, parts: Components) -> Iterator[Place]:
-    """Where to look for an offset, the next place for when the one before was not true."""
+    """Yield places to look for an offset; use the next place if the one before was wrong."""
     base_offset = segment.base_offset
     if offset <= base_offset:
         yield _FIRST_BATCH

@@ -1,4 +1,4 @@
-"""Where batches are that a reader wants, by their headers: what lies between the first and the last is not read."""
+"""Lookup of the byte range of wanted batches by their headers; the bytes between the first and the last are not read."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from stratalog.segment.search import NEAR_BYTES, WINDOW_BYTES, batch_at, find_ba
 from stratalog.spi.indexes import IndexRole
 
 _HEAD_BYTES: Final = 64  # more than the header of any batch
-_FIRST_BYTES: Final = 4096  # behind the place where the first batch is looked for
+_FIRST_BYTES: Final = 4096  # read after the expected position of the first batch
 
 
 class BatchRange(NamedTuple):
     """Whole batches in bytes [``position``, ``end_position``) of a segment, and the last offset in them.
 
-    ``is_complete``: the header of what follows was seen, and that is not wanted.
+    ``is_complete`` is True if the header that follows was read and its batch is not wanted.
     """
 
     position: int
@@ -33,17 +33,17 @@ class BatchRange(NamedTuple):
 def find_range(
     segment: ReadableSegment, offset: int, parts: Components, *, max_bytes: int, bound: int
 ) -> BatchRange | None:
-    """The range that ``read_batches`` reads, found as it finds it: by the index, checked by the headers that are there.
+    """Return the range that ``read_batches`` would read, found by the index and checked by headers in the segment.
 
     Args:
         segment: local or in a tier.
-        offset: the first one that is wanted.
+        offset: the first wanted offset.
         parts: the log's components.
-        max_bytes: at most so many, but at least one batch.
-        bound: only batches that end below it.
+        max_bytes: maximal size of the range; it has at least one batch.
+        bound: only batches that end below it are in the range.
 
     Returns:
-        None where ``read_batches`` returns no batch, or raises.
+        The range; None if ``read_batches`` would return no batch, or raise an error.
 
     Raises:
         CorruptBatchError: there is a bad entry where the first batch should be.
@@ -57,21 +57,21 @@ def find_range(
     if not found.is_complete and found.end_position < limit:
         end_position, last_offset = heads.last(found, limit)
         found = BatchRange(found.position, end_position, last_offset)
-    if most_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # else it is no reader that goes on
+    if most_bytes > WINDOW_BYTES and isinstance(segment, ReadOn):  # a smaller read is not sequential
         segment.left_at = OffsetPosition(found.last_offset + 1, found.end_position)
     return found
 
 
 class _Heads:
-    """Looks at headers of one segment; what is appended meanwhile lies above the bound."""
+    """Reader of the headers of one segment; batches that are appended meanwhile are above the bound."""
 
     def __init__(self, segment: ReadableSegment, parts: Components, bound: int) -> None:
         self.size_bytes = segment.size_bytes
         self._segment, self._parts, self._bound = segment, parts, bound
-        self._picks = True  # whether the format does, as far as is known
+        self._picks = True  # False after the format's ``pick`` returned None or the index was wrong
 
     def first(self, offset: int, most_bytes: int) -> BatchRange | None:
-        """The first batch that is wanted, and those behind it of which a header was read along."""
+        """Return the first wanted batch, and the batches after it whose headers were in the same read."""
         segment, parts = self._segment, self._parts
         behind_bytes = most_bytes + _HEAD_BYTES if most_bytes <= NEAR_BYTES else _FIRST_BYTES
         for place in places(segment, offset, parts):
@@ -80,7 +80,7 @@ class _Heads:
             if found is not None and shows(data, found[0], place, offset):
                 return self._range(place.position, found, len(data))
             if not place.is_guess:
-                break  # the index lies, or the format picks nothing
+                break  # the index is wrong, or the format's ``pick`` returns None
         self._picks = False
         careful = find_batch(segment, offset, parts, read_bytes=NEAR_BYTES)
         if careful is None:
@@ -89,7 +89,7 @@ class _Heads:
         return BatchRange(position, position + batch.size_bytes, batch.last_offset)
 
     def last(self, begun: BatchRange, limit: int) -> tuple[int, int]:
-        """Where the last batch ends (bytes) that ends at or below ``limit``, and its last offset."""
+        """Return the end position and last offset of the last batch that ends at or below ``limit`` (bytes)."""
         end, last_offset = begun.end_position, begun.last_offset
         near = self._indexed_before(limit)
         if not self._picks:
@@ -112,7 +112,7 @@ class _Heads:
         return end, last_offset
 
     def _at(self, position: int, limit: int, told: int | None) -> BatchRange | None:
-        """The batches from a position on, of which an index entry may tell a last offset."""
+        """Return the range of batches from a position on; ``told`` is the last offset in the index entry, if any."""
         data = self._segment.read(position, min(NEAR_BYTES, limit - position + _HEAD_BYTES))
         first = self._segment.base_offset if told is None else told
         found = self._picked(data, position, first, limit - position, told)
@@ -136,12 +136,12 @@ class _Heads:
 
     def _range(self, position: int, found: tuple[int, int, int], read_bytes: int) -> BatchRange:
         start, end, last_offset = found
-        if start == end:  # the first one reaches the bound
+        if start == end:  # the first batch reaches the bound
             last_offset = self._bound
         return BatchRange(position + start, position + end, last_offset, end + _HEAD_BYTES <= read_bytes)
 
     def _indexed_before(self, limit: int) -> OffsetPosition | None:
-        """The index entry before the last one below ``limit`` and below the bound; that one itself if it is the first."""
+        """Return the index entry before the last one below ``limit`` and the bound; the last one if it is the first."""
         segment, index = self._segment, self._parts.indexes[IndexRole.OFFSET]
         base_offset = segment.base_offset
         try:
@@ -157,7 +157,7 @@ class _Heads:
         return before or last
 
     def _walked(self, end: int, last_offset: int, limit: int, near: OffsetPosition | None) -> tuple[int, int]:
-        """As ``last``, batch by batch: of formats that pick none, and where something is wrong."""
+        """Find the last batch like ``last``, but batch by batch: for formats without ``pick``, and after an error."""
         start = end
         if near is not None and near.position > end:
             batch = batch_at(self._segment, near.position, self._parts)
@@ -175,4 +175,4 @@ class _Heads:
                 for batch in chunk.batches():
                     yield chunk.position + batch.position + batch.size_bytes, batch.last_offset
         except CorruptBatchError:
-            return  # whoever reads on from there is told
+            return  # a reader that continues there gets this error

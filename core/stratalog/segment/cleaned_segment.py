@@ -1,4 +1,4 @@
-"""A segment in the making, under ``.cleaned`` names: nobody reads it until it takes the place of others.
+"""A new segment under ``.cleaned`` names, which no reader sees until it replaces other segments.
 
 Source: apache/kafka UnifiedLog.createNewCleanedSegment, LogSegment.append, onBecomeInactiveSegment.
 """
@@ -26,18 +26,18 @@ NONE_ABORTED: Final[Mapping[int, AbortedTransaction]] = {}
 
 
 class CleanedSegment:
-    """Written by one thread, without the log's lock.
+    """Writer of a segment that replaces others. For one thread, without the log's lock.
 
-    Index entries are collected in memory, at most ``segment.index.bytes`` of each kind but for aborted transactions.
+    Index entries are collected in memory, at most ``segment.index.bytes`` of each kind except for aborted transactions.
 
     Args:
         files: the log's folder.
-        base_offset: of the first segment whose place it takes.
+        base_offset: base offset of the first segment that it replaces.
         parts: the log's components.
-        config: of the topic.
+        config: settings of the topic.
     """
 
-    state: ClassVar[str] = CLEANED_SUFFIX  # what its names end with
+    state: ClassVar[str] = CLEANED_SUFFIX  # end of its file names
 
     def __init__(self, files: LogFiles, base_offset: int, parts: Components, config: TopicConfig) -> None:
         self.base_offset, self._files, self._parts = base_offset, files, parts
@@ -51,16 +51,16 @@ class CleanedSegment:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """Of all files that it may have, the log first."""
+        """Suffixes of all files that it may have, the log first."""
         return (LOG_SUFFIX, *self._suffixes.values())
 
     def name(self, suffix: str) -> str:
-        """The name of a file of it, until it is published."""
+        """Return the name of one of its files before it is published."""
         return segment_file(self.base_offset, suffix) + self.state
 
     @property
     def size_bytes(self) -> int:
-        """Of the records written so far."""
+        """Size of the records written so far."""
         return self._log.size_bytes
 
     def append(self, data: Buffer, aborted: Mapping[int, AbortedTransaction] = NONE_ABORTED) -> None:
@@ -68,7 +68,7 @@ class CleanedSegment:
 
         Args:
             data: the batches.
-            aborted: the transactions that abort markers among them end, by the marker's offset.
+            aborted: the transactions that end with abort markers among the batches, by the marker's offset.
 
         Raises:
             DiskFullError: no space for them.
@@ -79,7 +79,7 @@ class CleanedSegment:
             self._index(table, start, aborted)
 
     def append_damaged(self, data: Buffer) -> None:
-        """Write bytes that are no good batches, so that who looks at them finds what was there; errors as ``append``."""
+        """Write bytes that are no good batches, to preserve them for a later inspection; errors as ``append``."""
         self._log.append([data])
 
     def _index(self, table: BatchTable, start: int, aborted: Mapping[int, AbortedTransaction]) -> None:
@@ -99,13 +99,13 @@ class CleanedSegment:
             self.largest = TimestampOffset(top, table.last_offset[row])
 
     def reopened(self, end_offset: int) -> Segment:
-        """What was written so far, to be read before it is published; the caller closes it."""
+        """Return what was written so far as a segment, for reading before it is published; the caller closes it."""
         names = {suffix: self.name(suffix) for suffix in (*self.suffixes, EXTRA_SUFFIX)}
         log = self._files.open_segment(names[LOG_SUFFIX])
         return Segment(self._files, self.base_offset, end_offset, self._parts, log, names=names)
 
     def finish(self, modified_ms: int) -> None:
-        """Write the indexes; make all of it durable, names included, with the time of the segments that it replaces.
+        """Write the indexes; make files and names durable, with the modification time of the replaced segments.
 
         Raises:
             DiskFullError, LogDirOfflineError: as ``append``.
@@ -134,7 +134,7 @@ class CleanedSegment:
         self._files.set_modified(name, modified_ms)
 
     def discard(self) -> None:
-        """Remove what was written, as far as the disk allows: opening the log removes the rest."""
+        """Remove what was written, if the disk allows it; otherwise the next opening of the log removes it."""
         with contextlib.suppress(StorageError):
             self._log.close()
         for suffix in self.suffixes:
@@ -143,16 +143,16 @@ class CleanedSegment:
 
 
 class SpooledSegment(CleanedSegment):
-    """One that goes to a tier: its bytes stand beside the log until it is discarded, or the log is opened. A ``ByteSource``."""
+    """A new segment for a tier (a ``ByteSource``): its bytes stay beside the log until ``discard`` or a new opening."""
 
     state: ClassVar[str] = SPOOL_SUFFIX
 
     def chunks(self, chunk_bytes: int) -> Iterator[Buffer]:
-        """The records, from the start."""
+        """Yield the bytes of the records from the start."""
         for position in range(0, self.size_bytes, chunk_bytes):
             yield self._log.read(position, chunk_bytes)
 
     def finish(self, modified_ms: int) -> None:
-        """End the indexes, which stay in memory; nothing needs to be durable here."""
+        """Finish the indexes, which stay in memory; nothing needs to be durable here."""
         del modified_ms
         self._end_indexes()

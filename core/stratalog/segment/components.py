@@ -27,8 +27,8 @@ class FormatTable:
     """The record formats of an engine, by magic. Thread-safe.
 
     Args:
-        formats: open already.
-        offers: formats that are opened when one of them is needed first.
+        formats: formats that are already open.
+        offers: formats that are opened when one of them is first needed.
     """
 
     def __init__(self, formats: Iterable[RecordFormat] = (), offers: Offers[RecordFormat] | None = None) -> None:
@@ -36,18 +36,18 @@ class FormatTable:
         self._offers = offers or Offers[RecordFormat]("record format", "magic", MAGICS)
 
     def get(self, magic: int) -> RecordFormat | None:
-        """The format of this magic, or None if the byte is none.
+        """Return the format of this magic; None if no format has it.
 
         Raises:
             PluginClashError: several formats have this magic.
-            UnknownComponentError: the magic is Kafka's and its format is not installed, or a format is in quarantine that
-                may have it. Bytes that another engine can read are no damage: recovery must not cut them.
+            UnknownComponentError: the magic is Kafka's and its format is not installed, or a format that may have it is in
+                quarantine. Bytes that another engine can read are no damage, so recovery must not truncate them.
         """
         found = self._by_magic.get(magic)
         return found if found is not None else self._looked_up(magic)
 
     def of(self, magic: int, file: str, position: int) -> RecordFormat:
-        """The format of this magic; CorruptBatchError at ``position`` of ``file`` if there is none; others as ``get``."""
+        """Return the format of this magic; raise CorruptBatchError if there is none, other errors as ``get``."""
         found = self._by_magic.get(magic) or self.get(magic)
         if found is None:
             raise CorruptBatchError(f"unknown magic {magic}", file, position)
@@ -71,11 +71,12 @@ class ExtraTable:
     """EXTRA indexes by ``name@version``, opened when they are first used. Thread-safe.
 
     Args:
-        offers: what gives each, the same one each time; asked once, or by each of several threads that come first together.
-        guards: of the calls into each, by label.
+        offers: functions that return the index, the same one each time. Each is called once, or once by each of several
+            threads that first use the index at the same time.
+        guards: guards of the calls into each index, by label.
 
     Attributes:
-        labels: of all indexes.
+        labels: labels of all indexes.
         failures: the first failure of each method that broke the contract, by label and method.
     """
 
@@ -88,20 +89,20 @@ class ExtraTable:
         self.failures: dict[tuple[str, str], StorageError] = {}
 
     def of(self, label: str) -> ExtraIndex:
-        """The index; PluginImportError if it cannot be opened here."""
+        """Return the index; raise PluginImportError if it cannot be opened here."""
         found = self._opened.get(label)
         if found is None:
             found = self._opened[label] = self._offers[label]()
         return found
 
     def guard(self, label: str) -> Guard:
-        """The guard of calls into an index and its readers."""
+        """Return the guard of calls into an index and its readers."""
         return self._guards.get(label) or Guard(f"EXTRA index {label}", "")
 
     def failed(self, label: str, method: str, where: str, error: StorageError) -> None:
-        """Record that a method of an index or its reader broke the contract. Only the first time it is logged.
+        """Record that a method of an index or its reader broke the contract; log only the first failure.
 
-        The segment is read as if it had no such index.
+        The segment is read without this index.
         """
         if self.failures.setdefault((label, method), error) is error:
             _LOGGER.error(
@@ -114,10 +115,10 @@ NO_EXTRAS: Final = ExtraTable({})
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What a log needs to read and write; holds no state of any log.
+    """Components that a log needs to read and write; holds no state of any log.
 
-    ``indexes`` has one format a role. ``index_cache`` holds the index entries of closed segments of all logs. ``extras``
-    are the EXTRA indexes that a topic names; for who only reads, all that are installed.
+    ``indexes`` has one format for each role. ``index_cache`` holds the index entries of closed segments of all logs.
+    ``extras`` are the EXTRA indexes that a topic names; a reader without an engine has all that are installed.
     """
 
     env: Env

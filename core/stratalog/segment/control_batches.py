@@ -1,4 +1,4 @@
-"""Control batches: reading what they say, and making them.
+"""Control batches: decoding and encoding.
 
 Source: apache/kafka ProducerAppendInfo.append, MemoryRecords.withEndTransactionMarker.
 """
@@ -15,21 +15,21 @@ from stratalog.model.records import Fields, Record
 from stratalog.segment.components import Components
 from stratalog.spi.formats import BatchHeader, RecordFormat
 
-CONTROL_MAGIC: Final = 2  # of every control batch: older formats have no place for the flag
+CONTROL_MAGIC: Final = 2  # magic of every control batch: older formats have no such flag
 
 
 def without_markers(table: BatchTable) -> BatchTable:
-    """The batches of a table that hold data; the bit that tells means nothing in older formats."""
+    """Return the batches of a table that hold data; in older formats the control bit has no meaning."""
     if table.magic < CONTROL_MAGIC or not any(map(CONTROL_BIT.__and__, table.attributes)):
         return table
     return table.keep([not attributes & CONTROL_BIT for attributes in table.attributes])
 
 
 def read_control(data: Buffer, batch: RecordBatch, parts: Components) -> ControlRecord | None:
-    """What the first record of a control batch in ``data`` says; later ones do not count for Kafka either.
+    """Return the first record of a control batch in ``data``; Kafka ignores later ones, too.
 
-    None for a batch of data, an emptied one, a type that nobody knows, and what cannot be parsed: Kafka, too, passes
-    over such records when it replays a log.
+    The result is None for a batch of data, an emptied batch, an unknown type, and a record that cannot be parsed. Kafka also
+    ignores such records when it replays a log.
     """
     found = parts.formats.get(batch.magic)
     if not batch.is_control or batch.record_count <= 0 or found is None:
@@ -56,16 +56,16 @@ def control_batch(
     producer_id: int = NO_PRODUCER,
     producer_epoch: int = -1,
 ) -> bytearray:
-    """A control batch with one record: uncompressed, without sequence, transactional if it ends a transaction.
+    """Encode a control batch with one record: uncompressed, without sequence, transactional if it ends a transaction.
 
     Args:
-        form: of magic 2.
-        record: what it says.
-        timestamp_ms: of the record.
-        base_offset: of the record.
-        leader_epoch: of the log; needed where a quorum writes.
-        producer_id: whose transaction ends.
-        producer_epoch: the same.
+        form: a format of magic 2.
+        record: content of the record.
+        timestamp_ms: timestamp of the record.
+        base_offset: offset of the record.
+        leader_epoch: leader epoch of the log; needed if a quorum writes.
+        producer_id: id of the producer whose transaction ends.
+        producer_epoch: epoch of that producer.
     """
     header = BatchHeader(
         base_offset=base_offset,

@@ -1,4 +1,4 @@
-"""Sets of records for readers that know older magics only.
+"""Conversion of record sets for readers that know only older magics.
 
 Source: apache/kafka RecordsUtil.downConvert.
 """
@@ -17,14 +17,14 @@ from stratalog.segment.framing import scan
 from stratalog.spi.codecs import CodecTable
 from stratalog.spi.formats import BatchHeader, RecordFormat
 
-BATCH_MAGIC: Final = 2  # with it came headers, producers, control batches and zstd
+BATCH_MAGIC: Final = 2  # the first magic with headers, producers, control batches and zstd
 _ZSTD_ID: Final = 4
 _INT32_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A set after conversion; ``records_converted`` are those of batches that were not merely copied."""
+    """A set after conversion; ``records_converted`` counts the records of batches that were not copied unchanged."""
 
     data: bytes
     records_converted: int
@@ -39,23 +39,23 @@ def convert(
     first_offset: int = 0,
     limit_bytes: int,
 ) -> Converted:
-    """The set ``data`` with no batch above ``magic``. Batches at or below it are copied; a cut entry is left out.
+    """Return the set ``data`` with no batch above ``magic``. Other batches are copied; a truncated entry is left out.
 
-    To magic 1 are lost: headers, the fields of producers, transactional flags, leader epochs, control batches, and where
-    batches that are not compressed begin and end; to magic 0 timestamps and their type as well. Offsets, with their
-    gaps, keys and values stay.
+    A conversion to magic 1 loses headers, the fields of producers, transactional flags, leader epochs, control batches, and
+    the bounds of uncompressed batches. A conversion to magic 0 also loses timestamps and their type. Offsets with their gaps,
+    keys and values stay.
 
     Args:
         data: whole batches, as a fetch returns them.
-        formats: of all magics in ``data``, and of ``magic``.
-        codecs: those that the batches name.
-        magic: the highest that the reader knows.
-        first_offset: records below it are left out of batches that are not compressed; compressed ones stay whole.
+        formats: formats of all magics in ``data``, and of ``magic``.
+        codecs: codecs that the batches name.
+        magic: the highest magic that the reader knows.
+        first_offset: records below it are left out of uncompressed batches; compressed ones stay whole.
         limit_bytes: the largest decompressed batch.
 
     Raises:
         UnsupportedCompressionError: a batch is compressed with zstd, which older magics do not have.
-        CorruptBatchError: an entry or its records are bad; position is into ``data``, file is "".
+        CorruptBatchError: an entry or its records are bad; ``position`` is in ``data``, ``file`` is "".
         DecompressedSizeError: a batch decompresses past ``limit_bytes``.
     """
     found = scan(formats, data, 0, len(data), check_crc=False)
@@ -80,7 +80,7 @@ def convert(
 def _columns(
     source: RecordFormat, data: Buffer, row: BatchTable, magic: int, first_offset: int, limit_bytes: int
 ) -> RecordColumns:
-    """The records of one batch that the reader gets, without headers where ``magic`` has none."""
+    """Return the records of one batch for the reader, without headers if ``magic`` has none."""
     codec_id = row.attributes[0] & CODEC_MASK
     if magic < BATCH_MAGIC and codec_id == _ZSTD_ID:
         raise UnsupportedCompressionError(f"magic {magic} has no zstd position={row.position[0]}")
@@ -94,7 +94,7 @@ def _columns(
 
 
 def _encoded(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, codecs: CodecTable) -> bytearray:
-    """The records as a set of the target's magic: entries, or one wrapper if they were compressed."""
+    """Encode the records with the target's magic: as entries, or as one wrapper if they were compressed."""
     is_append_time = batch.timestamp_type is TimestampType.LOG_APPEND_TIME
     header = BatchHeader(
         base_offset=columns.offset[0],
@@ -105,5 +105,5 @@ def _encoded(columns: RecordColumns, batch: RecordBatch, target: RecordFormat, c
     codec = codecs.by_id(batch.codec_id) if batch.codec_id else None
     try:
         return target.encode_columns(columns, header, codec, None, keep_offsets=True)
-    except InvalidRecordError as error:  # it can be read, but nobody who encodes would have written it
+    except InvalidRecordError as error:  # the batch can be decoded, but it breaks a rule of encoders
         raise CorruptBatchError(error.reason, "", batch.position) from error

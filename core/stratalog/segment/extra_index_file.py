@@ -1,7 +1,7 @@
-"""The EXTRA indexes of one segment: making them, and the bytes that hold them. docs/formats/extra.md draws them.
+"""EXTRA indexes of one segment: their creation and their bytes, which docs/formats/extra.md describes.
 
-The same bytes stand in a file beside a closed segment and travel to a tier with it. Nothing of them is needed: what is not
-exactly as it was written counts as missing.
+The same bytes are stored in a file beside a closed segment and uploaded to a tier with it. No EXTRA index is required: bytes
+that fail a check count as missing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TRAILER: Final = struct.Struct("<IIqqqqII8s")
 _MAX_DIRECTORY_BYTES: Final = _MAX_SECTIONS * (_SECTION.size + 255)
 
 ReadBytes = Callable[[int, int], Buffer]
-"""So many bytes from a position on, fewer at the end."""
+"""Reads so many bytes from a position on, fewer at the end."""
 
 
 @runtime_checkable
@@ -51,11 +51,11 @@ class HasExtras(Protocol):
     """A segment that may have EXTRA indexes."""
 
     def extra_index(self, label: str) -> bytes:
-        """The one of this ``name@version``; ``b""`` if there is none that fits the segment, or it says nothing."""
+        """Return the index of this ``name@version``; ``b""`` if none fits the segment, or it is empty."""
 
 
 def extra_index(segment: ReadableSegment, label: str) -> bytes:
-    """An EXTRA index of a closed segment; as ``HasExtras``."""
+    """Return an EXTRA index of a closed segment; see ``HasExtras``."""
     return segment.extra_index(label) if isinstance(segment, HasExtras) else b""
 
 
@@ -64,7 +64,7 @@ def extra_index(segment: ReadableSegment, label: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Where an index is (bytes), and its CRC-32C."""
+    """Position and size of an index (bytes), and its CRC-32C."""
 
     position: int
     size_bytes: int
@@ -73,13 +73,13 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class PackedExtras:
-    """What stands at the end of the bytes: of which segment they are, and where which index is."""
+    """Directory at the end of the bytes: identity of the segment, and the sections of its indexes."""
 
     identity: Identity
     sections: Mapping[str, Section]
 
     def index(self, label: str, read: ReadBytes) -> bytes | None:
-        """One index; None if it is missing or damaged."""
+        """Return one index; None if it is missing or damaged."""
         found = self.sections.get(label)
         if found is None or found.size_bytes > MAX_INDEX_BYTES:
             return None
@@ -88,7 +88,7 @@ class PackedExtras:
 
 
 def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffer]:
-    """The bytes, in parts to be written one behind the other."""
+    """Return the bytes, in parts to be written one after the other."""
     directory = b"".join(
         _SECTION.pack(memoryview(data).nbytes, crc32c(data), len(label)) + label.encode("ascii")
         for label, data in indexes.items()
@@ -98,7 +98,7 @@ def pack_extras(identity: Identity, indexes: Mapping[str, Buffer]) -> list[Buffe
 
 
 def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
-    """Read the directory at the end of such bytes; None if there is none, or it is damaged."""
+    """Read the directory at the end of such bytes; return None if there is none, or it is damaged."""
     body_bytes = size_bytes - _TRAILER.size
     if body_bytes < 0:
         return None
@@ -114,7 +114,7 @@ def unpack_extras(read: ReadBytes, size_bytes: int) -> PackedExtras | None:
         return None
     try:
         return PackedExtras(identity, dict(_sections(directory, count)))
-    except (struct.error, UnicodeDecodeError):  # the CRC is right, and the form is not
+    except (struct.error, UnicodeDecodeError):  # the CRC is right, but the form is wrong
         return None
 
 
@@ -134,18 +134,18 @@ def _trailer(directory_bytes: int, count: int, found: Identity, crc: int) -> byt
 
 
 def stored_extras(segment: Segment, labels: Collection[str]) -> dict[str, bytes]:
-    """Those of these indexes that the file beside a closed segment has; none if that is about other bytes."""
+    """Return the present ones of these indexes from the file beside a closed segment; none if it is of other bytes."""
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
             packed = _of_now(segment, file)
             found = {} if packed is None else {label: packed.index(label, file.read) for label in labels}
-    except SegmentGoneError:  # no such file; or no such segment any more, which is for whoever reads it
+    except SegmentGoneError:  # there is no such file, or the segment was deleted, which its readers will notice
         return {}
     return {label: data for label, data in found.items() if data is not None}
 
 
 def stored_labels(segment: Segment) -> tuple[str, ...]:
-    """The labels of the indexes in the file beside a closed segment; none if that is about other bytes. No index is read."""
+    """Return the labels in the file beside a closed segment, without reading indexes; none if it is of other bytes."""
     try:
         with contextlib.closing(segment.files.open_segment(segment.file_name(EXTRA_SUFFIX))) as file:
             packed = _of_now(segment, file)
@@ -159,17 +159,17 @@ def _of_now(segment: Segment, file: SegmentFile) -> PackedExtras | None:
     return packed if packed is not None and packed.identity == Identity.of(segment) else None
 
 
-# --- making them -----------------------------------------------------------------------------------------------------
+# --- creation --------------------------------------------------------------------------------------------------------
 
 
 def build_extras(
     segment: ReadableSegment, labels: Collection[str], parts: Components, config: TopicConfig
 ) -> dict[str, Buffer]:
-    """The indexes of a closed segment, by label, in one pass over its records.
+    """Build the indexes of a closed segment, by label, in one pass over its records.
 
     Raises:
-        CorruptBatchError: a batch is bad; nothing is made.
-        PluginError: a builder raised what is no StorageError, or made what is no index.
+        CorruptBatchError: a batch is bad; no index is built.
+        PluginError: a builder raised an error that is no StorageError, or returned no index.
     """
     extras = {label: parts.extras.of(label) for label in labels}
     guards = {label: parts.extras.guard(label) for label in labels}

@@ -1,4 +1,4 @@
-"""Walking entries of any magic: the 17 bytes that every format shares, and whole batches read in large pieces.
+"""Framing of entries of any magic: the 17 bytes that all formats share, and walks over whole batches in large pieces.
 
 Source: apache/kafka LogInputStream, FileLogInputStream.
 """
@@ -16,22 +16,22 @@ from stratalog.segment.readable import ReadableSegment
 
 FRAME: Final = Struct(">qiib")  # offset, size, CRC or leader epoch, magic
 FRAME_BYTES: Final = FRAME.size  # 17
-OVERHEAD_BYTES: Final = 12  # offset and size; the size counts what follows them
-MIN_SIZE: Final = 14  # of the smallest V0 message
-_FIRST_WITH_EPOCH: Final = 2  # the magic
+OVERHEAD_BYTES: Final = 12  # offset and size; the size counts the bytes after it
+MIN_SIZE: Final = 14  # size of the smallest V0 message
+_FIRST_WITH_EPOCH: Final = 2  # the first magic with a leader epoch
 _NEVER: Final = 1 << 62
-MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # how far an offset may lie above its segment's base offset
+MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1  # largest distance of an offset from its segment's base offset
 
 
 class OffsetOverflowError(CorruptBatchError):
-    """The batch at ``position`` is good, but lies further above its segment's base than 31 bits can say.
+    """The batch at ``position`` is good, but its offset exceeds its segment's base offset by more than 31 bits.
 
-    That is damage to its offset, or a segment of Kafka before 2.0, whose cleaner and followers made such.
+    Either the offset is damaged, or Kafka before 2.0 wrote the segment: its cleaner and followers made such segments.
     """
 
 
 class MixedScan(NamedTuple):
-    """Tables of batches, one a run of equal magic, and why and where (bytes into the buffer) the scan stopped."""
+    """Tables of batches, one for each run of equal magic, and why and where (bytes into the buffer) the scan stopped."""
 
     tables: tuple[BatchTable, ...]
     stop: ScanStop
@@ -40,7 +40,7 @@ class MixedScan(NamedTuple):
 
 
 def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc: bool) -> MixedScan:
-    """All whole batches in [start, end) of ``data``, whatever their magic. Never raises on bytes."""
+    """Scan all whole batches in [start, end) of ``data``, of any magic. Bad bytes never raise an error."""
     tables: list[BatchTable] = []
     position = start
     while True:
@@ -63,21 +63,21 @@ def scan(formats: FormatTable, data: Buffer, start: int, end: int, *, check_crc:
 
 
 class EpochSetter:
-    """Gives all batches of a file that comes in pieces another leader epoch, which no CRC covers.
+    """Converter that gives all batches of a file another leader epoch, which no CRC covers; the file comes in pieces.
 
-    What has none, magic 0 and 1, stays, and so does all that follows an entry that cannot be one.
+    Batches of magic 0 and 1 have no epoch and stay as they are. All bytes after an invalid entry stay as well.
 
     Args:
-        epoch: the one that they get.
+        epoch: the new leader epoch.
     """
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch.to_bytes(4, "big", signed=True)
-        self._ahead = 0  # bytes to the next batch
-        self._rest = bytearray()  # the beginning of its frame
+        self._ahead = 0  # bytes up to the next batch
+        self._rest = bytearray()  # first bytes of the next batch's frame
 
     def feed(self, piece: Buffer) -> bytearray:
-        """The next bytes, as far as they are decided; nothing but a part of a frame is kept for later."""
+        """Return the next converted bytes; only an incomplete frame is kept for the next call."""
         data = self._rest + piece
         at = self._ahead
         while at + FRAME_BYTES <= len(data):
@@ -93,25 +93,25 @@ class EpochSetter:
         return data[:decided]
 
     def rest(self) -> bytearray:
-        """What is left at the end of the file."""
+        """Return the bytes that are left at the end of the file."""
         return self._rest
 
 
 class Chunk(NamedTuple):
-    """Whole batches read in one piece. Table positions are into ``data``; add ``position`` for those of the file."""
+    """Whole batches of one read. Table positions refer to ``data``; add ``position`` for positions in the file."""
 
     data: memoryview
     position: int
     tables: tuple[BatchTable, ...]
 
     def batches(self) -> Iterator[RecordBatch]:
-        """The headers, with positions into ``data``."""
+        """Yield the headers, with positions in ``data``."""
         for table in self.tables:
             yield from table
 
     @property
     def end_position(self) -> int:
-        """The file position after the last batch."""
+        """File position after the last batch."""
         last = self.tables[-1]
         return self.position + last.position[-1] + last.size_bytes[-1]
 
@@ -128,26 +128,26 @@ def walk(
     read: Callable[[int, int], memoryview] | None = None,
     relative_to: int | None = None,
 ) -> Iterator[Chunk]:
-    """The batches of a segment from ``position`` (a batch's start) to its end.
+    """Yield the batches of a segment from ``position`` (the start of a batch) to its end.
 
-    Beyond Kafka, offsets must ascend from batch to batch, since no CRC covers them. Each read either shows a whole batch, or
-    asks for more bytes than the read before it, or raises: a walk over a file that ends too early ends there.
+    Unlike Kafka, offsets must ascend from batch to batch, because no CRC covers them. Each read returns a whole batch, or the
+    next read asks for more bytes, or the walk raises an error. A walk therefore always ends, also if the file is too short.
 
     Args:
         segment: local or in a tier.
         position: bytes.
         parts: the log's components.
-        check_crc: compare each batch with its CRC.
-        read_bytes: how much to read at a time, 0 is ``limits.read.bytes``; more only for a batch that is larger.
-        below: the offset that no batch may reach; None for the active segment, whose end moves.
-        until: a position that is not read past before all up to it has been yielded: who needs no more stops there.
-        read: what reads, from a position so many bytes; None is ``segment.read``.
-        relative_to: the offset from which on 31 bits must do; None is the segment's base.
+        check_crc: True to compare each batch with its CRC.
+        read_bytes: size of a read, 0 is ``limits.read.bytes``; only a larger batch is read with more.
+        below: offset that no batch may reach; None for the active segment, whose end moves.
+        until: position that no read crosses before all batches up to it are yielded; a caller can stop there.
+        read: function that reads, from a position so many bytes; None is ``segment.read``.
+        relative_to: offset from which 31 bits must suffice; None is the segment's base offset.
 
     Raises:
-        CorruptBatchError: an entry is bad or cut off, or the file is shorter than the segment; all good entries before that
-            have been yielded.
-        OffsetOverflowError: the same, where nothing but the distance from ``relative_to`` is wrong.
+        CorruptBatchError: an entry is bad or truncated, or the file is shorter than the segment; all good entries before
+            were yielded.
+        OffsetOverflowError: as CorruptBatchError, but only the distance from ``relative_to`` is wrong.
     """
     end, after = segment.size_bytes, segment.base_offset - 1
     beyond = (segment.base_offset if relative_to is None else relative_to) + MAX_RELATIVE_OFFSET + 1
@@ -192,17 +192,17 @@ def _out_of_place(
 def ascending(
     tables: tuple[BatchTable, ...], after: int, beyond: int
 ) -> tuple[tuple[BatchTable, ...], RecordBatch | None, int]:
-    """The batches before the first that is out of place, and that one, with the offset that it had to be below.
+    """Return the batches before the first misplaced one, the misplaced batch, and the offset that it had to be below.
 
-    Offsets must be above those before and below ``beyond``. Of two batches that contradict each other the second is out of
-    place; but if it begins exactly where it would, had the first followed its own predecessor, then the first is.
+    Offsets must be above those of earlier batches and below ``beyond``. If two batches contradict each other, the second is
+    misplaced. If the second begins exactly where it would after a correct first batch, the first is misplaced.
     """
     for number, table in enumerate(tables):
         firsts, lasts = table.base_offset, table.last_offset
         if after < firsts[0] and lasts[-1] < beyond and table.ascends:
             after = lasts[-1]
             continue
-        before = after  # where the batch before the last one ends
+        before = after  # end of the batch before the previous one
         for row, (first, last) in enumerate(zip(table.base_offset, table.last_offset, strict=True)):
             if not after < first <= last < beyond:
                 bound = beyond
@@ -214,7 +214,7 @@ def ascending(
 
 
 def _entry_bytes(data: memoryview, segment: ReadableSegment, position: int, parts: Components) -> int:
-    """The size of the entry at the start of ``data``, which did not fit; an error if the segment ends inside it."""
+    """Return the size of the entry at the start of ``data`` that did not fit; raise if the segment ends inside it."""
     left = segment.size_bytes - position
     if left < FRAME_BYTES or len(data) < FRAME_BYTES:
         raise CorruptBatchError(f"the last entry is cut off, {left} bytes are left", segment.label, position)

@@ -1,4 +1,4 @@
-"""Making a segment's indexes again from its log: they are disposable.
+"""Rebuilding of a segment's indexes from its log.
 
 Source: apache/kafka LogSegment.recover.
 """
@@ -16,15 +16,15 @@ from stratalog.spi.indexes import Appended, IndexRole
 
 
 def appended(batch: RecordBatch, position: int, aborted: AbortedTransaction | None = None) -> Appended:
-    """What index builders are told of a batch at this file position."""
+    """Return the description of a batch at this file position for index builders."""
     return Appended(position, batch.size_bytes, batch.base_offset, batch.last_offset, batch.max_timestamp_ms, aborted)
 
 
 def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components) -> bytes:
-    """The entries of an offset or time index, made from the batches up to the first bad one.
+    """Rebuild the entries of an offset or time index from the batches up to the first bad one.
 
-    A transaction index cannot be made from its segment alone, since a transaction may begin before it: it is left
-    empty here, and the log makes it again from its producers' state.
+    A transaction index cannot be rebuilt from its segment alone, because a transaction may begin before the segment. It is
+    left empty here, and the log rebuilds it from the state of its producers.
     """
     if role is IndexRole.TRANSACTION:
         return b""
@@ -34,6 +34,6 @@ def rebuilt_entries(segment: ReadableSegment, role: IndexRole, parts: Components
         for chunk in walk(segment, 0, parts, check_crc=False):
             made.extend(builder.add_table(table, chunk.position) for table in chunk.tables)
     except CorruptBatchError:
-        pass  # what follows cannot be found through an index either; a reader that gets there is told
+        pass  # later batches cannot be found through an index either; a reader that gets there gets this error
     made.append(builder.finish())
     return b"".join(made)

@@ -1,4 +1,4 @@
-"""Memory that is read into again and again: fresh pages cost the system as much time as decoding what is read into them."""
+"""Reused memory for reads: allocating fresh pages takes the system as much time as decoding what is read into them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Final, Protocol, Self, runtime_checkable
 
 from stratalog.env.forks import ends_with_fork
 
-_MOST: Final = 4  # buffers of one reader that may be looked at at a time
-_SPARE: Final[deque[bytearray]] = deque(maxlen=_MOST)  # left by readers that have ended; its operations are atomic
+_MOST: Final = 4  # maximal number of buffers of one reader that are in use at once
+_SPARE: Final[deque[bytearray]] = deque(maxlen=_MOST)  # buffers of readers that have ended; its operations are atomic
 
 
 @runtime_checkable
 class ReadsOver(Protocol):
-    """A segment whose bytes may come from files of this system: those need no memory of their own."""
+    """A segment that can read into given memory, if its bytes come from local files."""
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``, fewer at the end of the segment."""
+        """Return up to ``size_bytes`` from ``position``, fewer at the end of the segment."""
 
     def read_over(self, position: int, into: memoryview) -> memoryview:
-        """As many as ``into`` has room for; in it, where that spares a copy."""
+        """Return at most ``len(into)`` bytes from ``position``; in ``into`` if this saves a copy."""
 
 
 class ReusedReads:
-    """Reads of segments into buffers that are used again once nobody looks at them any more.
+    """Reads of segments into buffers that are used again when no view of them is left.
 
-    Whoever keeps a view of what was read, or columns over it, keeps it as it is. For one thread; a context manager, which
+    A caller that keeps a view of the bytes, or columns over them, keeps them unchanged. For one thread. A context manager that
     leaves its buffers to the next reader.
 
     Args:
-        usual_bytes: of a read; larger ones get memory of their own.
+        usual_bytes: size of a usual read; larger ones get their own memory.
     """
 
     def __init__(self, usual_bytes: int) -> None:
@@ -41,7 +41,7 @@ class ReusedReads:
         self._buffers: list[bytearray] = []
 
     def of(self, segment: ReadsOver) -> Callable[[int, int], memoryview]:
-        """What reads this segment, as its ``read``."""
+        """Return a function that reads this segment, like its ``read``."""
         return partial(self._read, segment)
 
     def _read(self, segment: ReadsOver, position: int, size_bytes: int) -> memoryview:
@@ -51,7 +51,7 @@ class ReusedReads:
         return segment.read_over(position, memoryview(buffer)[:size_bytes])
 
     def _free(self) -> bytearray | None:
-        """A buffer that nobody looks at; None if very many are looked at, as where all columns are kept."""
+        """Return a buffer without views; None if too many are in use, for example if the caller keeps all columns."""
         for buffer in self._buffers:
             if is_free(buffer):
                 return buffer
@@ -82,10 +82,10 @@ class ReusedReads:
 
 
 class BufferPool:
-    """A few buffers for readers of any thread, used again once nobody looks at what is in them. Thread-safe.
+    """A few buffers for readers of any thread, used again when no view of them is left. Thread-safe.
 
     Args:
-        usual_bytes: of a read; larger ones get none.
+        usual_bytes: size of a usual read; larger ones get no buffer.
     """
 
     def __init__(self, usual_bytes: int) -> None:
@@ -95,7 +95,7 @@ class BufferPool:
         ends_with_fork(self)
 
     def take(self, size_bytes: int) -> memoryview | None:
-        """Memory of so many bytes, the caller's as long as there is a view of it; None if very much is looked at."""
+        """Return memory of this size, which belongs to the caller while a view exists; None if too much is in use."""
         if size_bytes > self._usual_bytes:
             return None
         with self._lock:
@@ -110,7 +110,7 @@ class BufferPool:
 
 
 def is_free(buffer: bytearray) -> bool:
-    """Whether there is no view of it: only then Python lets its size change, which is done here without moving it."""
+    """Return True if no view of the buffer exists: only then can its size change, which this test tries and undoes."""
     try:
         buffer.pop()
     except BufferError:

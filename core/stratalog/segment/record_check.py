@@ -1,4 +1,4 @@
-"""Checking what is inside of batches: every record is decompressed and decoded."""
+"""Check of the content of batches: every record is decompressed and decoded."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from stratalog.segment.components import Components
 from stratalog.segment.framing import Chunk
 from stratalog.segment.segment_check import Problem, ProblemKind
 
-_TELLS_BOUNDS: Final = 2  # the first magic whose headers hold a first offset and a count
+_TELLS_BOUNDS: Final = 2  # the first magic with a first offset and a count in its headers
 
 
 @dataclass(slots=True)
 class DeepCheck:
-    """What was found in batches whose framing and CRC are good.
+    """Result of a check of batches whose framing and CRC are good.
 
     Attributes:
         parts: the log's components.
-        records: how many could be decoded.
-        problems: one for each bad batch: its producer wrote it so, or a codec is missing.
+        records: number of records that could be decoded.
+        problems: one for each bad batch: its producer wrote it that way, or a codec is missing.
     """
 
     parts: Components

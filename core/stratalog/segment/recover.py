@@ -1,4 +1,4 @@
-"""Recovering a segment after an unclean stop: how much of it is good, and its indexes made again.
+"""Recovery of a segment after an unclean stop: the good part of its bytes, and its rebuilt indexes.
 
 Source: apache/kafka LogSegment.recover.
 """
@@ -20,14 +20,14 @@ from stratalog.segment.readable import ReadableSegment
 from stratalog.spi.indexes import IndexRole
 
 Replay = Callable[[Chunk, BatchTable], Mapping[int, AbortedTransaction]]
-"""Told of the good batches of a chunk, table by table; returns what abort markers among them end, by row."""
+"""Receives the good batches of a chunk, table by table; returns the transactions that abort markers end, by row."""
 
 Progress = Callable[[int], None]
-"""Told of bytes that were looked at."""
+"""Receives the number of bytes that were checked."""
 
 
 def summed(told: Callable[[int, int], None] | None, total_bytes: int) -> Progress | None:
-    """A progress that adds up what was looked at, and tells the sum and the total; None if nobody is told."""
+    """Return a progress that passes the sum so far and the total to ``told``; None if ``told`` is None."""
     if told is None:
         return None
     done_bytes = 0
@@ -42,9 +42,9 @@ def summed(told: Callable[[int, int], None] | None, total_bytes: int) -> Progres
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What a scan of a segment found good.
+    """Good part of a segment, as a scan found it.
 
-    ``damage`` says what stopped it, None if all is good. ``entries`` holds the contents of each index.
+    ``damage`` is the error that stopped the scan, None if all is good. ``entries`` holds the contents of each index.
     """
 
     valid_bytes: int
@@ -63,9 +63,9 @@ def recovered(
     *,
     below: int | None = None,
 ) -> Recovered:
-    """Scan a segment once, CRCs checked, up to the first entry that is bad or cut off. Writes nothing.
+    """Scan a segment once, with CRCs, up to the first entry that is bad or truncated. Writes nothing.
 
-    ``below`` is the offset that no batch may reach, that of the next segment.
+    ``below`` is the offset that no batch may reach: the base offset of the next segment.
     """
     making = _Entries(segment, parts, config)
     valid_bytes, end_offset = 0, segment.base_offset
@@ -92,14 +92,14 @@ def recovered(
 
 
 class _Entries:
-    """The contents of all indexes of a segment, in the making."""
+    """Builder of the contents of all indexes of a segment."""
 
     def __init__(self, segment: ReadableSegment, parts: Components, config: TopicConfig) -> None:
         self._builders = {role: found.builder(segment.base_offset, config) for role, found in parts.indexes.items()}
         self._made: dict[IndexRole, list[bytes]] = {role: [] for role in self._builders}
 
     def add(self, table: BatchTable, position: int, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Tell of the batches of a table, scanned from what lies at ``position``; ``aborted`` by row."""
+        """Add the batches of a table whose positions are relative to ``position``; ``aborted`` is by row."""
         start = 0
         for row in sorted(aborted):
             self._add_table(table.take(start, row), position)
@@ -108,7 +108,7 @@ class _Entries:
         self._add_table(table.take(start, len(table)) if start else table, position)
 
     def finished(self) -> dict[IndexRole, bytes]:
-        """All entries, the closing ones included."""
+        """Return all entries, the closing ones included."""
         return {role: b"".join([*self._made[role], builder.finish()]) for role, builder in self._builders.items()}
 
     def _add_table(self, table: BatchTable, position: int) -> None:

@@ -1,4 +1,4 @@
-"""Finding offsets and timestamps in a segment of either tier. An index is a hint: what it says is checked.
+"""Search for offsets and timestamps in a segment, local or in a tier. An index entry is a hint that is always checked.
 
 Source: apache/kafka LogSegment.translateOffset, findOffsetByTimestamp; OffsetIndex, TimeIndex.
 """
@@ -23,25 +23,25 @@ from stratalog.spi.indexes import IndexReader, IndexRole
 if TYPE_CHECKING:
     import pyarrow  # noqa: ICN001 - a type alone
 
-NEAR_BYTES: Final = 16 << 10  # looking for a batch where an index entry is near and reading is cheap
-WINDOW_BYTES: Final = 36 << 10  # from an index entry to the end of the batch that is looked for, as a rule
-_PEEK_BYTES: Final = 4096  # a look at one batch should not read a megabyte
+NEAR_BYTES: Final = 16 << 10  # read size of a search if an index entry is near and reading is cheap
+WINDOW_BYTES: Final = 36 << 10  # usual distance from an index entry to the end of the wanted batch
+_PEEK_BYTES: Final = 4096  # read size for one batch, to avoid reading a megabyte
 
 
 def offset_index(segment: ReadableSegment, parts: Components) -> IndexReader[OffsetPosition]:
-    """A reader over the segment's offset index."""
+    """Return a reader of the segment's offset index."""
     entries = segment.index_entries(IndexRole.OFFSET)
     return cast("IndexReader[OffsetPosition]", parts.indexes[IndexRole.OFFSET].reader(entries, segment.base_offset))
 
 
 def time_index(segment: ReadableSegment, parts: Components) -> IndexReader[TimestampOffset]:
-    """A reader over the segment's time index."""
+    """Return a reader of the segment's time index."""
     entries = segment.index_entries(IndexRole.TIME)
     return cast("IndexReader[TimestampOffset]", parts.indexes[IndexRole.TIME].reader(entries, segment.base_offset))
 
 
 def transaction_index(segment: ReadableSegment, parts: Components) -> IndexReader[AbortedTransaction]:
-    """A reader over the segment's transaction index."""
+    """Return a reader of the segment's transaction index."""
     entries = segment.index_entries(IndexRole.TRANSACTION)
     return cast(
         "IndexReader[AbortedTransaction]", parts.indexes[IndexRole.TRANSACTION].reader(entries, segment.base_offset)
@@ -49,7 +49,7 @@ def transaction_index(segment: ReadableSegment, parts: Components) -> IndexReade
 
 
 def _index_floor(segment: ReadableSegment, offset: int, parts: Components) -> OffsetPosition | None:
-    """The index entry to begin a search at; None where that is the segment's start, as for its first offset."""
+    """Return the index entry where a search begins; None if it begins at the segment's start."""
     if offset <= segment.base_offset:
         return None
     try:
@@ -61,9 +61,9 @@ def _index_floor(segment: ReadableSegment, offset: int, parts: Components) -> Of
 
 
 def agrees(tables: Sequence[BatchTable], told: int) -> bool:
-    """Whether batches begin where an index entry says, one of them with the last offset that it tells.
+    """Return True if batches begin where an index entry says, and one of them ends with the entry's offset.
 
-    Kafka before 4.1 tells the last offset of an append, which may be of a later batch.
+    Kafka before 4.1 writes the last offset of an append, which may be that of a later batch.
     """
     if not tables or tables[0].last_offset[0] > told:
         return False
@@ -71,7 +71,7 @@ def agrees(tables: Sequence[BatchTable], told: int) -> bool:
 
 
 def checked_position(segment: ReadableSegment, position: int, offset: int, parts: Components) -> int:
-    """``position`` (bytes) if a good batch starts there that does not start after ``offset``, else 0."""
+    """Return ``position`` (bytes) if a good batch starts there that does not start after ``offset``, otherwise 0."""
     batch = batch_at(segment, position, parts) if position > 0 else None
     if batch is None:
         return 0
@@ -80,7 +80,7 @@ def checked_position(segment: ReadableSegment, position: int, offset: int, parts
 
 
 def last_indexed_position(segment: ReadableSegment, parts: Components) -> int:
-    """Where (bytes) the last batch begins that the offset index names truly; 0 if none."""
+    """Return the position (bytes) of the last batch that the offset index names correctly; 0 if there is none."""
     reader = offset_index(segment, parts)
     if not len(reader):
         return 0
@@ -90,7 +90,7 @@ def last_indexed_position(segment: ReadableSegment, parts: Components) -> int:
 
 
 def batch_at(segment: ReadableSegment, position: int, parts: Components) -> RecordBatch | None:
-    """The batch that starts at ``position``, its CRC checked; None if no good batch starts there."""
+    """Return the batch that starts at ``position``, with its CRC checked; None if no good batch starts there."""
     if not 0 <= position < segment.size_bytes:
         return None
     try:
@@ -111,10 +111,10 @@ def chunks_from(
     until: int | None = None,
     read: Callable[[int, int], memoryview] | None = None,
 ) -> Iterator[Chunk]:
-    """Batches of the segment, beginning at or before the one that holds ``offset``; else as ``walk``.
+    """Yield batches of the segment from the one that holds ``offset``, or an earlier one; otherwise as ``walk``.
 
-    What is read first shows whether the index tells the truth. One that lies costs a walk from the segment's start,
-    never an answer.
+    The first read shows if the index is right. If it is wrong, the walk begins at the segment's start: this costs time, but
+    never gives a wrong result.
     """
     walked = partial(walk, segment, check_crc=check_crc, read_bytes=read_bytes, below=below, until=until, read=read)
     entry = _index_floor(segment, offset, parts)
@@ -132,7 +132,7 @@ def chunks_from(
 
 
 def end_position(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
-    """Where (bytes) in the segment, as its index tells, everything below ``offset`` has ended; None if it does not tell."""
+    """Return a position (bytes) at which all batches below ``offset`` have ended; None if the index has no such entry."""
     try:
         entries = segment.index_entries(IndexRole.OFFSET)
         floor, after, beyond = parts.indexes[IndexRole.OFFSET].around(entries, segment.base_offset, offset - 1)
@@ -143,7 +143,7 @@ def end_position(segment: ReadableSegment, offset: int, parts: Components) -> in
 
 
 def floor_offset(segment: ReadableSegment, offset: int, parts: Components) -> int | None:
-    """The largest offset at or below ``offset`` that the index names: a batch ends there, if it is right. None without.
+    """Return the largest indexed offset at or below ``offset``, where a batch ends if the index is right; or None.
 
     Raises:
         CorruptIndexError: the index is damaged.
@@ -154,7 +154,7 @@ def floor_offset(segment: ReadableSegment, offset: int, parts: Components) -> in
 
 
 def start_position(segment: ReadableSegment, offset: int, parts: Components) -> int:
-    """Where (bytes) a search for ``offset`` begins: what the index says if that is true, else 0."""
+    """Return the position (bytes) where a search for ``offset`` begins: from the index if that is right, otherwise 0."""
     try:
         first = next(chunks_from(segment, offset, parts, read_bytes=_PEEK_BYTES), None)
     except CorruptBatchError:
@@ -165,9 +165,9 @@ def start_position(segment: ReadableSegment, offset: int, parts: Components) -> 
 def find_batch(
     segment: ReadableSegment, offset: int, parts: Components, *, read_bytes: int = 0
 ) -> tuple[int, RecordBatch] | None:
-    """Position and header of the first batch whose last offset is at or above ``offset``; None if there is none.
+    """Return position and header of the first batch whose last offset is at or above ``offset``; None if there is none.
 
-    ``read_bytes`` is how much to read at a time, 0 is ``limits.read.bytes``.
+    ``read_bytes`` is the size of a read, 0 is ``limits.read.bytes``.
     """
     for chunk in chunks_from(segment, offset, parts, check_crc=False, read_bytes=read_bytes):
         for table in chunk.tables:
@@ -180,7 +180,7 @@ def find_batch(
 def find_timestamp(
     segment: ReadableSegment, timestamp_ms: int, min_offset: int, parts: Components, *, below: int | None = None
 ) -> TimestampOffset | None:
-    """The first record with a timestamp at or above ``timestamp_ms`` and an offset at or above ``min_offset``.
+    """Return the first record with a timestamp at or above ``timestamp_ms`` and an offset at or above ``min_offset``.
 
     Control batches count, as in Kafka. ``below`` is as in ``walk``.
     """
@@ -203,7 +203,7 @@ def _first_late(
     parts: Components,
     entry: TimestampOffset | None,
 ) -> tuple[bool, TimestampOffset | None]:
-    """The first record that is not too old; and whether a time index entry, if one led here, is true of the log."""
+    """Return True if the time index entry is right (or there is none), and the first record that is not too old."""
     is_checked = entry is None
     for chunk in chunks:
         for table in chunk.tables:
@@ -229,7 +229,7 @@ def _late_record(
     timestamp_ms: int,
     min_offset: int,
 ) -> TimestampOffset | None:
-    """The first such record of one batch; errors name the segment's file and the position in it."""
+    """Return the first such record of one batch; errors name the segment's file and the position in it."""
     found = parts.formats.of(table.magic, segment.label, chunk.position)
     try:
         return found.first_late(
@@ -245,9 +245,9 @@ def _late_record(
 
 
 def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) -> TimestampOffset | None:
-    """The time index entry before whose offset every record is older than ``timestamp_ms``, if it tells the truth.
+    """Return the time index entry before whose offset every record is older than ``timestamp_ms``, if it is right.
 
-    An entry with this very timestamp is passed over: if its offset were wrong, an earlier record could be missed.
+    An entry with exactly this timestamp is not used: if its offset were wrong, the search could miss an earlier record.
     """
     try:
         entry = time_index(segment, parts).floor(timestamp_ms - 1)
@@ -259,10 +259,10 @@ def _time_floor(segment: ReadableSegment, timestamp_ms: int, parts: Components) 
 
 
 def largest_timestamp(segment: ReadableSegment, parts: Components) -> TimestampOffset:
-    """The largest batch timestamp and the last offset of the first batch that has it; (-1, base) if there is none.
+    """Return the largest batch timestamp and the last offset of the first batch that has it; (-1, base) if none has one.
 
-    The last time index entry is taken as a start and checked, then the batches after it are looked at, as Kafka does
-    for a segment that it opens for appending.
+    The search starts from the last time index entry, which is checked, and looks at the batches after it, as Kafka does for a
+    segment that it opens for appending.
     """
     best, from_offset = TimestampOffset(NO_TIMESTAMP, segment.base_offset), segment.base_offset
     try:
@@ -285,7 +285,9 @@ def largest_timestamp(segment: ReadableSegment, parts: Components) -> TimestampO
 def aborted_transactions(
     segments: Iterable[ReadableSegment], start: int, end: int, parts: Components
 ) -> tuple[AbortedTransaction, ...]:
-    """The aborted transactions with data in [start, end), from the transaction indexes of the segments from ``start`` on.
+    """Return the aborted transactions with data in [start, end), from the transaction indexes of ``segments``.
+
+    ``segments`` begins with the segment that holds ``start``.
 
     Source: apache/kafka TransactionIndex.collectAbortedTxns; the stop rule rests on the stored last stable offset.
     """
@@ -302,7 +304,7 @@ def aborted_transactions(
 def decode(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: Components, fields: Fields
 ) -> Iterator[RecordColumns]:
-    """The records of some rows of a chunk; errors name the segment's file and the position in it."""
+    """Yield the records of some rows of a chunk; errors name the segment's file and the position in it."""
     if not len(table):
         return
     found = parts.formats.get(table.magic) or parts.formats.of(table.magic, segment.label, chunk.position)
@@ -315,7 +317,7 @@ def decode(
 def decode_arrow(
     chunk: Chunk, table: BatchTable, segment: ReadableSegment, parts: Components, partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The same with all fields as Arrow batches, which say that they are of this partition."""
+    """Yield the records of some rows with all fields as Arrow batches, which carry this partition; errors as ``decode``."""
     if not len(table):
         return
     found, limit_bytes = parts.formats.of(table.magic, segment.label, chunk.position), parts.limits.decompressed_bytes
@@ -326,5 +328,5 @@ def decode_arrow(
 
 
 def _named(error: CorruptBatchError, chunk: Chunk, segment: ReadableSegment) -> CorruptBatchError:
-    """An error of a format with the segment's file and the position in it."""
+    """Return an error of a format with the segment's file and the position in it."""
     return CorruptBatchError(error.reason, segment.label, chunk.position + error.position)

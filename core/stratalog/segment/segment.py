@@ -1,4 +1,4 @@
-"""A segment on local disk: its files, and what is known of it without reading all of it."""
+"""A segment on local disk: its files, and facts about it that need no full read."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from stratalog.segment.search import largest_timestamp
 from stratalog.spi.indexes import IndexRole
 from stratalog.spi.segment_store import IndexFile, LogFiles, SegmentFile
 
-MAX_FILE_BYTES: Final = (1 << 31) - 1  # of an index: nothing grows larger
-DOUBTED: Final = frozenset({"damaged"})  # no label: an EXTRA index that was there could not be read
+MAX_FILE_BYTES: Final = (1 << 31) - 1  # maximal size of an index file
+DOUBTED: Final = frozenset({"damaged"})  # not a label: an EXTRA index that was present could not be read
 _NO_EXTRAS: Final = frozenset[str]()
-_NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # what nearly all of many segments have
+_NONE: Final[Mapping[Any, Any]] = MappingProxyType({})  # shared by the many segments with nothing to store here
 
 
 class Segment(ReadOn):
     """One segment of a log directory, a ReadableSegment.
 
-    The bounds of a closed segment never change. Those of the active one are moved by the appender, under the log's
-    lock, after the bytes are written: a reader that sees the new end finds the bytes.
+    The bounds of a closed segment never change. The appender moves those of the active segment, under the log's lock, after
+    it has written the bytes: a reader that sees the new end finds the bytes.
 
     Args:
         files: the log's folder.
         base_offset: names the files.
         end_offset: the first offset after the segment.
         parts: the log's components.
-        log: the opened ``.log`` file; taken over.
-        size_bytes: how much of it counts; None: all, also what is appended later.
-        names: file names to use instead of the usual ones, by suffix (a swap that was not finished).
-        index_entries: entries to use instead of the index files, which are then not opened (a reader's recovery).
-        start: where (bytes) in the file it begins, if it is the rest of one that somebody else owns.
+        log: the opened ``.log`` file; the segment owns it from now on.
+        size_bytes: size of the used part; None: all, including later appends.
+        names: file names to use instead of the usual ones, by suffix (for a swap that was not finished).
+        index_entries: entries to use instead of the index files, which are then not opened (for a reader's recovery).
+        start: position (bytes) in the file where the segment begins; above 0 if another segment has the bytes before.
 
     Attributes:
-        known_extras: the EXTRA indexes that were seen to be there and to fit, by label; for who makes those that are missing.
+        known_extras: labels of the EXTRA indexes that were found and fit; used to build the missing ones.
     """
 
     __slots__ = (
@@ -84,8 +84,8 @@ class Segment(ReadOn):
         self._size_bytes = size_bytes
         self.names: Mapping[str, str] = dict(names) if names else _NONE
         self._given: Mapping[IndexRole, Buffer] = dict(index_entries) if index_entries else _NONE
-        self._opened: tuple[IndexRole | IndexFile, ...] = ()  # each role before its file: a dictionary has 250 bytes
-        self._token = object()  # names this segment in the cache, which outlives it
+        self._opened: tuple[IndexRole | IndexFile, ...] = ()  # each role before its file; a dict would take 250 bytes
+        self._token = object()  # names this segment in the cache, which lives longer
         self._closed = False
         self.known_extras = _NO_EXTRAS
         self._largest: TimestampOffset | None = None
@@ -95,24 +95,24 @@ class Segment(ReadOn):
 
     @property
     def label(self) -> str:
-        """The path of the ``.log`` file, and from which byte on it is the segment's, if not all of it is."""
+        """Path of the ``.log`` file, with the byte where the segment begins unless that is 0."""
         path = self.files.path(self.file_name(LOG_SUFFIX))
         return f"{path}[{self.start}:]" if self.start else path
 
     @property
     def size_bytes(self) -> int:
-        """Of the ``.log`` file, as far as it counts."""
+        """Size of the used part of the ``.log`` file."""
         size_bytes = self.log.size_bytes - self.start
         return size_bytes if self._size_bytes is None else min(self._size_bytes, size_bytes)
 
     @property
     def max_timestamp_ms(self) -> int:
-        """The largest record timestamp, -1 if no record has one; the first call may scan the segment's end."""
+        """Largest record timestamp, -1 if no record has one; the first call may scan the segment's end."""
         return self.largest.timestamp_ms
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp and an offset that belongs to it."""
+        """Largest timestamp and an offset that belongs to it."""
         if self._largest is None:
             self._largest = largest_timestamp(self, self.parts)
         return self._largest
@@ -123,36 +123,36 @@ class Segment(ReadOn):
 
     @property
     def age_from_ms(self) -> int:
-        """What retention by time goes by: the largest timestamp, or the file's time if there is none."""
+        """Timestamp from which time-based retention counts: the largest one, or the file's time if there is none."""
         stamp = self.max_timestamp_ms
         return stamp if stamp >= 0 else self.log.modified_ms
 
     @property
     def modified_ms(self) -> int:
-        """When the file was last written."""
+        """Time of the last write to the file."""
         return self.log.modified_ms
 
     def file_name(self, suffix: str) -> str:
-        """The name of the segment's file with this suffix."""
+        """Return the name of the segment's file with this suffix."""
         return self.names.get(suffix) or segment_file(self.base_offset, suffix)
 
     def read(self, position: int, size_bytes: int) -> memoryview:
-        """Up to ``size_bytes`` from ``position``."""
+        """Return up to ``size_bytes`` from ``position``."""
         return self.log.read(self.start + position, min(size_bytes, self.size_bytes - position))
 
     def read_over(self, position: int, into: memoryview) -> memoryview:
-        """Up to so many bytes from ``position`` as ``into`` has room for, in it."""
+        """Read from ``position`` into ``into``, at most ``len(into)`` bytes; return the filled part."""
         wanted = into[: max(0, min(len(into), self.size_bytes - position))]
         return into[: self.log.read_into(self.start + position, wanted)]
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The same, pinned until released."""
+        """Return up to ``size_bytes`` from ``position``, pinned until released."""
         if self._size_bytes is not None:
             size_bytes = min(size_bytes, self._size_bytes - position)
         return self.log.slice(self.start + position, size_bytes)
 
     def index_entries(self, role: IndexRole) -> Buffer:
-        """The entries of an index: of its file if that fits the log, else made again from the log, in memory."""
+        """Return the entries of an index: from its file if that fits the log, otherwise rebuilt from the log in memory."""
         opened = self.indexes().get(role) if self._opened else None
         if opened is not None:
             return opened.view()
@@ -160,22 +160,22 @@ class Segment(ReadOn):
         if entries is not None:
             return entries
         found = self.parts.index_cache.get_or_load((self._token, role), lambda: bytes(self._checked_entries(role)))
-        if self._closed:  # its files may have been renamed meanwhile, and a missing one is not an empty one
+        if self._closed:  # files may have been renamed meanwhile, and a missing file must not count as an empty index
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
 
     def extra_index(self, label: str) -> bytes:
-        """An EXTRA index of a closed segment, by ``name@version``; ``b""`` if there is none that fits, or it says nothing."""
+        """Return an EXTRA index of a closed segment by ``name@version``; ``b""`` if none fits, or it is empty."""
         found = self.parts.index_cache.get_or_load((self._token, label), lambda: self._stored_extra(label))
         if self._closed:
             raise SegmentGoneError("the segment was closed while it was read", self.label)
         return found
 
     def stored_entries(self, role: IndexRole) -> bytes:
-        """The entries of an index as its file has them now, right or wrong; empty if there is no file.
+        """Return the entries of an index as they are in its file now, right or wrong; empty if there is no file.
 
         Raises:
-            CorruptIndexError: the file is above ``limits.index.bytes``.
+            CorruptIndexError: the file is larger than ``limits.index.bytes``.
         """
         name = self.file_name(self.parts.indexes[role].suffix)
         index = self.files.open_index(name, max_bytes=self.parts.limits.index_bytes, writable=False)
@@ -185,7 +185,7 @@ class Segment(ReadOn):
             index.close()
 
     def is_sound(self, role: IndexRole) -> bool:
-        """Whether an index's file fits the segment."""
+        """Return True if an index's file fits the segment."""
         try:
             entries = self.stored_entries(role)
             self.parts.indexes[role].reader(entries, self.base_offset).check(self.end_offset, self.size_bytes)
@@ -194,7 +194,7 @@ class Segment(ReadOn):
         return True
 
     def limited(self, size_bytes: int, entries: Mapping[IndexRole, Buffer]) -> Segment:
-        """The same up to ``size_bytes``, with these index entries; takes the file over."""
+        """Return this segment limited to ``size_bytes``, with these index entries; the new one owns the file."""
         return Segment(
             self.files,
             self.base_offset,
@@ -208,35 +208,35 @@ class Segment(ReadOn):
         )
 
     def forget(self) -> bool:
-        """Nothing is cached of the ``.log`` file: what is damaged on disk stays so."""
+        """Return False: no bytes of the ``.log`` file are cached, so a second read cannot help."""
         return False
 
     def forget_indexes(self) -> None:
-        """Read the index files again at the next use: they, or the segment's bounds, have changed."""
+        """Read the index files again at the next use, because they or the segment's bounds have changed."""
         self._given = _NONE
         self._uncache()
 
     def hold_entries(self, role: IndexRole, entries: Buffer) -> None:
-        """Serve these entries instead of those in the file."""
+        """Use these entries instead of those in the file."""
         self._given = {**self._given, role: entries}
 
     def use_index(self, role: IndexRole, index: IndexFile) -> None:
-        """Serve an index from this growing file from now on; taken over."""
+        """Use the index in this growing file from now on; the segment owns the file."""
         if role in self._given:
             self._given = {other: entries for other, entries in self._given.items() if other is not role}
         self._uncache()
         self._set_opened({**self.indexes(), role: index})
 
     def indexes(self) -> dict[IndexRole, IndexFile]:
-        """The growing index files, of the active segment alone, as of now."""
+        """Return the growing index files as of now; only the active segment has any."""
         opened: Any = self._opened
         return dict(zip(opened[::2], opened[1::2], strict=True))
 
     def seal(self) -> None:
-        """Close the growing index files, trimmed: the segment takes no more appends.
+        """Trim and close the growing index files: no more appends follow.
 
-        The transaction index is synced first, since it cannot be made again from the segment alone. The others are
-        compared with the log whenever they are read, so that losing them costs time only.
+        The transaction index is synced first, because it cannot be rebuilt from the segment alone. Other indexes are compared
+        with the log whenever they are read, so losing them only costs time.
         """
         transactions = self.indexes().get(IndexRole.TRANSACTION)
         if transactions is not None:
@@ -244,7 +244,7 @@ class Segment(ReadOn):
         self._close_indexes()
 
     def close(self) -> None:
-        """Close all files. Twice is fine."""
+        """Close all files. A second call does nothing."""
         self._closed = True
         try:
             self._close_indexes()
@@ -253,7 +253,7 @@ class Segment(ReadOn):
             self.log.close()
 
     def extras_made(self, labels: frozenset[str]) -> None:
-        """Note that the file of EXTRA indexes was written, and has these."""
+        """Note that the file of EXTRA indexes was written with these labels."""
         self.parts.index_cache.discard((self._token, label) for label in labels)
         self.known_extras = labels
 
@@ -266,7 +266,7 @@ class Segment(ReadOn):
     def _uncache(self) -> None:
         names = (*self.parts.indexes, *self.parts.extras.labels, *self.known_extras)
         self.parts.index_cache.discard((self._token, name) for name in names)
-        self._token, self.known_extras = object(), _NO_EXTRAS  # what is cached under other names is nobody's any more
+        self._token, self.known_extras = object(), _NO_EXTRAS  # entries under the old token are never used again
 
     def _close_indexes(self) -> None:
         try:
@@ -286,5 +286,5 @@ class Segment(ReadOn):
         except CorruptIndexError:
             return rebuilt_entries(self, role, self.parts)
         if role is IndexRole.OFFSET and not entries and self.size_bytes > self.parts.limits.read_bytes:
-            return rebuilt_entries(self, role, self.parts)  # it is missing: each search would read from the start
+            return rebuilt_entries(self, role, self.parts)  # without the index, each search would read from the start
         return entries

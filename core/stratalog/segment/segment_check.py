@@ -1,4 +1,4 @@
-"""Checking a segment against itself: every batch, and what its indexes say of them. One pass, a chunk at a time."""
+"""Check of a segment against itself: every batch, and the index entries about it. One pass, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OVERLAP_BYTES: Final = FRAME_BYTES - 1
 
 
 class ProblemKind(StrEnum):
-    """What is wrong. All but DAMAGE and BOUNDS can be put right without losing a good record."""
+    """Kind of a problem. All except DAMAGE and BOUNDS can be repaired without losing a good record."""
 
     DAMAGE = "damage"
     TORN = "torn tail"
@@ -42,7 +42,7 @@ class ProblemKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong: where (bytes), and what."""
+    """One problem: the file, the position (bytes), and a description."""
 
     kind: ProblemKind
     file: str
@@ -51,13 +51,13 @@ class Problem:
 
     @property
     def is_repairable(self) -> bool:
-        """Whether it can be put right without losing a good record."""
+        """True if the problem can be repaired without losing a good record."""
         return self.kind not in {ProblemKind.DAMAGE, ProblemKind.BOUNDS}
 
 
 @dataclass(slots=True)
 class Verified:
-    """What a segment holds, up to the first bad entry, and what is wrong with it."""
+    """Content of a segment up to the first bad entry, and the problems found."""
 
     end_offset: int
     valid_bytes: int = 0
@@ -71,12 +71,12 @@ def verify_segment(
     """Check a segment: framing, CRCs, ascending offsets, and each index entry against the batches.
 
     Args:
-        segment: one of a log's; its ``end_offset`` bounds its offsets unless it is the last.
+        segment: a segment of a log; its ``end_offset`` bounds its offsets unless it is the last.
         parts: the log's components.
-        replay: told of the good batches, as in recovery; what it returns is what the transaction index must hold.
-        progress: told of bytes that were looked at.
-        is_last: whether it is the log's last one, where what is cut off may be a torn write.
-        indexed: whether its indexes are compared as well.
+        replay: receives the good batches, as in recovery, and returns what the transaction index must hold.
+        progress: receives the number of bytes that were checked.
+        is_last: True for the log's last segment, where a truncated entry may be a torn write.
+        indexed: True to compare the indexes as well.
     """
     found = Verified(segment.base_offset)
     kinds = (_OffsetCheck, _TimeCheck, _TransactionCheck) if indexed else ()
@@ -99,16 +99,16 @@ def verify_segment(
             found.batches += len(table)
         progress(chunk.end_position - found.valid_bytes)
         found.valid_bytes, found.end_offset = chunk.end_position, chunk.tables[-1].last_offset[-1] + 1
-    if not found.problems or found.problems[0].kind is ProblemKind.TORN:  # what lies behind damage cannot be compared
+    if not found.problems or found.problems[0].kind is ProblemKind.TORN:  # batches after damage cannot be compared
         for check in checks:
             found.problems.extend(check.finished(found))
     return found
 
 
 def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, parts: Components) -> int | None:
-    """Where behind a bad entry a whole batch with a good CRC, and offsets that may follow, begins; None if nowhere."""
+    """Return the start of the next good batch after a bad entry, with a good CRC and possible offsets; else None."""
     low, high = end_offset, segment.base_offset + MAX_RELATIVE_OFFSET
-    # the first bytes that offsets of both ends share narrow the search down
+    # offsets at both ends of the range begin with the same bytes, which narrow the search
     ends = [offset.to_bytes(8, "big") for offset in (low, high)]
     shared = next((at for at in range(8) if ends[0][at] != ends[1][at]), 8)
     pattern = re.compile(b"(?=" + re.escape(ends[0][:shared]) + b".{%d}[\\x00-\\x02])" % (16 - shared), re.DOTALL)
@@ -124,7 +124,7 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, p
             form = parts.formats.get(magic)
             if form is None:
                 continue
-            entry = segment.read(start, total)  # fewer bytes if somebody cuts the file meanwhile
+            entry = segment.read(start, total)  # fewer bytes if the file is truncated meanwhile
             table = form.scan(entry, 0, len(entry), check_crc=True)
             if len(table) == 1 and table.stop is ScanStop.END and low <= table.base_offset[0] <= table.last_offset[0]:
                 return start
@@ -138,7 +138,7 @@ def good_batch_after(segment: ReadableSegment, position: int, end_offset: int, p
 
 
 class _IndexCheck(ABC):
-    """Entries of one index, taken in their order as the batches come by. The first one that is wrong counts."""
+    """Check of one index: compares its entries in order with the batches. Only the first wrong entry is reported."""
 
     role: IndexRole
 
@@ -155,14 +155,14 @@ class _IndexCheck(ABC):
 
     @abstractmethod
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """The batches that come next, and the transactions that abort markers among them end, by row."""
+        """Compare entries with the next batches; ``aborted`` are the transactions that abort markers end, by row."""
 
     def wrong(self, text: str) -> None:
-        """The entry whose turn it is is wrong."""
+        """Note that the current entry is wrong."""
         self.problem = self.problem or text
 
     def finished(self, found: Verified) -> Iterator[Problem]:
-        """What is wrong with the index, once all batches came by."""
+        """Yield the problem of the index, if there is one, after all batches were compared."""
         at = self.next * self.entry_bytes
         if not self.problem:
             try:
@@ -174,7 +174,7 @@ class _IndexCheck(ABC):
 
 
 class _OffsetCheck(_IndexCheck):
-    """Each entry's position is the start of a batch, and all batches before it end below the entry's offset."""
+    """Check that each entry's position is the start of a batch, and all earlier batches end below the entry's offset."""
 
     role = IndexRole.OFFSET
 
@@ -186,7 +186,7 @@ class _OffsetCheck(_IndexCheck):
             self.wrong("the index is missing")
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Compare the entries that lie in the table."""
+        """Compare the entries whose positions are in the table."""
         del aborted
         end = chunk.position + table.position[-1] + table.size_bytes[-1]
         while not self.problem and self.next < len(self.reader):
@@ -207,7 +207,7 @@ class _OffsetCheck(_IndexCheck):
 
 
 class _TimeCheck(_IndexCheck):
-    """Each entry's timestamp is the largest up to the batch that holds the entry's offset."""
+    """Check that each entry's timestamp is the largest up to the batch that holds the entry's offset."""
 
     role = IndexRole.TIME
 
@@ -216,7 +216,7 @@ class _TimeCheck(_IndexCheck):
         self._top = NO_TIMESTAMP
 
     def table(self, chunk: Chunk, table: BatchTable, aborted: Mapping[int, AbortedTransaction]) -> None:
-        """Compare the entries that lie in the table."""
+        """Compare the entries whose offsets are in the table."""
         del chunk, aborted
         tops: list[int] | None = None
         while not self.problem and self.next < len(self.reader):
@@ -234,7 +234,7 @@ class _TimeCheck(_IndexCheck):
         self._top = max(self._top, *table.max_timestamp_ms)
 
     def finished(self, found: Verified) -> Iterator[Problem]:
-        """A segment that was closed in order has its largest timestamp in the last entry."""
+        """Check also that the last entry has the segment's largest timestamp, as after an orderly close."""
         if self.next == len(self.reader):
             last = self.reader[-1] if self.next else TimestampOffset(NO_TIMESTAMP, self.segment.base_offset)
             if isinstance(last, TimestampOffset) and last.timestamp_ms < self._top:
@@ -243,7 +243,7 @@ class _TimeCheck(_IndexCheck):
 
 
 class _TransactionCheck(_IndexCheck):
-    """Each entry belongs to an abort marker, and every transaction that was seen to abort has one."""
+    """Check that each entry belongs to an abort marker, and every known aborted transaction has an entry."""
 
     role = IndexRole.TRANSACTION
 

@@ -1,4 +1,4 @@
-"""Which bytes a closed segment has, for files beside it that describe it."""
+"""Identity of a closed segment's bytes, for files beside it that describe it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from stratalog.model.segment_info import SegmentInfo
 if TYPE_CHECKING:
     from stratalog.segment.segment import Segment  # which has such a file beside it
 
-# The last batches with their CRCs or, of a large one, the end of its records.
+# These bytes hold the last batches with their CRCs or, for a large batch, the end of its records.
 _TAIL_BYTES: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which bytes a segment has, told without reading them all: no two states of one segment agree in all of this."""
+    """Identity of a segment's bytes without reading them all: two states of one segment always differ in one field."""
 
     base_offset: int
     end_offset: int
@@ -28,12 +28,12 @@ class Identity:
 
     @classmethod
     def in_tier(cls, info: SegmentInfo) -> Identity:
-        """That of one in a tier, whose objects never change and have hashes of their own."""
+        """Return the identity of a segment in a tier, whose objects never change and have their own hashes."""
         return cls(info.base_offset, info.end_offset, info.size_bytes, info.modified_ms, 0)
 
     @classmethod
     def of(cls, segment: Segment) -> Identity:
-        """That of a closed segment as it is now; SegmentGoneError if it was deleted meanwhile."""
+        """Return the identity of a closed segment as it is now; SegmentGoneError if it was deleted meanwhile."""
         size_bytes = segment.size_bytes
         start = max(size_bytes - _TAIL_BYTES, 0)
         tail_crc = crc32c(segment.read(start, size_bytes - start))

@@ -1,4 +1,4 @@
-"""Index formats in the place of those that are not installed: a log is read without its indexes, and not written to.
+"""Replacements for index formats that are not installed: the log can be read without its indexes, but not written.
 
 Searches begin at the start of a segment. Aborted transactions are found by reading the log when it is opened.
 """
@@ -17,7 +17,7 @@ from stratalog.model.segment_info import AbortedTransaction
 from stratalog.segment.components import Components
 from stratalog.spi.indexes import Appended, IndexBuilder, IndexFormat, IndexReader, IndexRole
 
-_TAG: Final = b"held"  # entries of another format, from a tier, do not begin so
+_TAG: Final = b"held"  # entries of another format, from a tier, begin differently
 _ENTRY: Final = Struct("<4sqqqq")
 
 
@@ -25,7 +25,7 @@ class StandIn(IndexFormat[Any]):  # Any: entries of every kind
     """An index format without files."""
 
     def kept_bytes(self, entries: Buffer, base_offset: int, end_offset: int) -> int:
-        """Nothing is truncated."""
+        """Return the size of all entries: nothing is truncated."""
         del base_offset, end_offset
         return memoryview(entries).nbytes
 
@@ -34,47 +34,47 @@ class _NoEntries(StandIn):
     entry_bytes = 1
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """A builder that makes nothing."""
+        """Return a builder that makes no entries."""
         del base_offset, config, entries
         return _Builder()
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Any]:
-        """A reader without entries, whatever was stored."""
+        """Return a reader without entries; stored ones are ignored."""
         del entries, base_offset
         return _Reader(())
 
 
 class NoOffsets(_NoEntries):
-    """Stands in for an OFFSET index."""
+    """Replacement for an OFFSET index."""
 
     role = IndexRole.OFFSET
     suffix = ".nooffsets"
 
 
 class NoTimes(_NoEntries):
-    """Stands in for a TIME index."""
+    """Replacement for a TIME index."""
 
     role = IndexRole.TIME
     suffix = ".notimes"
 
 
 class HeldTransactions(StandIn):
-    """Stands in for a TRANSACTION index: its entries are made when a log is opened, and held in memory."""
+    """Replacement for a TRANSACTION index: its entries are made when a log is opened, and kept in memory."""
 
     role = IndexRole.TRANSACTION
     suffix = ".notransactions"
     entry_bytes = _ENTRY.size
 
     def builder(self, base_offset: int, config: TopicConfig, *, entries: Buffer = b"") -> IndexBuilder:
-        """A builder of entries for aborted transactions."""
+        """Return a builder of entries for aborted transactions."""
         del base_offset, config, entries
         return _TransactionBuilder()
 
     def reader(self, entries: Buffer, base_offset: int) -> IndexReader[Any]:
-        """A reader over held entries.
+        """Return a reader of the entries in memory.
 
         Raises:
-            UnknownComponentError: the entries are of the format that is not installed: they come from a tier.
+            UnknownComponentError: the entries come from a tier and have the format that is not installed.
         """
         del base_offset
         found = []
@@ -130,7 +130,7 @@ class _Reader(IndexReader[Any]):  # Any: as above
         return self._entries[at] if at < len(self._entries) else None
 
     def check(self, end_offset: int, size_bytes: int) -> None:
-        """The entries were made from the log itself."""
+        """Do nothing: the entries were made from the log itself."""
 
 
 STAND_INS: Final[Mapping[IndexRole, StandIn]] = {
@@ -139,5 +139,5 @@ STAND_INS: Final[Mapping[IndexRole, StandIn]] = {
 
 
 def stood_in(parts: Components) -> frozenset[IndexRole]:
-    """The roles whose index format is not installed."""
+    """Return the roles whose index format is not installed."""
     return frozenset(role for role, found in parts.indexes.items() if isinstance(found, StandIn))
